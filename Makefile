@@ -1,0 +1,38 @@
+# Two commands do everything: `make quickstart` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One line decides what gets installed; see the head of constraints.txt for why.
+PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: quickstart test lint check-long clean
+
+quickstart: $(VENV)/installed
+	$(BIN)/dinorankclip train --preset scenes --method clip --run runs/quickstart
+
+test: $(VENV)/installed-test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+
+# Proofs that take many minutes: kill-and-resume, full-length training, damaged shards at scale.
+check-long: $(VENV)/installed-test
+	$(BIN)/python -m pytest -m long --override-ini addopts="-ra --strict-markers"
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing (a minute or two; the first time needs the package index)"
+	$(PIP) torch torchvision
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	$(PIP) -e .[test]
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

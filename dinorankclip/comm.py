@@ -1,0 +1,143 @@
+"""Processes: who we are, and the few exchanges training needs. One process needs no torch.distributed at all.
+
+Convention for losses: each process returns the mean over its own rows, the loss of a step is the mean over
+processes, and `mean_gradients` after backward gives its gradient.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that prints and writes."""
+        return self.rank == 0
+
+
+def join(device: str = "cpu") -> World:
+    """Join the group that `torchrun` described in the environment; alone if there is none."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return World()
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if on_gpu:
+        torch.cuda.set_device(local_rank)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if on_gpu else "gloo")
+    return World(dist.get_rank(), dist.get_world_size(), local_rank)
+
+
+def leave() -> None:
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def world() -> World:
+    """Who we are now; alone unless a group was joined."""
+    if dist.is_available() and dist.is_initialized():
+        return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+    return World()
+
+
+class _GatherRows(torch.autograd.Function):
+    """Concatenate every process's rows. Backward sums the gradients that all processes have for our rows."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor) -> Tensor:
+        everyone = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, rows.contiguous())
+        return torch.cat(everyone)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        # all_reduce and a slice rather than reduce_scatter: gloo has it in every version we support, and these
+        # are embeddings, a few megabytes.
+        grad = grad.contiguous().clone()
+        dist.all_reduce(grad)
+        return grad.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """[B, …] on each process → [W·B, …] on all, in process order, with gradient. Every process has the same B."""
+    return rows if world().size == 1 else _GatherRows.apply(rows)
+
+
+def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 23) -> None:
+    """Average gradients over processes, in buckets of about `bucket` numbers. A missing gradient stays missing,
+    so the set of parameters with gradients must not depend on the process."""
+    if world().size == 1:
+        return
+    waiting: list[Tensor] = []
+    size = 0
+
+    def flush() -> None:
+        if not waiting:
+            return
+        flat = torch.cat([grad.reshape(-1) for grad in waiting])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for grad, part in zip(waiting, flat.split([g.numel() for g in waiting])):
+            grad.copy_(part.view_as(grad))
+        waiting.clear()
+
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        if waiting and (size + parameter.numel() > bucket or waiting[0].dtype != parameter.grad.dtype):
+            flush()
+            size = 0
+        waiting.append(parameter.grad)
+        size += parameter.numel()
+    flush()
+
+
+def any_process(*flags: bool) -> tuple[bool, ...]:
+    """For each flag, whether it is set on any process."""
+    if world().size == 1:
+        return flags
+    seen = torch.tensor(flags, dtype=torch.int32, device=_device())
+    dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+    return tuple(bool(v) for v in seen.tolist())
+
+
+def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
+    """Average numbers that every process has under the same names."""
+    if world().size == 1 or not values:
+        return values
+    names = sorted(values)
+    flat = torch.tensor([values[n] for n in names], dtype=torch.float32, device=_device())
+    dist.all_reduce(flat)
+    return dict(zip(names, (flat / dist.get_world_size()).tolist()))
+
+
+def gather_bytes(state: Tensor) -> list[Tensor]:
+    """The same-sized uint8 tensor of every process, on all of them."""
+    if world().size == 1:
+        return [state]
+    mine = state.to(_device())
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    return [t.cpu() for t in everyone]
+
+
+def wait_for_all() -> None:
+    if world().size > 1:
+        dist.barrier()
+
+
+def _device() -> str:
+    return f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"

@@ -1,0 +1,220 @@
+"""Every setting of a training run as frozen dataclasses, and the presets. No torch in here: `--help` is fast.
+
+A docstring below a field is its help text on the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+METHODS = ("clip", "cyclip", "alip", "rankclip", "rank")
+Method = Literal["clip", "cyclip", "alip", "rankclip", "rank"]
+
+
+@dataclass(frozen=True)
+class ReadingSettings:
+    """How pairs are found, checked and augmented."""
+
+    image_column: str = "image"
+    """CSV/Parquet: the column with image paths, relative to the table."""
+    caption_column: str = "caption"
+    """CSV/Parquet: the column with captions; several rows of one image are its several captions."""
+    group_column: str | None = None
+    """CSV/Parquet: keep rows of one group (a product, a patient) on the same side of the validation cut."""
+    val_fraction: float = 0.1
+    """Share of images set aside for validation when the data has no validation part of its own."""
+    val_most: int = 2000
+    """At most this many images are set aside."""
+    crop_scale: tuple[float, float] = (0.9, 1.0)
+    """Area of the random crop, as a share of the image. (1, 1) switches cropping off."""
+    flip: bool = False
+    """Mirror half of the images. Leave off when captions say left and right."""
+    max_pixels: int = 50_000_000
+    """Images larger than this are refused before they are decoded."""
+    max_damaged: float = 0.05
+    """Stop when more than this share of samples (of at least 200 seen) had to be replaced."""
+    epoch_samples: int | None = None
+    """`pipe:` shards only: how many samples make an epoch, since they cannot be counted beforehand."""
+    workers: int = 1
+    """Processes that decode and augment, for each training process."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The towers."""
+
+    trunk: str = "drc-small"
+    """A built-in small trunk (drc-small, drc-tiny) or any open_clip model name."""
+    weights: str | None = None
+    """Start the trunk from this local weights file (open_clip format)."""
+    image_size: int | None = None
+    """Image side in pixels; by default the trunk's own."""
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """The ranking part of the objective. `order` 0 is CLIP, 1 is RankCLIP."""
+
+    order: int = 3
+    """Plackett–Luce order R, 0 to 5."""
+    head_dim: int = 32
+    """Width h of the transition heads."""
+    list_length: int | None = None
+    """Rank only the first k positions of each list (candidates stay all remaining items)."""
+    include_self: bool = True
+    """Keep item i in its own list, as RankCLIP does."""
+    utility: Literal["scaled", "cosine"] = "scaled"
+    """θ = s·cos (RankCLIP in practice) or the paper's literal cosine."""
+    ramp: Literal["rankclip", "paper"] = "rankclip"
+    """Schedule of the ranking weights: clip(3i/(n-1), 0, 2), or the paper's printed clip((3i-1)/(n-1), 0, 2)."""
+    staged: bool = True
+    """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act from the start."""
+    backend: Literal["auto", "reference", "blocked"] = "auto"
+    """How the list likelihood is computed; the value is the same."""
+
+
+@dataclass(frozen=True)
+class OptimSettings:
+    """AdamW and its schedule."""
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-6
+    weight_decay: float = 0.2
+    warmup_steps: int | None = None
+    """Default: min(10,000, 5 % of all steps)."""
+    clip_norm: float | None = 1.0
+    """Gradient norm limit; none switches it off."""
+    freeze: tuple[str, ...] = ()
+    """Parameters not to train, as glob patterns on their names, e.g. 'trunk.visual.*'."""
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """How much is computed, and how it is cut up."""
+
+    batch: int = 256
+    """Pairs a step, over all processes."""
+    epochs: int = 10
+    chunk: int | None = None
+    """Pairs a process encodes at once. Smaller than its share: two-pass feature caching, same gradients, less memory."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    device: str = "auto"
+    threads: int | None = None
+    """CPU threads of each process; by default torch's choice."""
+
+
+@dataclass(frozen=True)
+class RecordSettings:
+    """What is written, and how often."""
+
+    log_every: int = 10
+    save_every: int = 200
+    """Steps between checkpoints (one more at each epoch's end)."""
+    keep: int = 2
+    """Checkpoints kept besides the best one."""
+    gradient_report_every: int = 0
+    """Every n steps: norm of each term's gradient at the embeddings and the cosines between terms. 0: never."""
+    tensorboard: bool = True
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything a run depends on."""
+
+    preset: str = "scenes"
+    method: Method = "clip"
+    data: str = "scenes"
+    """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a folder of images with .txt files."""
+    run: str | None = None
+    """The run folder; default runs/PRESET-METHOD. The same command again resumes it."""
+    init: str | None = None
+    """Start from the weights of this run, checkpoint or model folder (fine-tuning)."""
+    seed: int = 0
+    reading: ReadingSettings = field(default_factory=ReadingSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    optim: OptimSettings = field(default_factory=OptimSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    record: RecordSettings = field(default_factory=RecordSettings)
+
+
+# Settings that may change between a run and its resumption, because the result does not depend on them.
+FREE_ON_RESUME = ("run", "reading.workers", "budget.threads", "record.")
+
+
+def preset(name: str) -> TrainSettings:
+    """The settings behind a preset name."""
+    return PRESETS[name]()
+
+
+def _scenes() -> TrainSettings:
+    """Built-in scenes, small ViT, two CPU cores, minutes."""
+    return TrainSettings()
+
+
+def _flickr8k() -> TrainSettings:
+    """Real captioned photos in a retrieval-layout folder, 96 px, small ViT, two CPU cores, tens of minutes."""
+    return TrainSettings(
+        preset="flickr8k",
+        data="data/flickr8k",
+        reading=ReadingSettings(crop_scale=(0.6, 1.0), flip=True),
+        model=ModelSettings(trunk="drc-photo"),
+        budget=BudgetSettings(batch=256, epochs=20),
+    )
+
+
+def _finetune() -> TrainSettings:
+    """Own pairs, on top of a model trained here (`--init`) or of open_clip weights (`--model.weights`)."""
+    return TrainSettings(
+        preset="finetune",
+        data="pairs.csv",
+        reading=ReadingSettings(crop_scale=(0.8, 1.0)),
+        optim=OptimSettings(lr=1e-4),
+        budget=BudgetSettings(batch=64, epochs=5),
+    )
+
+
+def _cc3m() -> TrainSettings:
+    """WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table; a GPU node by torchrun."""
+    return TrainSettings(
+        preset="cc3m",
+        data="cc3m/cc3m-train-{0000..0331}.tar",
+        reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
+        model=ModelSettings(trunk="ViT-B-32"),
+        optim=OptimSettings(lr=5e-4),
+        budget=BudgetSettings(batch=1024, epochs=64),
+        record=RecordSettings(log_every=50, save_every=1000),
+    )
+
+
+PRESETS = {"scenes": _scenes, "flickr8k": _flickr8k, "finetune": _finetune, "cc3m": _cc3m}
+
+
+def as_dict(settings: Any) -> dict[str, Any]:
+    return dataclasses.asdict(settings)
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'a': {'b': 1}} → {'a.b': 1}"""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Lines `name: old → new` for every setting that matters to the result and differs."""
+    old, new = flatten(old), flatten(new)
+    lines = []
+    for name in sorted(old.keys() | new.keys()):
+        if any(name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME):
+            continue
+        if old.get(name) != new.get(name):
+            lines.append(f"{name}: {old.get(name)} → {new.get(name)}")
+    return lines

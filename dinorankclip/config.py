@@ -12,6 +12,9 @@ from typing import Any, Literal
 METHODS = ("clip", "cyclip", "alip", "rankclip", "rank")
 Method = Literal["clip", "cyclip", "alip", "rankclip", "rank"]
 
+# The order a method is, for those that have no choice.
+FIXED_ORDER = {"clip": 0, "cyclip": 0, "alip": 0, "rankclip": 1}
+
 
 @dataclass(frozen=True)
 class ReadingSettings:
@@ -39,6 +42,8 @@ class ReadingSettings:
     """`pipe:` shards only: how many samples make an epoch, since they cannot be counted beforehand."""
     workers: int = 1
     """Processes that decode and augment, for each training process."""
+    patience: float = 300.0
+    """Seconds to wait for a batch before saying that reading hangs."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class BudgetSettings:
     """Pairs a step, over all processes."""
     epochs: int = 10
     chunk: int | None = None
-    """Pairs a process encodes at once. Smaller than its share: two-pass feature caching, same gradients, less memory."""
+    """Pairs a process encodes at once. Smaller than its share: two-pass feature caching (same gradients)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     device: str = "auto"
     threads: int | None = None
@@ -127,7 +132,8 @@ class TrainSettings:
     preset: str = "scenes"
     method: Method = "clip"
     data: str = "scenes"
-    """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a folder of images with .txt files."""
+    """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
+    folder of images with .txt files."""
     run: str | None = None
     """The run folder; default runs/PRESET-METHOD. The same command again resumes it."""
     init: str | None = None
@@ -142,7 +148,7 @@ class TrainSettings:
 
 
 # Settings that may change between a run and its resumption, because the result does not depend on them.
-FREE_ON_RESUME = ("run", "reading.workers", "budget.threads", "record.")
+FREE_ON_RESUME = ("run", "reading.workers", "reading.patience", "budget.threads", "record.")
 
 
 def preset(name: str) -> TrainSettings:

@@ -144,3 +144,12 @@ class Evaluator(Protocol):
     name: str
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]: ...
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check-up saw, and what to do about it. `level` is "fine", "note" or "problem"."""
+
+    level: str
+    what: str
+    advice: str = ""

@@ -1,0 +1,97 @@
+"""`dinorankclip doctor`: check the machine, a data folder or a run; each finding says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.types import Finding
+
+MARKS = {"fine": "ok  ", "note": "note", "problem": "BAD "}
+NEEDED = ("torch", "torchvision", "timm", "open_clip_torch", "webdataset", "simplejpeg", "safetensors")
+LITTLE_DISK = 5e9
+
+
+def doctor(
+    path: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[PATH]")] = None,
+    samples: int = 2000,
+    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+) -> None:
+    """Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
+
+      dinorankclip doctor
+      dinorankclip doctor scenes
+      dinorankclip doctor runs/quickstart
+
+    Args:
+        path: A run folder, or anything that --data of train takes.
+        samples: At most this many samples of each part are decoded.
+        reading: How pairs are found, as in train.
+    """
+    problems = 0
+    for finding in examine(path, samples, reading):
+        print(f"{MARKS[finding.level]}  {finding.what}", flush=True)
+        if finding.advice:
+            print(f"      → {finding.advice}", flush=True)
+        problems += finding.level == "problem"
+    print(f"\n{problems or 'no'} problem{'' if problems == 1 else 's'} found")
+    if problems:
+        sys.exit(1)
+
+
+def examine(path: str | None, samples: int, reading: ReadingSettings) -> Iterator[Finding]:
+    if path is None:
+        yield from examine_machine()
+        return
+    from dinorankclip.pretrain.checkup import examine_run, is_run
+
+    if is_run(Path(path)):
+        yield from examine_run(Path(path))
+        return
+    from dinorankclip.data.checkup import examine_data
+
+    yield from examine_data(path, reading, samples)
+
+
+def examine_machine() -> Iterator[Finding]:
+    yield Finding("fine", f"Python {sys.version.split()[0]}")
+    for package in NEEDED:
+        try:
+            yield Finding("fine", f"{package} {version(package)}")
+        except PackageNotFoundError:
+            yield Finding(
+                "problem", f"{package} is not installed", "make quickstart, or pip install -c constraints.txt -e ."
+            )
+    import torch
+
+    from dinorankclip.device import choose
+    from dinorankclip.torchvision_ops import declare_missing
+
+    if declare_missing():
+        yield Finding(
+            "fine", "torchvision's compiled operators do not fit this torch; declared instead (not needed here)"
+        )
+    placement = choose()
+    yield Finding("fine", f"{placement.reason}; {torch.get_num_threads()} threads on {os.cpu_count()} cores")
+    if placement.device.type == "cpu":
+        yield Finding("note", "no GPU", "presets scenes, flickr8k and finetune are made for this; cc3m is not")
+    free = shutil.disk_usage(Path.cwd()).free
+    if free < LITTLE_DISK:
+        yield Finding("problem", f"{free / 1e9:.1f} GB of disk left here", "checkpoints and caches need room")
+    else:
+        yield Finding("fine", f"{free / 1e9:.0f} GB of disk left here")
+    shared = Path("/dev/shm")
+    if shared.is_dir() and shutil.disk_usage(shared).total < 1e9:
+        yield Finding("note", "/dev/shm is under 1 GB", "in Docker: --shm-size=8g, or --reading.workers 0")
+
+
+def main(argv: list[str]) -> None:
+    tyro.cli(doctor, args=argv, prog="dinorankclip doctor")

@@ -1,0 +1,103 @@
+"""The `dinorankclip` command (`drc` for short): finds the verb, imports its module, turns errors into exit codes.
+
+Nothing heavy is imported here, so that help answers at once. A verb's module has `main(argv)`.
+Exit codes: 0 done, 2 something the user can mend (one line, no traceback), 130 Ctrl-C; a traceback is a bug of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+
+from dinorankclip import __version__
+from dinorankclip.types import UserError
+
+
+@dataclass(frozen=True)
+class Verb:
+    module: str
+    does: str
+    example: str
+
+
+VERBS = {
+    "data": Verb(
+        "dinorankclip.commands.data",
+        "make, convert and look at image–caption pairs",
+        "dinorankclip data show scenes --out scenes.png",
+    ),
+    "train": Verb(
+        "dinorankclip.commands.train",
+        "pretrain or fine-tune a model; the same command again resumes",
+        "dinorankclip train --preset scenes --method clip --run runs/first",
+    ),
+    "doctor": Verb(
+        "dinorankclip.commands.doctor",
+        "check this machine, a data folder or a run, and say what to do",
+        "dinorankclip doctor runs/first",
+    ),
+}
+
+
+def help_text() -> str:
+    width = max(map(len, VERBS))
+    lines = [
+        "usage: dinorankclip VERB …        (drc is the same command)",
+        "",
+        "CLIP-style pretraining with high-order ranking, dense distillation and fair baselines.",
+        "",
+    ]
+    for name, verb in VERBS.items():
+        lines += [f"  {name:<{width}}  {verb.does}", f"  {'':<{width}}    {verb.example}"]
+    lines += ["", "dinorankclip VERB --help tells all about one of them."]
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The entry point of the installed command. Ends by SystemExit if the exit code is not 0."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        _run(argv)
+        sys.stdout.flush()
+    except UserError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `dinorankclip … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except RuntimeError as error:
+        # torch raises this from a signal handler, wherever the main process happens to be, when a worker dies.
+        if "DataLoader worker" not in str(error):
+            raise
+        from dinorankclip.config import ReadingSettings
+        from dinorankclip.data.workers import advice
+
+        _fail(advice(str(error), ReadingSettings()))
+
+
+def _run(argv: list[str]) -> None:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return
+    if argv[0] in ("-V", "--version"):
+        print(f"dinorankclip {__version__}")
+        return
+    verb = VERBS.get(argv[0])
+    if verb is None:
+        near = difflib.get_close_matches(argv[0], VERBS, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(VERBS)}"
+        raise UserError(f"no verb '{argv[0]}': {hint} (dinorankclip --help)")
+    importlib.import_module(verb.module).main(argv[1:])
+
+
+def _fail(text: str) -> None:
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

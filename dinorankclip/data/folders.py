@@ -1,0 +1,84 @@
+"""A folder of images with a caption file beside each: `shoes/red.jpg` and `shoes/red.txt`, one caption a line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from dinorankclip.data import captions as caption_files
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.kept import digest
+from dinorankclip.data.tars import IMAGE_KINDS
+from dinorankclip.types import RawSample, UserError
+
+
+class FolderSource:
+    """Images of a folder and its subfolders, by path. The key is the path inside the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self._names, captioned = _images(self.folder)
+        if not self._names:
+            raise UserError(f"no images in {folder}")
+        if not captioned:
+            raise UserError(
+                f"{folder} has {len(self._names)} images, but none has a .txt file of the same name beside it, such as "
+                f"{Path(self._names[0]).with_suffix('.txt')}. A CSV with image and caption columns works too."
+            )
+        self._sizes = np.array([(self.folder / name).stat().st_size for name in self._names], dtype=np.int64)
+        self.fingerprint = digest("folder", *self._names, self._sizes.tobytes())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def key(self, index: int) -> str:
+        return self._names[index]
+
+    def sizes(self) -> np.ndarray:
+        """Bytes of each image."""
+        return self._sizes
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        beside = (self.folder / self._names[index]).with_suffix(".txt")
+        return caption_files.from_text(read_file(beside, missing="no-caption"))
+
+    def image(self, index: int) -> bytes:
+        return read_file(self.folder / self._names[index], missing="missing-image")
+
+    def read(self, index: int) -> RawSample:
+        return RawSample(self.key(index), self.image(index), self.captions(index))
+
+
+def read_file(path: Path, missing: str) -> bytes:
+    """A file's bytes; `Damage` if it is not there (cause `missing`) or cannot be read."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise Damage(missing, str(path)) from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise Damage("unreadable", str(error)) from None
+
+
+def _images(folder: Path) -> tuple[list[str], bool]:
+    """Paths of all images inside the folder, sorted, and whether any of them has a caption file."""
+    names, captioned = [], False
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        stems = {name[:-4] for name in files if name.endswith(".txt")}
+        for name in files:
+            stem, _, kind = name.rpartition(".")
+            if stem and not name.startswith(".") and kind.lower() in IMAGE_KINDS:
+                names.append((Path(where) / name).relative_to(folder).as_posix())
+                captioned |= stem in stems
+    return sorted(names), captioned
+
+
+def has_images(folder: Path) -> bool:
+    """Whether there is any image in the folder or below; stops at the first."""
+    for _, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if any(name.rpartition(".")[2].lower() in IMAGE_KINDS and not name.startswith(".") for name in files):
+            return True
+    return False

@@ -1,0 +1,67 @@
+"""Small derived tables kept on disk: tar indexes and validation cuts. Deleting them only costs time.
+
+They live in `built/index/` under the current folder, never beside the data, which may be read-only. If that
+folder cannot be written either, the tables are made anew each time. Files are arrays (.npz, nothing unpickled).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path("built/index")
+
+
+def digest(*parts: object) -> str:
+    """A short stable name for a combination of values."""
+    summary = hashlib.blake2b(digest_size=12)
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogateescape")
+        summary.update(len(data).to_bytes(8, "little") + data)
+    return summary.hexdigest()
+
+
+def load(name: str) -> dict[str, np.ndarray] | None:
+    """The table kept under this name, or None."""
+    try:
+        with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as table:
+            return {column: table[column] for column in table.files}
+    except (OSError, ValueError, EOFError, KeyError):  # absent, or written by a machine that lost power
+        return None
+
+
+def save(name: str, table: dict[str, np.ndarray]) -> None:
+    """Keep a table: written aside, then renamed, so that nobody reads half of it."""
+    try:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        aside = FOLDER / f"{name}.{os.getpid()}.tmp"
+        with open(aside, "wb") as file:
+            np.savez(file, **table)
+        os.replace(aside, FOLDER / f"{name}.npz")
+    except OSError:
+        return  # a read-only or full disk must not stop anybody from reading data
+
+
+@contextlib.contextmanager
+def one_at_a_time(name: str, folder: Path = FOLDER) -> Iterator[None]:
+    """Let one process of this machine do a piece of work while the others wait, then find it done.
+
+    A file lock rather than a barrier between training processes: it also works if only one of them comes here.
+    """
+    try:
+        import fcntl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / f"{name}.lock", "wb")  # noqa: SIM115 (closed below)
+    except (ImportError, OSError):
+        yield  # no locks here: several processes may do the same work, with the same result
+        return
+    with lock:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,143 @@
+"""Pairs → batches, with an exact position. The whole way of a sample:
+
+1. A run is at global step s. With n pairs and a global batch of B, an epoch has n // B steps (the rest of the
+   permutation is left out, another rest each epoch), so s names an epoch and a row of B places in it.
+2. `permutation(seed, epoch)` says which pair stands at each place. Process r of W takes places r·B/W … of the
+   row: one process and W processes see the same global batch.
+3. A worker process is given the number s, nothing else, and builds this process's whole batch from it.
+4. For each place it reads the pair's bytes from the source, decodes, draws a view (crop, flip) and one of
+   the captions. The draws come from generators keyed by (seed, epoch, place): no state is carried from sample to
+   sample, so starting at step s gives exactly what an uninterrupted run gets there, for any number of workers.
+5. A pair that cannot be used is replaced by another one, drawn by a generator of the same place, until one
+   is good. All processes stay in step; the damaged ones travel in `Batch.damage` and are counted here.
+6. Captions become token ids, cut to the longest of the batch; `companions` (cached teacher features) are
+   looked up by key and follow the view.
+7. The main process receives batches in order through shared memory and hands them out.
+
+Workers are forked: they start in milliseconds, need no second import of torch and share the index and the BPE
+table with their parent. They touch no GPU, and use one thread each, so forking is safe here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data import draws as streams
+from dinorankclip.data.damage import Damage, DamageCount
+from dinorankclip.data.pipes import PipeLoader, PipeSource
+from dinorankclip.data.samples import Recipe, Sample
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.data.workers import Refusal, counted, refusals_as_values, run_workers
+from dinorankclip.types import Batch, Companions, ImageSpec, Source, UserError
+
+MOST_ATTEMPTS = 64  # replacements tried for one place
+
+
+class PairLoader:
+    """Endless batches of this process, from global step `start` on.
+
+    `batch` counts pairs over all `world` processes. `steps_per_epoch` is the same on each of them, `step` is the
+    global step whose batch comes next, and `damage` counts what this process had to replace.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        image: ImageSpec,
+        tokenizer: Tokenizer,
+        *,
+        batch: int,
+        seed: int,
+        reading: ReadingSettings | None = None,
+        rank: int = 0,
+        world: int = 1,
+        start: int = 0,
+        second_caption: bool = False,
+        companions: Companions | None = None,
+    ) -> None:
+        reading = reading or ReadingSettings()
+        share = local_batch(batch, world)
+        if len(source) < batch:
+            raise UserError(
+                f"{len(source)} pairs do not fill one batch of {batch}. Use a smaller --budget.batch "
+                f"(at most {len(source)}; a quarter of it or less trains better)."
+            )
+        recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
+        self._steps = _Steps(source, recipe, batch, seed, first=rank * share, share=share)
+        self._reading = reading
+        self.steps_per_epoch = self._steps.per_epoch
+        self.step = start
+        self.damage = DamageCount(reading.max_damaged)
+
+    def __iter__(self) -> Iterator[Batch]:
+        stream = run_workers(self._steps, itertools.count(self.step), self._reading)
+        for batch in counted(stream, self.damage):
+            self.step += 1
+            yield batch
+
+
+def load_pairs(
+    source: Source | PipeSource, image: ImageSpec, tokenizer: Tokenizer, **settings: Any
+) -> PairLoader | PipeLoader:
+    """The loader that fits the source: exact position, or `pipe:` shards that resume shard by shard.
+
+    `settings` are those of `PairLoader`; both have `steps_per_epoch`, `step`, `damage` and yield batches.
+    """
+    return (PipeLoader if isinstance(source, PipeSource) else PairLoader)(source, image, tokenizer, **settings)
+
+
+def local_batch(batch: int, world: int) -> int:
+    """Pairs of each process."""
+    if batch % world:
+        raise UserError(f"a batch of {batch} cannot be divided equally over {world} processes")
+    return batch // world
+
+
+class _Steps:
+    """Global step → this process's batch: the data set that workers share. A pure function."""
+
+    def __init__(self, source: Source, recipe: Recipe, batch: int, seed: int, first: int, share: int) -> None:
+        self.source, self.recipe, self.batch, self.seed = source, recipe, batch, seed
+        self.first, self.share = first, share
+        self.per_epoch = len(source) // batch
+
+    @refusals_as_values
+    def __getitem__(self, step: int) -> Batch | Refusal:
+        epoch, row = divmod(step, self.per_epoch)
+        start = row * self.batch + self.first
+        damage: list[tuple[str, str]] = []
+        samples = [self._sample(epoch, place, damage) for place in range(start, start + self.share)]
+        return self.recipe.batch(samples, damage)
+
+    def _sample(self, epoch: int, place: int, damage: list[tuple[str, str]]) -> Sample:
+        for attempt in range(MOST_ATTEMPTS):
+            index = self._index(epoch, place, attempt)
+            try:
+                return self.recipe.sample(
+                    self.source.read(index),
+                    streams.generator(self.seed, streams.VIEW, epoch, place, attempt),
+                    streams.generator(self.seed, streams.CAPTION, epoch, place, attempt),
+                )
+            except Damage as found:
+                damage.append((self.source.key(index), found.cause))
+        count = DamageCount()
+        count.add(0, damage)
+        raise UserError(f"{MOST_ATTEMPTS} pairs in a row could not be used:\n{count.summary()}")
+
+    def _index(self, epoch: int, place: int, attempt: int) -> int:
+        if attempt == 0:
+            return int(_order(self.seed, epoch, len(self.source))[place])
+        draws = streams.generator(self.seed, streams.REPLACEMENT, epoch, place, attempt)
+        return streams.below(draws, len(self.source))
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, size: int) -> np.ndarray:
+    """Kept for the epoch at hand: sorting ten million draws takes seconds."""
+    return streams.permutation(seed, epoch, size)

@@ -1,0 +1,163 @@
+"""`open_pairs`: from what a user types after `--data` to a source of pairs.
+
+    scenes                             the built-in data, made on first use under built/scenes
+    DIR with train/, val/, test/       clip-benchmark retrieval folders, or folders of images, part by part
+    DIR with train.csv, val.csv …      tables, part by part
+    DIR of .tar files, FILE.tar        WebDataset shards; also a-{000..123}.tar, globs, lists joined by ::
+    pipe:COMMAND                       shards that come out of commands
+    FILE.csv, .tsv, .parquet           image paths and captions
+    DIR of images                      with .txt files beside them
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+from pathlib import Path
+from typing import Any, Literal
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data import kept, parts, pipes
+from dinorankclip.data.folders import FolderSource, has_images
+from dinorankclip.data.shards import ShardSource, shards_of_folder
+from dinorankclip.data.tables import TABLE_KINDS, TableSource
+from dinorankclip.types import UserError
+
+Split = Literal["train", "val", "test", "all"]
+SCENES = Path("built/scenes")
+_PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
+
+
+def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split: Split = "train") -> Any:
+    """The `Source` (or `PipeSource`) behind `where`.
+
+    A validation part that the data lacks is carved from the training part (`parts.carve`), which then loses
+    those images. "all" is everything that is not divided into parts, undivided.
+    """
+    reading = reading or ReadingSettings()
+    where = str(where)
+    if where == "scenes":
+        where = str(_scenes() / "pairs")
+    if where.startswith("pipe:"):
+        return _open_pipe(_expand(where), reading, split)
+    found = _parts(where, reading)
+    if split in found:
+        return found[split]() if split != "train" or "val" in found else parts.carve(found["train"](), reading)[0]
+    if split == "val" and "train" in found:
+        return parts.carve(found["train"](), reading)[1]
+    if "all" in found:
+        whole = found["all"]()
+        if split == "test":
+            raise UserError(f"{where} is not divided into parts, so it has no test part; 'val' can be carved from it")
+        train, val = parts.carve(whole, reading)
+        return train if split == "train" else val
+    if split == "all":
+        raise UserError(f"{where} is divided into parts: choose one of {', '.join(found)} with --split")
+    raise UserError(f"{where} has no {split!r} part, only {', '.join(found)}")
+
+
+def splits_of(where: str | Path, reading: ReadingSettings | None = None) -> tuple[str, ...]:
+    """The parts that the data itself has; ("all",) if it is not divided."""
+    where = str(_scenes() / "pairs") if str(where) == "scenes" else str(where)
+    return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or ReadingSettings()))
+
+
+def _scenes() -> Path:
+    """The built-in data, made by whichever process comes first while the others wait."""
+    from dinorankclip.data.scenes import make_scenes
+
+    with kept.one_at_a_time("scenes", folder=SCENES.parent):
+        return make_scenes(SCENES)
+
+
+def _parts(where: str, reading: ReadingSettings) -> dict[str, Any]:
+    """Part name → function that opens it; "all" for data that is not divided."""
+    path = Path(where)
+    if path.is_dir():
+        return _parts_of_folder(path, reading)
+    if path.is_file():
+        if path.suffix.lower() in TABLE_KINDS:
+            return {"all": lambda: TableSource(path, reading)}
+        if path.suffix.lower() == ".tar":
+            return {"all": lambda: ShardSource([path])}
+        raise UserError(f"{where}: pairs are read from .tar, {', '.join(TABLE_KINDS)} or a folder, not from this")
+    if "://" in where:
+        commands = {"s3": f"aws s3 cp {where} -", "gs": f"gsutil cat {where}"}
+        fetch = commands.get(where.split("://")[0], f"curl -sfL {where}")
+        raise UserError(f"{where} is on another machine; stream it: --data 'pipe:{fetch}'")
+    if any(mark in where for mark in ("{", "::", "*", "?")):
+        return {"all": lambda: ShardSource(_local_shards(where))}
+    raise UserError(f"there is no {where}.{_nearest(path)}")
+
+
+def _parts_of_folder(folder: Path, reading: ReadingSettings) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part, names in _PART_NAMES.items():
+        for name in names:
+            if part not in found and (folder / name).is_dir():
+                found[part] = lambda inside=folder / name: _undivided(inside, reading)
+            for kind in TABLE_KINDS:
+                if part not in found and (folder / (name + kind)).is_file():
+                    found[part] = lambda table=folder / (name + kind): TableSource(table, reading)
+    return found or {"all": lambda: _undivided(folder, reading)}
+
+
+def _undivided(folder: Path, reading: ReadingSettings) -> Any:
+    if shards := shards_of_folder(folder):
+        return ShardSource(shards)
+    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in TABLE_KINDS]
+    if len(tables) == 1:
+        return TableSource(tables[0], reading)
+    if tables:
+        raise UserError(f"{folder} holds several tables; name one: {', '.join(str(table) for table in tables)}")
+    if has_images(folder):
+        return FolderSource(folder)
+    inside = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+    raise UserError(
+        f"no pairs in {folder}: expected .tar shards, a .csv, .tsv or .parquet table, or images with .txt files; "
+        f"found {inside}"
+    )
+
+
+def _expand(where: str) -> list[str]:
+    from webdataset.shardlists import expand_urls
+
+    return expand_urls(where)
+
+
+def _local_shards(where: str) -> list[Path]:
+    shards: list[Path] = []
+    for name in _expand(where):
+        if any(mark in name for mark in "*?["):
+            matches = sorted(glob.glob(name))
+            if not matches:
+                raise UserError(f"no file matches {name}")
+            shards += map(Path, matches)
+        elif name.startswith("pipe:"):
+            raise UserError("files and pipe: shards cannot be mixed; write 'pipe:cat FILE' for the files")
+        else:
+            shards.append(Path(name))
+    return shards
+
+
+def _open_pipe(shards: list[str], reading: ReadingSettings, split: Split) -> Any:
+    stray = [shard for shard in shards if not shard.startswith("pipe:")]
+    if stray:
+        raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {stray[0]}'")
+    if split == "all":
+        return pipes.PipeSource(shards, reading.epoch_samples)
+    if split == "test":
+        raise UserError("pipe: shards are not divided into parts; 'val' can be held out from them")
+    val, train = pipes.held_out(shards, reading)
+    if split == "val":
+        return pipes.read_into_memory(val, reading.val_most)
+    return pipes.PipeSource(train, reading.epoch_samples)
+
+
+def _nearest(path: Path) -> str:
+    """A hint for a mistyped path: the nearest name in the deepest folder of it that exists."""
+    folder = path.parent
+    if not folder.is_dir():
+        return ""
+    near = difflib.get_close_matches(path.name, [file.name for file in folder.iterdir()], n=1)
+    return f" Did you mean {folder / near[0]}?" if near else ""

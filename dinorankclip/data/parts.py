@@ -1,0 +1,107 @@
+"""A part of a source, and the cut that sets validation images aside when the data comes without a validation part.
+
+The cut depends on the data alone (not on the seed of a run): images, or groups of them, with the smallest hashes
+of their names are set aside. The same photo may be stored under two names; training images whose bytes equal a
+validation image's are left out of both parts, so nothing that is scored was trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any
+
+import numpy as np
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data import kept
+from dinorankclip.data.damage import Damage
+from dinorankclip.types import RawSample, Source, UserError
+
+log = logging.getLogger(__name__)
+
+
+class Part:
+    """Some samples of a source, in their order."""
+
+    def __init__(self, source: Any, indices: np.ndarray) -> None:
+        self.source = source
+        self.indices = np.asarray(indices, dtype=np.int64)
+        self.fingerprint = kept.digest("part", source.fingerprint, self.indices.tobytes())
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def key(self, index: int) -> str:
+        return self.source.key(int(self.indices[index]))
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        return self.source.captions(int(self.indices[index]))
+
+    def image(self, index: int) -> bytes:
+        return self.source.image(int(self.indices[index]))
+
+    def read(self, index: int) -> RawSample:
+        return self.source.read(int(self.indices[index]))
+
+
+def carve(source: Any, reading: ReadingSettings) -> tuple[Part, Part]:
+    """(training part, validation part) of a source without a validation part of its own."""
+    name = kept.digest(
+        "cut", 1, source.fingerprint, reading.val_fraction, reading.val_most, reading.group_column or ""
+    )
+    cut = kept.load(name)
+    if cut is None:
+        with kept.one_at_a_time("cut"):
+            cut = kept.load(name) or _cut(source, reading)
+            kept.save(name, cut)
+    return Part(source, cut["train"]), Part(source, cut["val"])
+
+
+def _cut(source: Any, reading: ReadingSettings) -> dict[str, np.ndarray]:
+    group_of = getattr(source, "group", source.key)
+    groups: dict[str, list[int]] = {}
+    for index in range(len(source)):
+        groups.setdefault(group_of(index), []).append(index)
+    wanted = min(reading.val_most, max(1, round(reading.val_fraction * len(source))))
+    if len(groups) < 2:
+        raise UserError(
+            f"{len(source)} images in {len(groups)} group cannot be divided into training and validation parts"
+        )
+    chosen: list[int] = []
+    for group in sorted(groups, key=_hash)[: len(groups) - 1]:  # at least one group is left to train on
+        if chosen and len(chosen) + len(groups[group]) > wanted:
+            break
+        chosen += groups[group]
+    val = np.sort(np.array(chosen, dtype=np.int64))
+    train = np.setdiff1d(np.arange(len(source)), val)
+    doubles = _same_bytes(source, val, train)
+    if len(doubles):
+        log.warning("%d training images are copies of validation images and are left out", len(doubles))
+        train = np.setdiff1d(train, doubles)
+    return {"train": train, "val": val}
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
+def _same_bytes(source: Any, val: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Training images that are stored byte for byte like a validation image.
+
+    Only those of the same length as some validation image are read: a few per cent.
+    """
+    sizes = source.sizes()
+    candidates = train[np.isin(sizes[train], sizes[val]) & (sizes[train] > 0)]
+    if not len(candidates):
+        return candidates
+    against = val[np.isin(sizes[val], sizes[candidates])]
+    known = {content for index in against if (content := _content(source, int(index)))}
+    return np.array([index for index in candidates if _content(source, int(index)) in known], dtype=np.int64)
+
+
+def _content(source: Source, index: int) -> bytes | None:
+    try:
+        return hashlib.blake2b(source.image(index), digest_size=16).digest()
+    except Damage:
+        return None

@@ -1,0 +1,248 @@
+"""Pairs that come out of commands: `pipe:aws s3 cp s3://bucket/{0000..0331}.tar -`. A stream has no random access.
+
+What that means, said openly:
+* The samples cannot be counted beforehand: `reading.epoch_samples` says how many make an epoch.
+* Shards are visited in an endless sequence, each pass in an order of (seed, pass); the stream of a worker is
+  shuffled in a buffer. Process r of W and its worker w take every (W·workers)-th shard of that sequence: each process
+  gets the same number of batches, nothing is downloaded twice, but the batches are other ones for another
+  number of processes or workers.
+* A resumed run goes on at the beginning of a shard, the one that an even pace would have reached; up to a shard
+  for each worker is seen again or left out. The loader logs this.
+* For validation, whole shards are held out (the first ones), and read into memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import tarfile
+from collections.abc import Iterator, Sequence
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data import captions as caption_files
+from dinorankclip.data import draws as streams
+from dinorankclip.data import tars
+from dinorankclip.data.damage import Damage, DamageCount
+from dinorankclip.data.kept import digest
+from dinorankclip.data.samples import Recipe, Sample
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.data.workers import Refusal, counted, run_workers
+from dinorankclip.types import Batch, Companions, ImageSpec, RawSample, UserError
+
+log = logging.getLogger(__name__)
+
+SHUFFLE = 2000  # samples a worker mixes, in encoded form
+Found = RawSample | tuple[str, Damage]  # a sample, or the key and the reason why not
+
+
+class PipeSource:
+    """A list of `pipe:` shards. It has a length (from the settings), but only `PipeLoader` can read it."""
+
+    def __init__(self, shards: Sequence[str], epoch_samples: int | None) -> None:
+        if not epoch_samples:
+            raise UserError(
+                "pipe: shards cannot be counted beforehand; say how many samples make an epoch: "
+                "--reading.epoch-samples 2900000"
+            )
+        self.shards = list(shards)
+        self.fingerprint = digest("pipe", *shards)
+        self._epoch_samples = epoch_samples
+
+    def __len__(self) -> int:
+        return self._epoch_samples
+
+
+class MemorySource:
+    """Samples held in memory: the validation part of a stream."""
+
+    def __init__(self, samples: Sequence[RawSample], fingerprint: str) -> None:
+        self.samples = list(samples)
+        self.fingerprint = fingerprint
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def key(self, index: int) -> str:
+        return self.samples[index].key
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        return self.samples[index].captions
+
+    def read(self, index: int) -> RawSample:
+        return self.samples[index]
+
+
+def stream_shard(shard: str) -> Iterator[Found]:
+    """The samples of one shard as they arrive, and what is wrong with the others."""
+    from webdataset.gopen import gopen
+
+    key, parts = None, {}
+    try:
+        with gopen(shard) as pipe, tarfile.open(fileobj=pipe, mode="r|*") as tar:
+            for member in tar:
+                named = tars.split_name(member.name)
+                if not named or not member.isreg():
+                    continue
+                if named[0] != key or named[1] in parts:
+                    yield from _complete(key, parts)
+                    key, parts = named[0], {}
+                if named[1] in tars.IMAGE_KINDS or named[1] in tars.CAPTION_KINDS:
+                    parts[named[1]] = tar.extractfile(member).read()
+            yield from _complete(key, parts)
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        # The last sample may be half there; what came before it was fine.
+        yield shard, Damage("truncated", str(error))
+
+
+def _complete(key: str | None, parts: dict[str, bytes]) -> Iterator[Found]:
+    if not parts:
+        return
+    images = [data for kind, data in parts.items() if kind in tars.IMAGE_KINDS]
+    try:
+        if not images:
+            raise Damage("missing-image")
+        if "txt" in parts:
+            captions = caption_files.from_text(parts["txt"])
+        elif "json" in parts:
+            captions = caption_files.from_json(parts["json"])
+        else:
+            raise Damage("no-caption")
+        yield RawSample(key, images[0], captions)
+    except Damage as damage:
+        yield key, damage
+
+
+class PipeLoader:
+    """Like `PairLoader`, for `pipe:` shards; see the top of this file for what is different."""
+
+    def __init__(
+        self,
+        source: PipeSource,
+        image: ImageSpec,
+        tokenizer: Tokenizer,
+        *,
+        batch: int,
+        seed: int,
+        reading: ReadingSettings | None = None,
+        rank: int = 0,
+        world: int = 1,
+        start: int = 0,
+        second_caption: bool = False,
+        companions: Companions | None = None,
+    ) -> None:
+        reading = reading or ReadingSettings()
+        if batch % world:
+            raise UserError(f"a batch of {batch} cannot be divided equally over {world} processes")
+        if len(source) < batch:
+            raise UserError(f"reading.epoch_samples = {len(source)} is less than one batch of {batch}")
+        self.steps_per_epoch = len(source) // batch
+        self.step = start
+        self.damage = DamageCount(reading.max_damaged)
+        self._reading = reading
+        # An even pace through the shards: the same number on every process, from the step alone.
+        reached = start * batch * len(source.shards) // len(source)
+        if start:
+            log.warning("pipe: shards resume at the beginning of a shard, number %d of the sequence", reached)
+        recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
+        self._stream = _Stream(source, recipe, batch // world, seed, rank, world, reached)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in counted(run_workers(self._stream, None, self._reading), self.damage):
+            self.step += 1
+            yield batch
+
+
+class _Stream(IterableDataset):
+    """The endless batches of one worker."""
+
+    def __init__(
+        self, source: PipeSource, recipe: Recipe, share: int, seed: int, rank: int, world: int, reached: int
+    ) -> None:
+        self.shards, self.recipe, self.share, self.seed = source.shards, recipe, share, seed
+        self.rank, self.world, self.reached = rank, world, reached
+        self.mixed = min(SHUFFLE, max(1, len(source) // world))  # no more than an epoch
+
+    def __iter__(self) -> Iterator[Batch | Refusal]:
+        info = get_worker_info()
+        workers, worker = (info.num_workers, info.id) if info else (1, 0)
+        lane, lanes = self.rank * workers + worker, self.world * workers
+        samples: list[Sample] = []
+        damage: list[tuple[str, str]] = []
+        try:
+            for number, found in enumerate(self._shuffled(lane, lanes)):
+                try:
+                    samples.append(self._sample(found, number, lane))
+                except Damage as reason:
+                    damage.append((found.key if isinstance(found, RawSample) else found[0], reason.cause))
+                if len(samples) == self.share:
+                    yield self.recipe.batch(samples, damage)
+                    samples, damage = [], []
+        except UserError as error:
+            yield Refusal(str(error))
+
+    def _sample(self, found: Found, number: int, lane: int) -> Sample:
+        if not isinstance(found, RawSample):
+            raise found[1]
+        where = (self.reached, number, lane)
+        return self.recipe.sample(
+            found,
+            streams.generator(self.seed, streams.VIEW, *where),
+            streams.generator(self.seed, streams.CAPTION, *where),
+        )
+
+    def _shuffled(self, lane: int, lanes: int) -> Iterator[Found]:
+        """Each arriving sample changes places with a random one of the buffer."""
+        draws = streams.generator(self.seed, streams.REPLACEMENT, self.reached, lane)
+        buffer: list[Found] = []
+        for found in self._sequence(lane, lanes):
+            if len(buffer) < self.mixed:
+                buffer.append(found)
+                continue
+            at = streams.below(draws, self.mixed)
+            buffer[at], found = found, buffer[at]
+            yield found
+
+    def _sequence(self, lane: int, lanes: int) -> Iterator[Found]:
+        """Samples of every `lanes`-th shard of the endless sequence of shards, this lane's ones."""
+        number = self.reached + lane
+        fruitless = 0
+        while True:
+            once, place = divmod(number, len(self.shards))
+            order = streams.permutation(self.seed, once, len(self.shards), streams.SHARDS)
+            good = 0
+            for found in stream_shard(self.shards[order[place]]):
+                good += isinstance(found, RawSample)
+                yield found
+            fruitless = 0 if good else fruitless + 1
+            if fruitless > len(self.shards):
+                raise UserError(f"no usable sample came out of any shard; try one by hand: {self.shards[0]}")
+            number += lanes
+
+
+def held_out(shards: Sequence[str], reading: ReadingSettings) -> tuple[list[str], list[str]]:
+    """(validation shards, training shards): the first ones are held out, at least one."""
+    if len(shards) < 2:
+        raise UserError(
+            "one pipe: shard cannot be divided into training and validation parts; give at least two shards"
+        )
+    count = min(len(shards) - 1, max(1, round(reading.val_fraction * len(shards))))
+    return list(shards[:count]), list(shards[count:])
+
+
+def read_into_memory(shards: Sequence[str], most: int) -> MemorySource:
+    """At most `most` good samples of these shards."""
+    samples: list[RawSample] = []
+    for shard in shards:
+        for found in stream_shard(shard):
+            if isinstance(found, RawSample):
+                samples.append(found)
+            if len(samples) == most:
+                break
+        if len(samples) == most:
+            break
+    if not samples:
+        raise UserError(f"no usable sample came out of {shards[0]}")
+    return MemorySource(samples, digest("pipe", most, *shards))
+
+

@@ -1,0 +1,133 @@
+"""What a kind of thing is, the groups and fine-grained families kinds belong to, and how kinds enter the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .colours import ANY
+from .pen import Pen, Ruler
+
+Drawing = Callable[[Pen], None]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A noun in both numbers. A "pair of scissors" takes its adjectives behind the `of`."""
+
+    one: str
+    many: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Kinds of one sort: the word for any of them, and what they are doing when they are somewhere."""
+
+    word: Word
+    poses: tuple[str, ...]
+
+
+GROUPS: dict[str, Group] = {
+    "vehicles": Group(Word("vehicle", "vehicles"), ("parked", "waiting")),
+    "animals": Group(Word("animal", "animals"), ("sitting", "standing", "resting")),
+    "birds": Group(Word("bird", "birds"), ("sitting", "perched")),
+    "food": Group(Word("piece of food", "pieces of food"), ("lying", "placed")),
+    "buildings": Group(Word("building", "buildings"), ("standing", "built")),
+    "furniture": Group(Word("piece of furniture", "pieces of furniture"), ("standing", "placed")),
+    "tools": Group(Word("tool", "tools"), ("lying", "left")),
+    "household": Group(Word("household item", "household items"), ("standing", "placed")),
+    "clothes": Group(Word("piece of clothing", "pieces of clothing"), ("lying", "laid out")),
+    "plants": Group(Word("plant", "plants"), ("growing", "standing")),
+    "toys": Group(Word("toy", "toys"), ("lying", "left")),
+    "instruments": Group(Word("musical instrument", "musical instruments"), ("lying", "placed")),
+}
+
+# Kinds of a family share most of what is drawn and differ in small parts. The word is what people say who do not
+# look closely; families without one have no everyday word that fits all their kinds and no other kind.
+FAMILIES: dict[str, Word | None] = {
+    "cars": Word("car", "cars"),
+    "trucks": Word("truck", "trucks"),
+    "boats": Word("boat", "boats"),
+    "pets": Word("pet", "pets"),
+    "small birds": None,
+    "round fruit": None,
+    "gabled houses": None,
+    "seats": Word("seat", "seats"),
+    "long tools": None,
+    "hand tools": None,
+    "pouring pots": None,
+    "cups": Word("cup", "cups"),
+    "cutlery": Word("piece of cutlery", "pieces of cutlery"),
+    "tops": Word("top", "tops"),
+    "hats": Word("hat", "hats"),
+    "flowers": Word("flower", "flowers"),
+    "trees": Word("tree", "trees"),
+    "plucked strings": None,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of thing. `seat` is the height (unit square) on which another thing can rest, if any can."""
+
+    name: str
+    word: Word
+    group: str
+    draw: Drawing = field(compare=False)
+    family: str | None = None
+    synonyms: tuple[Word, ...] = ()
+    colours: tuple[str, ...] = ANY
+    patterned: bool = True
+    seat: float | None = None
+
+    @cached_property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """How far the drawing reaches in the unit square: left, top, right, bottom."""
+        ruler = Ruler()
+        self.draw(ruler)
+        return ruler.left, ruler.top, ruler.right, ruler.bottom
+
+    @cached_property
+    def proportions(self) -> tuple[float, float]:
+        """Width and height of the tight box, the longer one being 1."""
+        left, top, right, bottom = self.bounds
+        longest = max(right - left, bottom - top)
+        return (right - left) / longest, (bottom - top) / longest
+
+    @cached_property
+    def seat_share(self) -> float | None:
+        """The seat's height as a share of the tight box, 0 at its top."""
+        _, top, _, bottom = self.bounds
+        return None if self.seat is None else (self.seat - top) / (bottom - top)
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(
+    name: str,
+    group: str,
+    *,
+    family: str | None = None,
+    plural: str | None = None,
+    also: tuple[str, ...] = (),
+    colours: tuple[str, ...] = ANY,
+    patterned: bool = True,
+    seat: float | None = None,
+) -> Callable[[Drawing], Drawing]:
+    """Enter the decorated drawing as a kind. `also` are synonyms, "one/many" where the plural is not in -s."""
+    if group not in GROUPS or (family is not None and family not in FAMILIES) or name in KINDS:
+        raise ValueError(f"kind {name!r}: unknown group or family, or entered twice")
+
+    def enter(draw: Drawing) -> Drawing:
+        word = Word(name, plural or name + "s")
+        KINDS[name] = Kind(name, word, group, draw, family, tuple(map(_word, also)), colours, patterned, seat)
+        return draw
+
+    return enter
+
+
+def _word(text: str) -> Word:
+    one, _, many = text.partition("/")
+    return Word(one, many or one + "s")

@@ -1,0 +1,26 @@
+"""All kinds of things. Each file draws one or two groups; importing this package enters them all, in this order."""
+
+from __future__ import annotations
+
+from ..kind import FAMILIES, GROUPS, KINDS, Group, Kind, Word
+from . import (  # noqa: F401 - imported for the kinds they enter
+    animals,
+    birds,
+    buildings,
+    clothes,
+    food,
+    furniture,
+    household,
+    instruments,
+    plants,
+    tools,
+    toys,
+    vehicles,
+)
+
+__all__ = ["FAMILIES", "GROUPS", "KINDS", "Group", "Kind", "Word", "members"]
+
+
+def members(family: str) -> tuple[str, ...]:
+    """The kinds of a fine-grained family."""
+    return tuple(name for name, kind in KINDS.items() if kind.family == family)

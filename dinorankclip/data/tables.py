@@ -1,0 +1,151 @@
+"""A table of image paths and captions: CSV, TSV or Parquet. Paths are relative to the table.
+
+Several rows of one image are its several captions; images come in the order of their first rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data import captions as caption_files
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.folders import read_file
+from dinorankclip.data.kept import digest
+from dinorankclip.types import RawSample, UserError
+
+TABLE_KINDS = (".csv", ".tsv", ".parquet")
+_DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
+
+
+class TableSource:
+    """Images of a table. The key is the path as the table gives it; `group(index)` its group, if there is one.
+
+    The fingerprint covers the table, not the bytes of the images it points to.
+    """
+
+    def __init__(self, table: Path, reading: ReadingSettings | None = None) -> None:
+        reading = reading or ReadingSettings()
+        self.table = Path(table)
+        wanted = [reading.image_column, reading.caption_column]
+        wanted += [reading.group_column] if reading.group_column else []
+        data = self.table.read_bytes()
+        rows = _parquet_rows(self.table, wanted) if self.table.suffix.lower() == ".parquet" else _csv_rows(
+            data, self.table, wanted
+        )
+        self._captions: dict[str, list[str]] = {}
+        self._groups: dict[str, str] = {}
+        self._collect(rows, grouped=bool(reading.group_column))
+        self._keys = list(self._captions)
+        if not self._keys:
+            raise UserError(f"{table} has a header but no rows")
+        self.fingerprint = digest("table", hashlib.blake2b(data).digest(), *wanted)
+
+    def _collect(self, rows: Iterable[list[str]], grouped: bool) -> None:
+        for number, (image, caption, *group) in enumerate(rows, start=1):
+            key = image.strip() or f"row {number} (no image)"
+            self._captions.setdefault(key, []).append(caption)
+            if grouped and self._groups.setdefault(key, group[0]) != group[0]:
+                raise UserError(
+                    f"{self.table}: image {key} belongs to two groups, {self._groups[key]!r} and {group[0]!r}"
+                )
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def key(self, index: int) -> str:
+        return self._keys[index]
+
+    def group(self, index: int) -> str:
+        """What must stay on one side of a validation cut: the group, else the image itself."""
+        key = self._keys[index]
+        return self._groups.get(key, key)
+
+    def sizes(self) -> np.ndarray:
+        """Bytes of each image, -1 where there is none."""
+        return np.array([_size(self.table.parent / key) for key in self._keys], dtype=np.int64)
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        found = self._captions[self._keys[index]]
+        for caption in found:
+            try:
+                caption.encode("utf-8")
+            except UnicodeEncodeError:  # bytes that were no UTF-8 came through as lone surrogates
+                raise Damage("not-utf8", repr(caption[:40])) from None
+        return caption_files.cleaned(found)
+
+    def image(self, index: int) -> bytes:
+        key = self._keys[index]
+        if key.endswith(" (no image)"):
+            raise Damage("missing-image", key)
+        return read_file(self.table.parent / key, missing="missing-image")
+
+    def read(self, index: int) -> RawSample:
+        return RawSample(self.key(index), self.image(index), self.captions(index))
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):
+        return -1
+
+
+def _csv_rows(data: bytes, table: Path, wanted: list[str]) -> Iterator[list[str]]:
+    """The wanted columns of every row. Bytes that are no UTF-8 survive as surrogates and damage only their row."""
+    text = data.decode("utf-8-sig", errors="surrogateescape")
+    csv.field_size_limit(1 << 30)
+    header: list[str] = []
+    for delimiter in _DELIMITERS.get(table.suffix.lower(), ","):
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        try:
+            found = [name.strip() for name in next(reader, [])]
+        except csv.Error as error:
+            raise UserError(f"{table} cannot be read as a table: {error}") from None
+        if not header or len(found) > len(header):
+            header, rows = found, reader
+        if set(wanted) <= set(found):
+            break
+    places = _places(header, wanted, table)
+    try:
+        for row in rows:
+            if row:  # not an empty line
+                yield [row[place] if place < len(row) else "" for place in places]
+    except csv.Error as error:
+        raise UserError(f"{table}, line {rows.line_num}: {error}") from None
+
+
+def _parquet_rows(table: Path, wanted: list[str]) -> Iterator[list[str]]:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise UserError("reading Parquet needs pyarrow: pip install 'dinorankclip[parquet]'") from None
+    try:
+        file = parquet.ParquetFile(table)
+    except Exception as error:
+        raise UserError(f"{table} cannot be read as Parquet: {error}") from None
+    _places(file.schema_arrow.names, wanted, table)
+    for batch in file.iter_batches(columns=wanted):
+        columns = [batch.column(name).to_pylist() for name in wanted]
+        for row in zip(*columns):
+            yield ["" if value is None else str(value) for value in row]
+
+
+def _places(header: list[str], wanted: list[str], table: Path) -> list[int]:
+    """Where the wanted columns are; a missing one is an error that helps."""
+    for name, flag in zip(wanted, ("image-column", "caption-column", "group-column")):
+        if name in header:
+            continue
+        folded = {column.lower(): column for column in header}
+        near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+        hint = f" Did you mean --reading.{flag} {folded[near[0]]!r}?" if near else f" Name it: --reading.{flag} NAME."
+        raise UserError(f"{table} has no column {name!r}; its columns are {', '.join(map(repr, header))}.{hint}")
+    return [header.index(name) for name in wanted]

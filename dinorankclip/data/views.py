@@ -1,0 +1,96 @@
+"""Which part of an image a sample shows (`types.View`), and showing it: crop, flip, resize to S×S.
+
+A view always lies on whole pixels of the decoded image: the box that is recorded is exactly the box that is
+shown, so cached teacher features can follow it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dinorankclip.types import View
+
+ASPECTS = (3 / 4, 4 / 3)  # width to height of a random crop
+
+
+def random_view(
+    draws: np.random.Generator, height: int, width: int, scale: tuple[float, float], flip: bool
+) -> View:
+    """A random crop with an area of `scale` of the image, and a flip half of the time if `flip`.
+
+    Aspects are drawn (uniformly in the logarithm) from those in 3/4 … 4/3 for which the box fits, so nothing
+    is drawn twice. If none fits, as for a panorama, the box has the nearest allowed aspect and the largest
+    size that fits. `scale` (1, 1) shows the evaluation view. Always five draws.
+    """
+    area_draw, aspect_draw, top_draw, left_draw, flip_draw = draws.random(5)
+    flipped = bool(flip and flip_draw < 0.5)
+    if scale[0] >= 1:
+        whole = evaluation_view(height, width)
+        return View(whole.top, whole.left, whole.height, whole.width, flipped)
+    share = scale[0] + (scale[1] - scale[0]) * area_draw
+    lowest = max(ASPECTS[0], share * width / height)
+    highest = min(ASPECTS[1], width / (share * height))
+    if lowest <= highest:
+        aspect = lowest * (highest / lowest) ** aspect_draw
+        box_height = math.sqrt(share * height * width / aspect)
+        box_width = box_height * aspect
+    else:
+        aspect = ASPECTS[1] if lowest > ASPECTS[1] else ASPECTS[0]
+        box_height = min(height, width / aspect)
+        box_width = box_height * aspect
+    rows = min(height, max(1, round(box_height)))
+    columns = min(width, max(1, round(box_width)))
+    top = min(height - rows, int(top_draw * (height - rows + 1)))
+    left = min(width - columns, int(left_draw * (width - columns + 1)))
+    return View(top / height, left / width, rows / height, columns / width, flipped)
+
+
+def evaluation_view(height: int, width: int) -> View:
+    """The centre square: resizing it to S is "resize the short side to S, crop the centre"."""
+    side = min(height, width)
+    return View((height - side) // 2 / height, (width - side) // 2 / width, side / height, side / width)
+
+
+def pixel_box(view: View, height: int, width: int) -> tuple[int, int, int, int]:
+    """(top, left, rows, columns) in whole pixels of an image of this size; at least one pixel."""
+    top = min(height - 1, round(view.top * height))
+    left = min(width - 1, round(view.left * width))
+    bottom = min(height, max(top + 1, round((view.top + view.height) * height)))
+    right = min(width, max(left + 1, round((view.left + view.width) * width)))
+    return top, left, bottom - top, right - left
+
+
+def snap(view: View, height: int, width: int) -> View:
+    """The same view on whole pixels of an image of this size (after a scaled decode)."""
+    top, left, rows, columns = pixel_box(view, height, width)
+    return View(top / height, left / width, rows / height, columns / width, view.flip)
+
+
+def enough_pixels(view: View, size: int) -> tuple[int, int]:
+    """Height and width of the whole image from which `view` still has twice the pixels it is shown with.
+
+    Twice: moving the box to whole pixels then shifts it by at most a quarter of a shown pixel, and the
+    antialiased resize still does most of the filtering.
+    """
+    return math.ceil(2 * size / view.height), math.ceil(2 * size / view.width)
+
+
+def render(pixels: np.ndarray, view: View, size: int) -> Tensor:
+    """uint8 [H, W, 3] → uint8 [3, size, size]: torch's antialiased bicubic, which matches Pillow's to one level.
+
+    The crop is a strided channels-last slice: torch resizes that without a copy, six times faster than Pillow.
+    """
+    top, left, rows, columns = pixel_box(view, *pixels.shape[:2])
+    box = pixels[top : top + rows, left : left + columns]
+    if not box.flags.writeable:  # torch warns about arrays it might write to; Pillow hands out read-only ones
+        box = box.copy()
+    shown = torch.from_numpy(box).permute(2, 0, 1)
+    if (rows, columns) != (size, size):
+        shown = torch.nn.functional.interpolate(
+            shown[None], (size, size), mode="bicubic", antialias=True, align_corners=False
+        )[0]
+    return shown.flip(-1) if view.flip else shown

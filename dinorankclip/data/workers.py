@@ -1,0 +1,146 @@
+"""Worker processes around torch's DataLoader: started, watched, and gone when they are not needed any more.
+
+What the DataLoader leaves open is settled here: a user's mistake found inside a worker arrives as a `UserError`
+without a worker's traceback; Ctrl-C and SIGTERM are the main process's to handle (a worker that died of them would
+look like a crash while the run is being saved); a killed or stuck worker ends the run with advice instead of a
+hang; and no worker outlives its run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.damage import NAMED, DamageCount
+from dinorankclip.types import Batch, UserError
+
+log = logging.getLogger(__name__)
+
+PREFETCH = 4  # batches each worker keeps ready
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A `UserError` on its way from a worker to the main process."""
+
+    text: str
+
+
+def refusals_as_values(function: Callable) -> Callable:
+    """Return a `UserError` instead of raising it; the DataLoader would wrap it in the worker's traceback."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except UserError as error:
+            return Refusal(str(error))
+
+    return wrapped
+
+
+def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSettings) -> Iterator[Any]:
+    """What `dataset[n]` gives for each n, in order; or all that an iterable data set yields (`numbers` None)."""
+    workers = reading.workers
+    loader = DataLoader(
+        dataset,
+        batch_size=None,  # the data set builds whole batches
+        sampler=None if isinstance(dataset, IterableDataset) else numbers,
+        collate_fn=_as_it_is,
+        num_workers=workers,
+        worker_init_fn=_start_worker if workers else None,
+        prefetch_factor=PREFETCH if workers else None,
+        timeout=reading.patience if workers else 0,
+        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+        generator=torch.Generator(),  # without one it would draw from torch's global stream: resumes would differ
+    )
+    iterator = iter(loader)
+    processes = list(getattr(iterator, "_workers", ()))
+    _running.append(processes)
+    try:
+        yield from iterator
+    except Exception as error:
+        # A dead worker shows itself in many ways: torch's own error, or a connection that ends in the middle.
+        if not _died(processes) and "DataLoader timed out" not in str(error):
+            raise
+        raise UserError(advice(str(error), reading)) from error
+    finally:
+        if hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()
+        _end(processes)
+        _running.remove(processes)
+
+
+def counted(stream: Iterator[Batch | Refusal], damage: DamageCount) -> Iterator[Batch]:
+    """Raise refusals, add up damage, and name the first few damaged samples of each cause in the log."""
+    named: dict[str, int] = {}
+    with contextlib.closing(stream):
+        for item in stream:
+            if isinstance(item, Refusal):
+                raise UserError(item.text)
+            for key, cause in damage.add(len(item.keys), item.damage):
+                named[cause] = named.get(cause, 0) + 1
+                if named[cause] <= NAMED:
+                    log.warning("replaced a damaged sample: %s (%s)", key, cause)
+            damage.stop_if_too_many()
+            yield item
+
+
+def advice(error: str, reading: ReadingSettings) -> str:
+    """A DataLoader's complaint in words that help."""
+    if "timed out" in error:
+        return (
+            f"no batch came for {reading.patience:.0f} s: reading hangs. Is the disk or network of the data slow or "
+            "gone? If it is only slow, raise --reading.patience or --reading.workers."
+        )
+    return (
+        f"a reading process died ({error.splitlines()[0]}). Most often the machine ran out of memory: use "
+        "fewer --reading.workers or a smaller --budget.batch. A bus error means that /dev/shm is too small "
+        "(in Docker: --shm-size)."
+    )
+
+
+def _as_it_is(item: Any) -> Any:
+    return item
+
+
+def _start_worker(_number: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    torch.set_num_threads(1)
+
+
+_running: list[list] = []
+
+
+def _died(processes: list) -> bool:
+    """Whether a worker has ended by itself; it may take a moment until the system says so."""
+    for process in processes:
+        process.join(0.2)
+    return any(not process.is_alive() for process in processes)
+
+
+def _end(processes: list) -> None:
+    """Workers that did not follow the DataLoader's request to stop. They ignore SIGTERM, hence kill."""
+    for process in processes:
+        with contextlib.suppress(ValueError, OSError):
+            if process.is_alive():
+                process.kill()
+            process.join(5)
+
+
+@atexit.register
+def _end_all() -> None:
+    for processes in list(_running):
+        _end(processes)

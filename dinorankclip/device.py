@@ -1,0 +1,38 @@
+"""Which device and which precision a process uses, decided once, with the reason in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dinorankclip.types import UserError
+
+
+@dataclass(frozen=True)
+class Placement:
+    device: torch.device
+    precision: str  # "fp32" or "bf16"
+    reason: str
+
+    def autocast(self) -> torch.autocast:
+        """Mixed precision for the encoders; parameters and losses stay fp32."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+
+
+def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Placement:
+    """Resolve `auto`: the GPU if there is one; bf16 where the GPU computes it natively, else fp32."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"--budget.device {device}: torch sees no GPU here; use --budget.device cpu")
+    if device == "cuda":
+        device = f"cuda:{local_rank}"
+    where = torch.device(device)
+    if precision != "auto":
+        return Placement(where, precision, f"{precision} on {where}, as asked")
+    if where.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return Placement(where, "bf16", f"bf16 on {torch.cuda.get_device_name(where)}: the GPU computes it natively")
+    if where.type == "cuda":
+        return Placement(where, "fp32", f"fp32 on {torch.cuda.get_device_name(where)}: no native bf16")
+    return Placement(where, "fp32", f"fp32 on {where.type}: without native support bf16 is far slower")

@@ -1,0 +1,131 @@
+"""The contrastive trunk: any open_clip model, and the small built-in ones, which are open_clip configs too.
+
+Two things are ours. Captions may be shorter than the context (open_clip's own `CLIP.encode_text` insists on all 77
+positions): a causal tower gives the same features on the cut sequence, for a fraction of the time. And initial
+weights come from a named seed.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dinorankclip.seeds import drawing_from
+from dinorankclip.torchvision_ops import declare_missing
+from dinorankclip.types import ImageSpec, TextSpec, UserError
+
+declare_missing()
+import open_clip  # noqa: E402
+from open_clip.transformer import text_global_pool  # noqa: E402
+
+BUILT_IN = Path(__file__).parent / "trunks"
+open_clip.add_model_config(BUILT_IN)
+
+# Pooling rules that read one position at or before the end-of-text token, so that what follows it cannot matter.
+_POOLS_AT_END_OF_TEXT = ("argmax", "eos")
+
+
+def trunk_config(name: str, image_size: int | None = None) -> dict[str, Any]:
+    """The open_clip config behind a model name; a copy, so that it can be stored with the weights."""
+    config = open_clip.get_model_config(name)
+    if config is None:
+        import difflib
+
+        close = difflib.get_close_matches(name, open_clip.list_models(), 3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise UserError(f"no trunk is called '{name}'{hint} (built in: {', '.join(built_in_names())}, or open_clip's)")
+    config = copy.deepcopy(config)
+    if image_size is not None:
+        config["vision_cfg"]["image_size"] = image_size
+    return config
+
+
+def built_in_names() -> list[str]:
+    return sorted(path.stem for path in BUILT_IN.glob("*.json"))
+
+
+class Trunk(nn.Module):
+    """open_clip towers behind `encode_image` and `encode_text`, both without normalisation."""
+
+    def __init__(self, config: dict[str, Any], seed: int = 0):
+        super().__init__()
+        with drawing_from(seed, "trunk"):
+            self.towers = build_towers(config)
+        self.config = config
+
+    @property
+    def dim(self) -> int:
+        return self.config["embed_dim"]
+
+    @property
+    def image_spec(self) -> ImageSpec:
+        size = self.towers.visual.image_size
+        chosen = getattr(self.towers.visual, "preprocess_cfg", {})
+        defaults = ImageSpec(size[0] if isinstance(size, tuple | list) else size)
+        return ImageSpec(
+            defaults.size, tuple(chosen.get("mean", defaults.mean)), tuple(chosen.get("std", defaults.std))
+        )
+
+    @property
+    def text_spec(self) -> TextSpec:
+        return TextSpec(context_length=self.towers.context_length)
+
+    @property
+    def logit_scale(self) -> nn.Parameter:
+        return self.towers.logit_scale
+
+    def load_weights(self, path: str | Path) -> None:
+        """Weights in open_clip's format (safetensors, or a checkpoint that loads without unpickling code)."""
+        path = Path(path)
+        if not path.is_file():
+            raise UserError(f"no weights file at {path}")
+        try:
+            open_clip.load_checkpoint(self.towers, str(path), strict=True, weights_only=True)
+        except (RuntimeError, KeyError, ValueError, AssertionError) as error:
+            raise UserError(f"{path} does not hold weights of this trunk: {str(error).splitlines()[0]}") from error
+
+    def encode_image(self, images: Tensor) -> Tensor:
+        """Normalised float images [B, 3, S, S] → [B, D]."""
+        return self.towers.encode_image(images)
+
+    def encode_text(self, texts: Tensor) -> Tensor:
+        """Token ids [B, L], L up to the context length, padded with 0 → [B, D]."""
+        length = texts.shape[1]
+        if length == self.towers.context_length:
+            return self.towers.encode_text(texts)
+        if not self.cuts_captions:
+            padded = texts.new_zeros(len(texts), self.towers.context_length)
+            padded[:, :length] = texts
+            return self.towers.encode_text(padded)
+        towers = self.towers
+        dtype = towers.transformer.get_cast_dtype()
+        x = towers.token_embedding(texts).to(dtype) + towers.positional_embedding[:length].to(dtype)
+        x = towers.transformer(x, attn_mask=towers.attn_mask[:length, :length])
+        x = text_global_pool(towers.ln_final(x), texts, towers.text_pool_type, eos_token_id=towers.text_eos_id)
+        projection = towers.text_projection
+        if projection is None:
+            return x
+        return projection(x) if isinstance(projection, nn.Linear) else x @ projection
+
+    @property
+    def cuts_captions(self) -> bool:
+        """Whether a shorter sequence gives the same features: causal attention, read at the end-of-text token."""
+        towers = self.towers
+        return (
+            isinstance(towers, open_clip.CLIP)
+            and towers.attn_mask is not None
+            and towers.text_pool_type in _POOLS_AT_END_OF_TEXT
+        )
+
+
+def build_towers(config: dict[str, Any]) -> nn.Module:
+    """An open_clip model from its config, weights drawn from torch's current generator."""
+    config = copy.deepcopy(config)
+    custom = config.pop("custom_text", False) or "hf_model_name" in config["text_cfg"]
+    config.pop("multimodal_cfg", None)
+    towers = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**config)
+    return towers.to(torch.float32)

@@ -1,0 +1,98 @@
+"""Equations 2 and 6: the Plackett–Luce likelihood of a ranked list, of first and of higher order.
+
+Shapes: N rows (lists), M items, K ≤ M listed positions, H width of queries and keys.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .ranking_blocked import FirstOrderLists, TransitionLists
+
+Backend = Literal["auto", "reference", "blocked"]
+REMOVED = float("-inf")  # the utility of an item that does not take part in a row
+
+# MKL picks its kernel for exp at the first call; when two threads make that call at once, one of them sometimes
+# gets a kernel with errors of 1e-4 (seen with torch 2.13 in one process of ten). One call on one thread decides it.
+torch.zeros(1).exp()
+
+
+def plackett_luce_nll(
+    theta: Tensor,
+    order: Tensor,
+    queries: Tensor | None = None,
+    keys: Tensor | None = None,
+    *,
+    backend: Backend = "auto",
+) -> Tensor:
+    """Negative log-likelihood of each row's list: [N]. Equation 6; without queries, equation 2.
+
+        nll_i = - Σ_k log  exp(u_ik(y_k)) / Σ_{d not in y_1…y_{k-1}} exp(u_ik(d)),   y = order[i]
+        u_ik(d) = theta[i, d] + queries[i, k] · keys[d]
+
+    As loops:
+        for i in range(N):
+            remaining = {d for d in range(M) if theta[i, d] > -inf}
+            for k in range(K):
+                u = {d: theta[i, d] + dot(queries[i, k], keys[d]) for d in remaining}
+                if order[i, k] in remaining:
+                    nll[i] += log(sum(exp(u[d]) for d in remaining)) - u[order[i, k]]
+                    remaining.remove(order[i, k])
+
+    theta [N, M] utilities; `-inf` removes an item from that row: it is no candidate, a position that lists it
+        adds nothing, and its gradient is zero.
+    order [N, K] the item at each position, no item twice in a row; items not listed stay candidates throughout.
+    queries [N, K, H], keys [M, H]: the order-r corrections of equation 6 as one inner product, gates and 1/√h
+        included. They must not depend on the candidate (queries) or on row and position (keys).
+    backend: `reference` is the equation with an N×K×M tensor; `blocked` gives the same value and gradient from
+        blocks of positions, recomputed in backward; `auto` takes blocked. Half precision is computed in single.
+    """
+    if (queries is None) != (keys is None):
+        raise ValueError("give queries and keys together, or neither")
+    if backend not in ("auto", "reference", "blocked"):
+        raise ValueError(f"unknown backend {backend!r}")
+    with torch.autocast(theta.device.type, enabled=False):
+        theta = _at_least_single(theta)
+        if queries is not None:
+            queries, keys = queries.to(theta.dtype), keys.to(theta.dtype)
+        if backend == "reference":
+            return _reference(theta, order, queries, keys)
+        if queries is None:
+            return FirstOrderLists.apply(theta, order)
+        return TransitionLists.apply(theta, queries, keys, order)
+
+
+def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor:
+    """First-order lists as RankCLIP's public code scores them: an epsilon inside the logarithm. For parity tests.
+
+        nll_i = Σ_k log(Σ_{j ≥ k} exp(z_j) + ε) - z_k,   z = theta[i, order[i]] - max
+
+    At a trained temperature ε dominates: a perfectly ordered list at s = 100 costs 238 instead of nothing.
+    """
+    sorted_theta = theta.gather(1, order)
+    z = sorted_theta - sorted_theta.amax(1, keepdim=True)
+    remaining = z.exp().flip(1).cumsum(1).flip(1)
+    return ((remaining + epsilon).log() - z).sum(1)
+
+
+def _reference(theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
+    n_items, length = theta.shape[1], order.shape[1]
+    scores = theta[:, None, :].expand(-1, length, -1)
+    if queries is not None:
+        scores = scores + queries @ keys.T
+    # finished[i, k, d]: item d stands before position k in row i
+    position = torch.full_like(theta, length, dtype=torch.long)
+    position.scatter_(1, order, torch.arange(length, device=order.device).expand_as(order))
+    finished = position[:, None, :] < torch.arange(length, device=order.device)[None, :, None]
+    assert finished.shape[-1] == n_items
+    absent = theta.detach().gather(1, order) == REMOVED  # listed, but removed from the row
+    scores = scores.masked_fill(finished, REMOVED).masked_fill(absent[:, :, None], 0.0)
+    chosen = scores.gather(2, order[:, :, None]).squeeze(2)
+    return (scores.logsumexp(2) - chosen).masked_fill(absent, 0.0).sum(1)
+
+
+def _at_least_single(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

@@ -1,0 +1,172 @@
+"""Exact list likelihoods without a tensor over rows × positions × items, forward and backward.
+
+With the items of a row sorted by its list, the candidates of position k are the sorted items k, k+1, …: the
+normaliser is the log-sum-exp of a causal attention read from the end, with theta as a bias on the keys. A block of
+positions needs only the items from its first position on, so half of the N×K×M scores are never computed; backward
+recomputes a block's scores from the saved log-sum-exp.
+
+Shapes: N rows, M items, K ≤ M listed positions, H width; inside a block R rows, P positions, J = items not finished
+at its first position. "Sorted" tensors have the listed items first, in list order.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+REMOVED = float("-inf")
+POSITIONS = 64  # positions of a block: more wastes triangle, fewer starve the matrix product
+CPU_SCORES = 1 << 19  # scores held at a time: 2 MB in fp32, about what stays in second-level cache
+DEVICE_SCORES = 1 << 26  # elsewhere a block should fill the device
+
+
+class FirstOrderLists(torch.autograd.Function):
+    """Without queries, every normaliser is a cumulative log-sum-exp from the end: O(N·M) time and memory.
+
+    backward: p(d at position k) = exp(theta_d - lse_k), so d nll/d theta_d = exp(theta_d + log Σ_{k ≤ pos(d)}
+    exp(-lse_k)) - [d is listed]; the exponent is at most log K, whatever the utilities.
+    """
+
+    @staticmethod
+    def forward(ctx, theta: Tensor, order: Tensor) -> Tensor:
+        places, inverse = sorting(order, theta.shape[1])
+        sorted_theta = theta.gather(1, places)
+        log_sum = sorted_theta.flip(1).logcumsumexp(1).flip(1)[:, : order.shape[1]]
+        nll, log_sum = _close(log_sum, sorted_theta)
+        ctx.save_for_backward(sorted_theta, log_sum, inverse)
+        return nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_nll: Tensor):
+        sorted_theta, log_sum, inverse = ctx.saved_tensors
+        length = log_sum.shape[1]
+        weight = (-log_sum).logcumsumexp(1)
+        weight = torch.cat([weight, weight[:, -1:].expand(-1, sorted_theta.shape[1] - length)], 1)
+        grad = (sorted_theta + weight).exp_()
+        grad[:, :length] -= _listed(sorted_theta, length)
+        return grad.mul_(grad_nll[:, None]).gather(1, inverse), None
+
+
+class TransitionLists(torch.autograd.Function):
+    """Lists whose scores carry a correction queries[i, k] · keys[d]."""
+
+    @staticmethod
+    def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor) -> Tensor:
+        places, inverse = sorting(order, theta.shape[1])
+        sorted_theta = theta.gather(1, places)
+        log_sum = torch.empty_like(order, dtype=theta.dtype)
+        blocks = _Blocks(sorted_theta, queries, keys, places)
+        diagonal_score = torch.empty_like(log_sum)
+        for rows in blocks.row_blocks():
+            keys_of_rows = blocks.sorted_keys(rows)
+            for positions in blocks.position_blocks():
+                scores = blocks.scores(rows, positions, keys_of_rows)  # [R, P, J]
+                diagonal_score[rows, positions] = scores.diagonal(dim1=1, dim2=2)
+                top = scores.amax(2, keepdim=True).clamp_min_(torch.finfo(theta.dtype).min)  # all removed: not -inf
+                total = scores.sub_(top).exp_().sum(2)
+                log_sum[rows, positions] = total.log_().add_(top.squeeze(2))
+        nll, log_sum = _close(log_sum, sorted_theta, diagonal_score)
+        ctx.save_for_backward(sorted_theta, queries, keys, places, inverse, log_sum)
+        return nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_nll: Tensor):
+        sorted_theta, queries, keys, places, inverse, log_sum = ctx.saved_tensors
+        with torch.autocast(grad_nll.device.type, enabled=False):
+            blocks = _Blocks(sorted_theta, queries, keys, places)
+            listed = _listed(sorted_theta, log_sum.shape[1])
+            grad_theta = torch.zeros_like(sorted_theta)
+            grad_queries, grad_keys = torch.empty_like(queries), torch.zeros_like(keys)
+            for rows in blocks.row_blocks():
+                keys_of_rows = blocks.sorted_keys(rows)  # [R, M, H]
+                grad_of_rows = torch.zeros_like(keys_of_rows)
+                weight = grad_nll[rows, None, None]
+                weighted_queries = queries[rows] * weight
+                for positions in blocks.position_blocks():
+                    first = positions.start
+                    scores = blocks.scores(rows, positions, keys_of_rows)
+                    # probabilities, minus one at the item that was chosen: d nll / d scores
+                    slope = scores.sub_(log_sum[rows, positions, None]).exp_()
+                    slope.diagonal(dim1=1, dim2=2).sub_(listed[rows, positions])
+                    grad_theta[rows, first:] += slope.sum(1)
+                    grad_queries[rows, positions] = torch.bmm(slope, keys_of_rows[:, first:])
+                    grad_of_rows[:, first:].baddbmm_(slope.mT, weighted_queries[:, positions])
+                grad_queries[rows] *= weight
+                grad_keys += _unsorted(grad_of_rows, inverse[rows]).sum(0)
+            grad_theta = grad_theta.mul_(grad_nll[:, None]).gather(1, inverse)
+        return grad_theta, grad_queries, grad_keys, None
+
+
+class _Blocks:
+    """How the scores are cut up, and the one place where a block of them is computed."""
+
+    def __init__(self, sorted_theta: Tensor, queries: Tensor, keys: Tensor, places: Tensor):
+        self.sorted_theta, self.queries, self.keys, self.places = sorted_theta, queries, keys, places
+        self.n_rows, self.n_items = sorted_theta.shape
+        self.length = queries.shape[1]
+        self.step = min(POSITIONS, self.length)
+        most = CPU_SCORES if sorted_theta.device.type == "cpu" else DEVICE_SCORES
+        self.rows_at_once = max(1, min(self.n_rows, most // (self.step * self.n_items)))
+        self.buffer = sorted_theta.new_empty(self.rows_at_once * self.step * self.n_items)
+        triangle = torch.ones(self.step, self.step, dtype=torch.bool, device=sorted_theta.device)
+        self.finished = triangle.tril(-1)
+
+    def row_blocks(self) -> list[slice]:
+        return _cuts(self.n_rows, self.rows_at_once)
+
+    def position_blocks(self) -> list[slice]:
+        return _cuts(self.length, self.step)
+
+    def sorted_keys(self, rows: slice) -> Tensor:
+        places = self.places[rows]
+        return self.keys.index_select(0, places.reshape(-1)).view(*places.shape, -1)
+
+    def scores(self, rows: slice, positions: slice, keys_of_rows: Tensor) -> Tensor:
+        """[R, P, J] with finished items at -inf. The tensor is the shared buffer: valid until the next call."""
+        bias = self.sorted_theta[rows, None, positions.start :]
+        queries = self.queries[rows, positions]
+        shape = (queries.shape[0], queries.shape[1], bias.shape[2])
+        scores = self.buffer[: shape[0] * shape[1] * shape[2]].view(shape)
+        torch.baddbmm(bias.expand(shape), queries, keys_of_rows[:, positions.start :].mT, out=scores)
+        size = shape[1]
+        scores[:, :, :size].masked_fill_(self.finished[:size, :size], REMOVED)
+        return scores
+
+
+def sorting(order: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
+    """places [N, M]: listed items in list order, then the others by index; inverse [N, M]: where an item went."""
+    n_rows, length = order.shape
+    places = order
+    if length < n_items:
+        others = torch.ones(n_rows, n_items, dtype=torch.bool, device=order.device).scatter_(1, order, False)
+        places = torch.cat([order, others.nonzero()[:, 1].view(n_rows, n_items - length)], 1)
+    ranks = torch.arange(n_items, device=order.device).expand_as(places)
+    return places, torch.empty_like(places).scatter_(1, places, ranks)
+
+
+def _close(log_sum: Tensor, sorted_theta: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Row sums of log_sum - chosen over positions whose item takes part; the others' log_sum becomes +inf, which
+    makes all their probabilities exactly zero in backward."""
+    chosen = sorted_theta[:, : log_sum.shape[1]] if chosen is None else chosen
+    absent = sorted_theta[:, : log_sum.shape[1]] == REMOVED
+    nll = (log_sum - chosen).masked_fill_(absent, 0.0).sum(1)
+    return nll, log_sum.masked_fill(absent, float("inf"))
+
+
+def _listed(sorted_theta: Tensor, length: int) -> Tensor:
+    """One at positions whose item takes part, else zero."""
+    return (sorted_theta[:, :length] != REMOVED).to(sorted_theta.dtype)
+
+
+def _unsorted(rows: Tensor, inverse: Tensor) -> Tensor:
+    """[R, M, H] from list order back to item order. A gather, not a scatter: the same sum on every run and device."""
+    n_rows, n_items, width = rows.shape
+    offset = torch.arange(n_rows, device=rows.device)[:, None] * n_items
+    return rows.view(-1, width).index_select(0, (inverse + offset).reshape(-1)).view(n_rows, n_items, width)
+
+
+def _cuts(total: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, total)) for start in range(0, total, step)]

@@ -1,0 +1,108 @@
+"""What a run minimises: gathers each embedding once, calls the equations on own rows, returns weighted terms.
+
+Shapes: N own pairs, M pairs over all processes, D embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from dinorankclip import comm
+from dinorankclip.config import METHODS, LossSettings
+from dinorankclip.equations import alip_weights, consistency_rows, info_nce_rows, unit_rows
+from dinorankclip.losses import weights
+from dinorankclip.losses.ranking_loss import RankingLoss
+from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
+
+NO_SECOND_TEXT = (
+    "ALIP weighs each pair by a second caption of the same image, and this data gives none: "
+    "use data with several captions an image (or precomputed recaptions), or another --method"
+)
+
+
+class Objective(nn.Module):
+    """The loss of a method. Its parameters (transition heads, gates) are trained with the model.
+
+    clip      InfoNCE
+    cyclip    + in-modal and cross-modal consistency
+    alip      InfoNCE with two captions an image, weighted by how well the three agree
+    rankclip  + first-order lists, exact
+    rank      + lists of order `settings.order`
+    """
+
+    def __init__(self, dim: int, method: str, settings: LossSettings | None = None, seed: int = 0):
+        super().__init__()
+        if method not in METHODS:
+            raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
+        self.method = method
+        self.ranking: RankingLoss | None = None
+        if method in ("rankclip", "rank"):
+            settings = settings or LossSettings()
+            self.ranking = ranking_loss(dim, replace(settings, order=1) if method == "rankclip" else settings, seed)
+        if method == "alip":
+            # running means of the cosines t·c, t·i, c·i
+            self.register_buffer("alip_thresholds", torch.full((3,), weights.ALIP_START))
+
+    def forward(
+        self, embeddings: Embeddings, scale: Tensor, progress: Progress, detailed: bool = False
+    ) -> LossTerms:
+        """`scale` is exponentiated. `detailed` adds numbers to the report that cost a little (a log line's)."""
+        first = comm.world().rank * len(embeddings.image)
+        own = slice(first, first + len(embeddings.image))
+        with torch.autocast(embeddings.image.device.type, enabled=False):
+            image, text = self._gathered(embeddings, "image"), self._gathered(embeddings, "text")
+            contrast = info_nce_rows(scale * image[own] @ text.T, scale * text[own] @ image.T, first)
+            report = {"logit_scale": scale.detach().log().item()} if detailed else {}
+            if self.method == "alip":
+                terms = self._alip(embeddings, image, text, contrast, own, scale)
+            else:
+                terms = {"contrastive": contrast.mean()}
+            if self.method == "cyclip":
+                in_modal = consistency_rows(image[own] @ image.T, text[own] @ text.T).mean()
+                cross = consistency_rows(image[own] @ text.T, text[own] @ image.T).mean()
+                terms |= {"cyclic_in": weights.CYCLIP_IN * in_modal, "cyclic_cross": weights.CYCLIP_CROSS * cross}
+            if self.ranking is not None:
+                self.ranking.progress = progress
+                ranked = self.ranking.own_rows(image, text, own, scale, detailed)
+                terms |= ranked.terms
+                report |= ranked.report
+        return LossTerms(weights.total(terms.values()), terms, report)
+
+    def _gathered(self, embeddings: Embeddings, name: str) -> Tensor:
+        return unit_rows(comm.gather_rows(embeddings.named[name]))
+
+    def _alip(
+        self, embeddings: Embeddings, image: Tensor, text: Tensor, contrast: Tensor, own: slice, scale: Tensor
+    ) -> dict[str, Tensor]:
+        if "second_text" not in embeddings.named:
+            raise UserError(NO_SECOND_TEXT)
+        second = self._gathered(embeddings, "second_text")
+        second_contrast = info_nce_rows(scale * image[own] @ second.T, scale * second[own] @ image.T, own.start)
+        # cosines of all pairs, so that every process moves its thresholds alike
+        cosines = torch.stack([(text * second).sum(1), (text * image).sum(1), (second * image).sum(1)]).detach()
+        if self.training:  # the batch moves the thresholds before they judge it, as in ALIP
+            self.alip_thresholds.lerp_(cosines.mean(1).to(self.alip_thresholds), 1 - weights.ALIP_MOMENTUM)
+        sample, of_text, of_second = alip_weights(*cosines[:, own], self.alip_thresholds, weights.ALIP_SHARPNESS)
+        return {
+            "contrastive": (sample * of_text * contrast).mean(),
+            "contrastive_second": (sample * of_second * second_contrast).mean(),
+        }
+
+
+def ranking_loss(dim: int, settings: LossSettings, seed: int = 0) -> RankingLoss:
+    """A RankingLoss with a run's settings."""
+    return RankingLoss(
+        dim,
+        settings.order,
+        settings.head_dim,
+        list_length=settings.list_length,
+        include_self=settings.include_self,
+        utility=settings.utility,
+        ramp=settings.ramp,
+        staged=settings.staged,
+        backend=settings.backend,
+        seed=seed,
+    )

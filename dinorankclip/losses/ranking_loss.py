@@ -1,0 +1,160 @@
+"""Equation 8: ranking consistency in and across modalities, at any order. Usable on its own, without our trainer.
+
+Four lists a pair. Each ranks the items of one modality by one similarity (the prediction), in the order that another
+gives (the reference, without gradient):
+  cross  image i ranks texts   as text i ranks images   | text i ranks images as image i ranks texts
+  in     image i ranks images  as text i ranks texts    | text i ranks texts  as image i ranks images
+
+Shapes: N own pairs, M pairs over all processes, D embedding width, K listed positions, H width of queries and keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dinorankclip import comm
+from dinorankclip.equations import plackett_luce_nll, rankclip_nll, unit_rows
+from dinorankclip.joint.transitions import TransitionHeads
+from dinorankclip.losses import weights
+from dinorankclip.losses.telemetry import relative_spread
+from dinorankclip.types import LossTerms, Progress
+
+
+@dataclass(frozen=True)
+class RankedList:
+    """What one list needs: utilities [N, M] of the ranked items and the reference similarities [N, M] they follow."""
+
+    term: str  # "cross" or "in"
+    prediction: Tensor
+    reference: Tensor
+
+
+class RankingLoss(nn.Module):
+    """Ranking terms only (no InfoNCE): `loss(image, text, scale).total`.
+
+    image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated.
+    In a torch.distributed group each process gives its own pairs and gets the mean over them; average gradients over
+    processes afterwards, as DDP does. Call `set_progress` before each step: weights and orders follow a schedule.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        order: int = 3,
+        head_dim: int = 32,
+        *,
+        list_length: int | None = None,
+        include_self: bool = True,
+        utility: str = "scaled",
+        ramp: str = "rankclip",
+        staged: bool = True,
+        backend: str = "auto",
+        rankclip_eps: float = 0.0,
+        seed: int = 0,
+    ):
+        super().__init__()
+        if rankclip_eps and order != 1:
+            raise ValueError("rankclip_eps reproduces RankCLIP's public loss, which is of order 1")
+        self.order, self.list_length, self.include_self = order, list_length, include_self
+        self.utility, self.ramp, self.staged = utility, ramp, staged
+        self.backend, self.rankclip_eps = backend, rankclip_eps
+        self.transitions = nn.ModuleDict(
+            {m: TransitionHeads(dim, order, head_dim, modality=m, seed=seed) for m in ("image", "text")}
+        )
+        self.progress = Progress(0, 1, 1)
+
+    def set_progress(self, step: int, total_steps: int, epochs: float) -> None:
+        """`step` steps of `total_steps` are done, in a run of `epochs` epochs."""
+        self.progress = Progress(step, total_steps, epochs)
+
+    def forward(self, image: Tensor, text: Tensor, scale: Tensor | float, detailed: bool = False) -> LossTerms:
+        """`detailed` adds gates, spreads and unweighted values to the report (for a log line; costs a little)."""
+        first = comm.world().rank * len(image)
+        with torch.autocast(image.device.type, enabled=False):
+            images, texts = unit_rows(comm.gather_rows(image)), unit_rows(comm.gather_rows(text))
+            return self.own_rows(images, texts, slice(first, first + len(image)), scale, detailed)
+
+    def own_rows(self, images: Tensor, texts: Tensor, own: slice, scale: Tensor | float, detailed: bool) -> LossTerms:
+        """The loss of rows `own` among all unit-norm images and texts [M, D]."""
+        active = weights.active_orders(self.order, self.progress, self.staged)
+        mu = weights.ranking_weight(self.progress, self.ramp)
+        report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
+        length = self._length(len(images))
+        if self.order == 0:
+            constant = images.new_tensor(weights.uniform_nll(self._candidates(len(images)), length))
+            nll = {"in": constant, "cross": constant}
+        else:
+            nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
+        # Equation 8's half-sum of two lists, per position, in RankCLIP's size.
+        terms = {f"rank_{name}": mu * weights.RANKCLIP_SIZE / length * value for name, value in nll.items()}
+        if active:
+            terms["gate_l1"] = weights.total(
+                weights.gate_l1(r) * heads.gate(r) for heads in self.transitions.values() for r in active
+            )
+        if detailed:
+            report |= {f"nll_{name}": value.item() for name, value in nll.items()}
+            for modality, heads in self.transitions.items():
+                report |= {f"gate{r}_{modality}": heads.gate(r).item() for r in active}
+        return LossTerms(weights.total(terms.values()), terms, report)
+
+    def _nll(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        own: slice,
+        scale: Tensor | float,
+        active: tuple[int, ...],
+        length: int,
+        report: dict[str, float] | None,
+    ) -> dict[str, Tensor]:
+        """Mean over rows and the two lists of each term."""
+        image_text, text_image = images[own] @ texts.T, texts[own] @ images.T
+        image_image, text_text = images[own] @ images.T, texts[own] @ texts.T
+        # A list uses the heads of the modality it ranks (D6).
+        ranked = {
+            "text": [RankedList("cross", image_text, text_image), RankedList("in", text_text, image_image)],
+            "image": [RankedList("cross", text_image, image_text), RankedList("in", image_image, text_text)],
+        }
+        nll: dict[str, Tensor] = {}
+        for modality, items in (("image", images), ("text", texts)):
+            lists = ranked[modality]
+            orders = [self._order(one.reference, own, length) for one in lists]
+            utilities = [self._utility(one.prediction, own, scale) for one in lists]
+            queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
+            for one, theta, order, query in zip(lists, utilities, orders, queries):
+                value = self._list_nll(theta, order, query, keys).mean() / 2
+                nll[one.term] = nll[one.term] + value if one.term in nll else value
+            if report is not None and active:
+                spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
+                report |= {f"spread{r}_{modality}": sum(s[r] for s in spreads) / len(spreads) for r in active}
+        return {"in": nll["in"], "cross": nll["cross"]}
+
+    def _list_nll(self, theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
+        if self.rankclip_eps:
+            return rankclip_nll(theta, order, self.rankclip_eps)
+        return plackett_luce_nll(theta, order, queries, keys, backend=self.backend)
+
+    def _order(self, reference: Tensor, own: slice, length: int) -> Tensor:
+        """The reference list: descending, ties by item index, without gradient."""
+        reference = self._without_self(reference.detach(), own)
+        return reference.sort(dim=1, descending=True, stable=True).indices[:, :length].contiguous()
+
+    def _utility(self, cosines: Tensor, own: slice, scale: Tensor | float) -> Tensor:
+        theta = scale * cosines if self.utility == "scaled" else cosines
+        return self._without_self(theta, own)
+
+    def _without_self(self, rows: Tensor, own: slice) -> Tensor:
+        if self.include_self:
+            return rows
+        itself = torch.zeros_like(rows, dtype=torch.bool)
+        itself[:, own].fill_diagonal_(True)
+        return rows.masked_fill(itself, float("-inf"))
+
+    def _candidates(self, items: int) -> int:
+        return items if self.include_self else items - 1
+
+    def _length(self, items: int) -> int:
+        return min(self.list_length or items, self._candidates(items))

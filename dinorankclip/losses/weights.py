@@ -1,0 +1,75 @@
+"""Every weight, ramp and constant of the objective, by name and with its source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from dinorankclip.types import Progress
+
+# RankCLIP divides the sum of its two lists by 32; equation 8 takes their half-sum, which leaves 1/16. The division
+# by the number of positions K is RankCLIP's /N. (D2)
+RANKCLIP_SIZE = 1 / 16
+RAMP_SLOPE, RAMP_TOP = 3.0, 2.0  # μ = clip(3i/(n-1), 0, 2): RankCLIP's public schedule (D12)
+SHORT_RUN = 8  # epochs; below, the ramp counts steps instead of whole epochs (D12)
+
+GATE_L1 = {2: 1e-4, 3: 1e-3}  # η_r, the paper's table; ×10 for each order above 3 (D11)
+STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
+INERT_SPREAD = 1e-3  # an order whose relative spread ends below this did not act (D13)
+
+CYCLIP_IN, CYCLIP_CROSS = 0.25, 0.25  # CyCLIP's recipe
+ALIP_MOMENTUM = 0.99  # ALIP: H ← 0.99·H + 0.01·mean
+ALIP_SHARPNESS = 2.0  # ALIP: weights are exp(2(s - H))
+ALIP_START = 1.0  # ALIP: H at the start
+
+
+def ranking_weight(progress: Progress, ramp: str = "rankclip") -> float:
+    """μ₁ = μ₂ at this step: clip(3i/(n-1), 0, 2) with i the epoch from 0.
+
+    `ramp="paper"` is the schedule the paper prints, clip((3i-1)/(n-1), 0, 2).
+    Runs under 8 epochs count i in steps; a single epoch, where n-1 = 0, climbs linearly from 0 to the top.
+    """
+    n = progress.epochs
+    if n <= 1:
+        return RAMP_TOP * progress.step / max(1, progress.total_steps)
+    i = progress.epoch if n < SHORT_RUN else math.floor(progress.epoch + 1e-9)
+    rise = RAMP_SLOPE * i - (1.0 if ramp == "paper" else 0.0)
+    return min(max(rise / (n - 1), 0.0), RAMP_TOP)
+
+
+def gate_l1(order: int) -> float:
+    """η_r"""
+    return GATE_L1[order] if order <= 3 else GATE_L1[3] * 10.0 ** (order - 3)
+
+
+def stage_steps(order: int, progress: Progress) -> dict[int, int]:
+    """The step at which each order 2 … `order` begins to act: epoch 3(r-1)·min(1, epochs/64), at least a step apart."""
+    steps_per_epoch = progress.total_steps / max(progress.epochs, 1e-9)
+    shrink = min(1.0, progress.epochs / STAGE_RUN)
+    starts: dict[int, int] = {}
+    previous = 0
+    for r in range(2, order + 1):
+        previous = max(previous + 1, round(STAGE_EPOCHS * (r - 1) * shrink * steps_per_epoch))
+        starts[r] = previous
+    return starts
+
+
+def active_orders(order: int, progress: Progress, staged: bool = True) -> tuple[int, ...]:
+    """Orders above 1 that act at this step."""
+    if not staged:
+        return tuple(range(2, order + 1))
+    return tuple(r for r, start in stage_steps(order, progress).items() if progress.step >= start)
+
+
+def uniform_nll(items: int, length: int) -> float:
+    """Order 0: every remaining item is as likely, so a list costs log(M!/(M-K)!) whatever the model says."""
+    return math.lgamma(items + 1) - math.lgamma(items - length + 1)
+
+
+def total(terms: Iterable):
+    """The sum of the terms, keeping a single one bit for bit."""
+    terms = list(terms)
+    out = terms[0]
+    for term in terms[1:]:
+        out = out + term
+    return out

@@ -1,0 +1,66 @@
+"""Which parameters are decayed, and which are not trained at all. Every parameter must be covered by a rule."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from dinorankclip.types import UserError
+
+# Scales, shifts and scalars (norms, biases, gates, logit_scale, class tokens) have at most one dimension and are
+# never decayed. What is left is matched by name, first match wins; an unmatched parameter is an error, so that a
+# renamed layer fails loudly instead of silently landing in the wrong group.
+RULES: tuple[tuple[str, bool], ...] = (
+    ("*logit_scale", False),
+    ("*logit_bias", False),
+    ("*.bias", False),
+    ("*cls_token", False),
+    ("*reg_token", False),
+    ("*.gamma", False),
+    ("*positional_embedding", True),
+    ("*pos_embed*", True),
+    ("*latent*", True),
+    ("*probe*", True),
+    ("*.proj", True),
+    ("*text_projection", True),
+    ("*weight", True),
+    ("*query", True),
+)
+
+
+def decayed(name: str, parameter: nn.Parameter) -> bool:
+    if parameter.ndim <= 1:
+        return False
+    for pattern, decay in RULES:
+        if fnmatchcase(name, pattern):
+            return decay
+    raise UserError(f"no weight-decay rule covers the parameter '{name}' {tuple(parameter.shape)}: add one to RULES")
+
+
+def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
+    """Switch off training of every parameter that matches; a pattern that matches nothing is an error."""
+    frozen = []
+    for pattern in patterns:
+        hits = [(n, p) for n, p in model.named_parameters() if fnmatchcase(n, pattern)]
+        if not hits:
+            names = ", ".join(sorted({".".join(n.split(".")[:3]) for n, _ in model.named_parameters()}))
+            raise UserError(f"--optim.freeze '{pattern}' matches no parameter; names begin with: {names}")
+        for name, parameter in hits:
+            parameter.requires_grad_(False)
+            frozen.append(name)
+    return frozen
+
+
+def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float) -> list[dict]:
+    """Two AdamW groups over the trainable parameters, each remembering its names in order."""
+    groups = [
+        {"params": [], "names": [], "weight_decay": weight_decay},
+        {"params": [], "names": [], "weight_decay": 0.0},
+    ]
+    for name, parameter in named.items():
+        if parameter.requires_grad:
+            group = groups[0] if decayed(name, parameter) else groups[1]
+            group["params"].append(parameter)
+            group["names"].append(name)
+    return [group for group in groups if group["params"]]

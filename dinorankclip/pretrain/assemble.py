@@ -1,0 +1,97 @@
+"""From settings to the objects a run consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dinorankclip import comm
+from dinorankclip.config import TrainSettings
+from dinorankclip.data.loader import PairLoader, load_pairs
+from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.device import Placement, choose
+from dinorankclip.encoders.trunk import trunk_config
+from dinorankclip.joint.folder import load_folder
+from dinorankclip.joint.model import JointModel
+from dinorankclip.losses.objective import Objective
+from dinorankclip.optim.groups import freeze
+from dinorankclip.optim.update import Updater
+from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.loop import Length
+from dinorankclip.pretrain.records import say
+from dinorankclip.pretrain.state import TrainingState
+from dinorankclip.types import Source
+
+
+@dataclass
+class Parts:
+    """Everything a run is made of; `held_out` maps "val" and, if the data has one, "test" to its pairs."""
+
+    settings: TrainSettings
+    placement: Placement
+    state: TrainingState
+    length: Length
+    tokenizer: Tokenizer
+    loader: PairLoader
+    held_out: dict[str, Source]
+
+
+def assemble(settings: TrainSettings) -> Parts:
+    """Join the processes, open the data, build model, objective and optimiser; nothing is written."""
+    world = comm.join(settings.budget.device)
+    if settings.budget.threads is not None:
+        torch.set_num_threads(settings.budget.threads)
+    torch.manual_seed(settings.seed + world.rank)
+    placement = choose(settings.budget.device, settings.budget.precision, world.local_rank)
+    say(placement.reason)
+    train = open_pairs(settings.data, settings.reading, "train")
+    wanted = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
+    held_out = {split: open_pairs(settings.data, settings.reading, split) for split in wanted}
+    model = build_model(settings).to(placement.device)
+    freeze(model, settings.optim.freeze)
+    objective = Objective(model.dim, settings.method, settings.loss, settings.seed).to(placement.device)
+    tokenizer = Tokenizer(model.trunk.text_spec)
+    loader = load_pairs(
+        train,
+        model.trunk.image_spec,
+        tokenizer,
+        batch=settings.budget.batch,
+        seed=settings.seed,
+        reading=settings.reading,
+        rank=world.rank,
+        world=world.size,
+        second_caption=settings.method == "alip",
+    )
+    length = Length(loader.steps_per_epoch, settings.budget.epochs)
+    updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
+    return Parts(
+        settings=settings,
+        placement=placement,
+        state=TrainingState(model, objective, updater, train.fingerprint),
+        length=length,
+        tokenizer=tokenizer,
+        loader=loader,
+        held_out=held_out,
+    )
+
+
+def build_model(settings: TrainSettings) -> JointModel:
+    """From a folder (`init`), from open_clip weights (`model.weights`), or from scratch."""
+    if settings.init is not None:
+        return load_folder(settings.init)
+    model = JointModel(trunk_config(settings.model.trunk, settings.model.image_size), settings.seed)
+    if settings.model.weights is not None:
+        model.trunk.load_weights(settings.model.weights)
+    return model
+
+
+def resume(parts: Parts, run: Path) -> None:
+    """Continue from the run's newest checkpoint, if there is one."""
+    newest = checkpoints.newest(run / "checkpoints")
+    if newest is not None:
+        parts.state.read(newest)
+        parts.loader.step = parts.state.step
+        say(f"resuming from {newest}")

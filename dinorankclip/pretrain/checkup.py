@@ -1,0 +1,142 @@
+"""Reads a run folder as a doctor would: is it learning, does its schedule fit, what went wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.optim.schedule import warmup_length
+from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.records import CONFIG, METRICS
+from dinorankclip.types import Finding
+
+STUCK_WITHIN = 0.03  # of ln B: no better than guessing
+FAIR_CHANCE = 100  # steps before a loss at ln B is called stuck
+FEW_STEPS = 200  # a whole run shorter than this hardly leaves the warm-up
+LONG_WARMUP = 0.3
+HOTTEST = 99.0  # the temperature's bound is 100
+FEW_NEGATIVES = 64
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
+def examine_run(folder: Path) -> Iterator[Finding]:
+    settings = json.loads((folder / CONFIG).read_text())
+    lines = read_metrics(folder / METRICS)
+    steps = [line for line in lines if "loss" in line]
+    if not steps:
+        yield Finding("note", "the run has logged no step yet", "start it, or look at what the train command printed")
+        return
+    yield from _checkpoints(folder, steps[-1])
+    yield from _learning(settings, steps)
+    yield from _schedule(settings, steps)
+    yield from _reading(steps)
+    yield from _scores(lines)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; a line that a kill cut short is left out."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def _checkpoints(folder: Path, last: dict[str, Any]) -> Iterator[Finding]:
+    newest = checkpoints.newest(folder / "checkpoints")
+    if newest is None:
+        yield Finding(
+            "problem", "no checkpoint was written", "a kill now would lose everything: lower --record.save-every"
+        )
+    else:
+        yield Finding("fine", f"{last['step']} steps logged, newest checkpoint {newest.name}")
+
+
+def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:
+    contrastive = [line.get("loss/contrastive", line["loss"]) for line in steps]
+    bad = [line["step"] for line in steps if not math.isfinite(line["loss"])]
+    if bad:
+        yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
+    recent = sum(contrastive[-5:]) / len(contrastive[-5:])
+    guessing = math.log(settings["budget"]["batch"])
+    last = steps[-1]
+    if last["step"] >= FAIR_CHANCE and recent > (1 - STUCK_WITHIN) * guessing:
+        yield Finding(
+            "problem",
+            f"the contrastive loss {recent:.3f} is stuck at ln B = {guessing:.3f}: the model is guessing",
+            "check that captions belong to their images (`dinorankclip data show`); lower --optim.lr by 3 to 10; "
+            "lengthen the warm-up; with few pairs start from trained weights (--init)",
+        )
+    else:
+        yield Finding("fine", f"contrastive loss {recent:.3f}, guessing would be {guessing:.3f}")
+    scale = math.exp(last["logit_scale"]) if "logit_scale" in last else None
+    if scale is not None and scale > HOTTEST:
+        yield Finding(
+            "note",
+            f"the inverse temperature is at its bound ({scale:.0f})",
+            "usual late in long runs; early: lower --optim.lr",
+        )
+    if settings["budget"]["batch"] < FEW_NEGATIVES:
+        yield Finding(
+            "note",
+            f"a batch of {settings['budget']['batch']} gives few negatives",
+            "--budget.batch larger with --budget.chunk for memory: gradients stay those of the whole batch",
+        )
+
+
+def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:
+    total = _total_steps(settings, steps)
+    if total is None:
+        return
+    warmup = warmup_length(total, settings["optim"]["warmup_steps"])
+    if warmup > LONG_WARMUP * total:
+        yield Finding(
+            "problem",
+            f"warm-up takes {warmup} of {total} steps, so the full rate is hardly used",
+            "leave --optim.warmup-steps unset (5 % of the steps) or train longer",
+        )
+    elif total < FEW_STEPS:
+        yield Finding(
+            "note", f"only {total} steps in all", "more epochs or a smaller batch; CLIP from scratch needs thousands"
+        )
+    else:
+        yield Finding("fine", f"{total} steps, {warmup} of them warm-up")
+
+
+def _total_steps(settings: dict[str, Any], steps: list[dict[str, Any]]) -> int | None:
+    """From a logged pair of step and epoch, since the run folder does not know the size of the data."""
+    for line in reversed(steps):
+        if line.get("epoch", 0) > 0 and line["step"] > 1:
+            return round((line["step"] - 1) / line["epoch"] * settings["budget"]["epochs"])
+    return None
+
+
+def _reading(steps: list[dict[str, Any]]) -> Iterator[Finding]:
+    replaced = {name: value for name, value in steps[-1].items() if name.startswith("damaged/") and value}
+    if replaced:
+        causes = ", ".join(f"{name.split('/')[1]} {value:.0f}" for name, value in replaced.items())
+        yield Finding("note", f"damaged samples were replaced: {causes}", "`dinorankclip doctor DATA` names them")
+
+
+def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
+    scores = [(line["step"], line["val/mean R@1"], line["val/chance R@1"]) for line in lines if "val/mean R@1" in line]
+    if not scores:
+        yield Finding("note", "no validation score yet", "one is taken at the end of every epoch")
+        return
+    best_step, best, chance = max(scores, key=lambda s: s[1])
+    last_step, last, _ = scores[-1]
+    yield Finding("fine", f"validation R@1 {100 * last:.1f} % at step {last_step}, chance {100 * chance:.2f} %")
+    if last < 0.9 * best and len(scores) >= 3:
+        yield Finding(
+            "note",
+            f"validation was best at step {best_step} ({100 * best:.1f} %): overfitting since",
+            "use checkpoints/best, fewer epochs, or stronger --reading.crop-scale",
+        )

@@ -1,0 +1,33 @@
+"""Which samples a run could not use: named in `damaged.tsv`, counted in the log, remembered over a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dinorankclip import comm
+from dinorankclip.data.damage import CAUSES, DamageCount
+
+
+class DamagedFile:
+    """The loader of this process counts; this keeps its list on disk, one file a process."""
+
+    def __init__(self, run: Path, count: DamageCount):
+        rank = comm.world().rank
+        self.path = run / (f"damaged-{rank}.tsv" if rank else "damaged.tsv")
+        self.count = count
+        for line in self.path.read_text().splitlines() if self.path.exists() else []:
+            key, _, cause = line.rpartition("\t")
+            if cause in CAUSES:
+                count.keys[key] = cause
+        self.written = len(count.keys)
+
+    def update(self) -> dict[str, float]:
+        """Append what is new; returns the number of different damaged samples by cause, over all processes."""
+        news = list(self.count.keys.items())[self.written :]
+        if news:
+            with self.path.open("a") as file:
+                file.writelines(f"{key}\t{cause}\n" for key, cause in news)
+            self.written += len(news)
+        counts = {f"damaged/{cause}": float(self.count.by_cause.get(cause, 0)) for cause in CAUSES}
+        size = comm.world().size
+        return {name: size * value for name, value in comm.mean_over_processes(counts).items() if value}

@@ -1,0 +1,137 @@
+"""The training loop: batch → step → log → save → score."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from dinorankclip import comm
+from dinorankclip.config import TrainSettings
+from dinorankclip.data.loader import PairLoader
+from dinorankclip.device import Placement
+from dinorankclip.optim.gradients import NonFinite, backward
+from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.damaged import DamagedFile
+from dinorankclip.pretrain.records import Records
+from dinorankclip.pretrain.state import TrainingState
+from dinorankclip.pretrain.stopping import StopRequest
+from dinorankclip.types import Evaluator, Progress
+
+CHOOSES_BEST = "val/mean R@1"
+
+
+@dataclass(frozen=True)
+class Length:
+    steps_per_epoch: int
+    epochs: int
+
+    @property
+    def steps(self) -> int:
+        return self.steps_per_epoch * self.epochs
+
+
+def pretrain(
+    state: TrainingState,
+    loader: PairLoader,
+    length: Length,
+    evaluators: list[Evaluator],
+    settings: TrainSettings,
+    placement: Placement,
+    run: Path,
+) -> bool:
+    """Train from `state.step` to the end. False: stopped early on request, with everything saved."""
+    records = Records(run, state.step, settings.record.tensorboard)
+    damaged = DamagedFile(run, loader.damage)
+    folder, keep = run / "checkpoints", settings.record.keep
+    bar = tqdm(
+        total=length.steps * settings.budget.batch, initial=state.step * settings.budget.batch, unit="pair",
+        unit_scale=True, smoothing=0.1, mininterval=1.0, disable=not comm.world().leads, dynamic_ncols=True,
+    )  # fmt: skip
+    clock = Clock(settings.budget.batch)
+    try:
+        with StopRequest() as stop, closing(iter(loader)) as batches:
+            for batch in batches:
+                progress = Progress(state.step, length.steps, length.epochs)
+                logging = state.step == 0 or (state.step + 1) % settings.record.log_every == 0
+                terms = backward(
+                    state.model, state.objective, batch, progress, placement, settings.budget.chunk, logging
+                )
+                norm = state.updater.step(progress, state.model.trunk.logit_scale)
+                state.step += 1
+                bar.update(settings.budget.batch)
+                clock.tick()
+                if logging:
+                    numbers = step_numbers(terms, norm, state, progress) | clock.numbers() | damaged.update()
+                    records.write(state.step, numbers)
+                    bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
+                epoch_ends = state.step % length.steps_per_epoch == 0
+                if epoch_ends:
+                    score(state, evaluators, records, length, bar)
+                leaving = stop.agreed()
+                if epoch_ends or leaving or state.step % settings.record.save_every == 0:
+                    checkpoints.save(state, folder, keep)
+                    clock.pause()
+                if leaving and state.step < length.steps:
+                    return False
+                if state.step == length.steps:
+                    break
+    except NonFinite:
+        # Nothing was applied: parameters and moments are those of the last finished step.
+        checkpoints.save(state, folder, keep)
+        raise
+    finally:
+        bar.close()
+        records.close()
+    return True
+
+
+def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
+    """What one log line says of a step; losses are means over processes."""
+    losses = {"loss": float(terms.total.detach())}
+    losses |= {f"loss/{name}": float(value.detach()) for name, value in terms.terms.items()}
+    return comm.mean_over_processes(losses) | terms.report | {
+        "gradient norm": norm,
+        "learning rate": state.updater.rate(progress.step),
+        "epoch": progress.epoch,
+    }  # fmt: skip
+
+
+def score(state: TrainingState, evaluators, records: Records, length: Length, bar) -> None:
+    """Run the evaluators on the leading process and remember whether this is the best step so far."""
+    if comm.world().leads:
+        state.model.eval()
+        numbers = {f"{e.name}/{name}": value for e in evaluators for name, value in e(state.model)}
+        state.model.train()
+        records.write(state.step, numbers)
+        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in numbers.items() if name.endswith("R@1"))
+        bar.write(f"epoch {state.step // length.steps_per_epoch}/{length.epochs}  {shown}")
+        if numbers.get(CHOOSES_BEST, -1.0) > state.best:
+            state.best, state.best_step = numbers[CHOOSES_BEST], state.step
+    comm.wait_for_all()
+
+
+class Clock:
+    """Pairs a second since the last log line, not counting scoring and saving."""
+
+    def __init__(self, batch: int):
+        self.batch = batch
+        self.pairs, self.seconds = 0, 0.0
+        self.last = time.perf_counter()
+
+    def tick(self) -> None:
+        now = time.perf_counter()
+        self.seconds += now - self.last
+        self.pairs += self.batch
+        self.last = now
+
+    def pause(self) -> None:
+        self.last = time.perf_counter()
+
+    def numbers(self) -> dict[str, float]:
+        rate = self.pairs / max(self.seconds, 1e-9)
+        self.pairs, self.seconds = 0, 0.0
+        return {"pairs/s": round(rate, 1)}

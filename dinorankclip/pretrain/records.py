@@ -1,0 +1,144 @@
+"""The run folder: settings, machine, one JSON line per record, TensorBoard, the progress bar."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dinorankclip import comm
+from dinorankclip.config import difference
+from dinorankclip.types import UserError
+
+CONFIG, ENVIRONMENT, METRICS, BEFORE, SCORES = (
+    "config.json",
+    "environment.json",
+    "metrics.jsonl",
+    "before.json",
+    "scores.json",
+)
+_PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
+
+
+def say(text: str) -> None:
+    """Print once, whatever the number of processes."""
+    if comm.world().leads:
+        print(text, flush=True)
+
+
+def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
+    """Take the run folder for these settings: a new one, or one made with the same settings."""
+    if comm.world().leads:
+        if restart and run.exists():
+            aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+            os.replace(run, aside)
+            say(f"moved the old run to {aside}")
+        stored = run / CONFIG
+        if stored.exists():
+            changed = difference(json.loads(stored.read_text()), settings)
+            if changed:
+                raise UserError(
+                    f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
+                    "\nUse the old settings to resume it, another --run, or --restart to move it aside."
+                )  # fmt: skip
+        elif run.exists() and any(run.iterdir()):
+            raise UserError(f"{run} is not empty and not a run folder; choose another --run")
+        run.mkdir(parents=True, exist_ok=True)
+        write_json(stored, settings)
+        write_json(run / ENVIRONMENT, environment())
+    comm.wait_for_all()
+
+
+def environment() -> dict[str, Any]:
+    """What a reader needs to judge a result: versions, machine, revision, command."""
+    import torch
+
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    gpu = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "python": platform.python_version(),
+        "packages": versions,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpu,
+        "processes": comm.world().size,
+        "revision": _revision(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _revision() -> str | None:
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True
+        )
+    except OSError:
+        return None
+    return found.stdout.strip() or None
+
+
+class Records:
+    """Numbers over steps. Only the leading process writes; the others' calls do nothing."""
+
+    def __init__(self, run: Path, from_step: int, tensorboard: bool):
+        self.writer = None
+        self.file = None
+        if not comm.world().leads:
+            return
+        path = run / METRICS
+        if path.exists():
+            # Lines of steps that will be done again would appear twice.
+            kept = [line for line in path.read_text().splitlines() if _is_before(line, from_step)]
+            _write_text_whole(path, "".join(line + "\n" for line in kept))
+        self.file = path.open("a")
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(run / "tensorboard", purge_step=from_step + 1)
+
+    def write(self, step: int, numbers: dict[str, Any]) -> None:
+        if self.file is None:
+            return
+        self.file.write(json.dumps({"step": step, **numbers}) + "\n")
+        self.file.flush()
+        if self.writer is not None:
+            for name, value in numbers.items():
+                if isinstance(value, int | float):
+                    self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _is_before(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except ValueError:
+        return False  # the line a kill cut short
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    _write_text_whole(path, json.dumps(value, indent=2) + "\n")
+
+
+def _write_text_whole(path: Path, text: str) -> None:
+    aside = path.with_name(f".{path.name}.new")
+    aside.write_text(text)
+    os.replace(aside, path)

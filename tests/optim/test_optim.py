@@ -1,0 +1,120 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from dinorankclip.config import OptimSettings
+from dinorankclip.device import choose
+from dinorankclip.encoders.trunk import trunk_config
+from dinorankclip.joint.model import JointModel
+from dinorankclip.losses.objective import Objective
+from dinorankclip.optim.gradients import NonFinite, backward
+from dinorankclip.optim.groups import decayed, freeze, parameter_groups
+from dinorankclip.optim.schedule import learning_rate, warmup_length
+from dinorankclip.optim.update import Updater
+from dinorankclip.types import Batch, LossTerms, Progress, UserError, View
+
+CPU = choose("cpu")
+
+
+def random_batch(pairs=12, size=48, second=False):
+    generator = torch.Generator().manual_seed(7)
+    texts = torch.randint(1, 40_000, (pairs, 9), generator=generator)
+    texts[:, 0], texts[:, -1] = 49406, 49407
+    return Batch(
+        images=torch.randint(0, 256, (pairs, 3, size, size), dtype=torch.uint8, generator=generator),
+        texts=texts,
+        keys=[str(i) for i in range(pairs)],
+        views=[View()] * pairs,
+        captions=[""] * pairs,
+        second_texts=texts.flip(0) if second else None,
+    )
+
+
+def test_warmup_then_half_a_cosine():
+    assert warmup_length(1000) == 50
+    assert warmup_length(1_000_000) == 10_000
+    assert warmup_length(1000, 7) == 7
+    rates = [learning_rate(step, 100, 2.0, 10) for step in range(100)]
+    assert rates[0] == pytest.approx(0.2)
+    assert rates[9] == rates[10] == 2.0
+    assert rates[55] == pytest.approx(1.0)
+    assert rates[99] == pytest.approx(1 + math.cos(math.pi * 89 / 90))
+    assert all(a >= b for a, b in zip(rates[10:], rates[11:]))
+
+
+def test_norms_biases_and_scalars_are_not_decayed():
+    model = JointModel(trunk_config("drc-tiny"))
+    groups = parameter_groups(dict(model.named_parameters()), 0.2)
+    plain = {n for group in groups if group["weight_decay"] == 0 for n in group["names"]}
+    names = {n for n, _ in model.named_parameters()}
+    assert sum(len(g["names"]) for g in groups) == len(names)
+    assert {n for n in names if ".ln_" in n or n.endswith("bias") or "logit_scale" in n} <= plain
+    assert "trunk.towers.token_embedding.weight" not in plain
+
+
+def test_a_parameter_without_a_rule_is_an_error():
+    with pytest.raises(UserError, match="no weight-decay rule covers the parameter 'strange'"):
+        decayed("strange", nn.Parameter(torch.zeros(2, 2)))
+
+
+def test_freezing_by_pattern():
+    model = JointModel(trunk_config("drc-tiny"))
+    frozen = freeze(model, ("trunk.towers.visual.*",))
+    assert frozen and all(not p.requires_grad for n, p in model.named_parameters() if ".visual." in n)
+    assert all(not n.startswith("model.trunk.towers.visual") for n in Updater({"model": model}, OptimSettings(), 9).parameters)
+    with pytest.raises(UserError, match="matches no parameter"):
+        freeze(model, ("trunk.vision.*",))
+
+
+@pytest.mark.parametrize("method", ["clip", "cyclip", "alip", "rankclip", "rank"])
+def test_two_passes_give_the_gradient_of_one_shot(method):
+    batch = random_batch(second=method == "alip")
+    progress = Progress(9, 10, 10)
+    found = []
+    for chunk in (None, 5):  # 12 pairs: chunks of 5, 5 and 2
+        model = JointModel(trunk_config("drc-tiny"), seed=1)
+        objective = Objective(model.dim, method)
+        terms = backward(model, objective, batch, progress, CPU, chunk)
+        grads = {n: p.grad for n, p in [*model.named_parameters(), *objective.named_parameters()]}
+        found.append((float(terms.total), grads))
+    (one_loss, one), (two_loss, two) = found
+    assert abs(one_loss - two_loss) < 1e-5
+    assert {n for n, g in one.items() if g is None} == {n for n, g in two.items() if g is None}
+    for name in one:
+        if one[name] is not None:
+            torch.testing.assert_close(two[name], one[name], atol=1e-5, rtol=1e-4)
+
+
+class Diverged(nn.Module):
+    def forward(self, embeddings, scale, progress, detailed=False):
+        term = embeddings.image.sum() * float("nan")
+        return LossTerms(term, {"contrastive": scale * 0, "ranking": term})
+
+
+def test_a_non_finite_term_is_named_and_nothing_changes():
+    model = JointModel(trunk_config("drc-tiny"))
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    with pytest.raises(NonFinite, match="process 0: ranking"):
+        backward(model, Diverged(), random_batch(), Progress(0, 10, 1), CPU)
+    assert all(p.grad is None and torch.equal(p, before[n]) for n, p in model.named_parameters())
+
+
+def test_a_non_finite_gradient_is_not_applied():
+    model = JointModel(trunk_config("drc-tiny"))
+    updater = Updater({"model": model}, OptimSettings(), 10)
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    model.trunk.logit_scale.grad = torch.tensor(float("inf"))
+    with pytest.raises(NonFinite, match="the gradient"):
+        updater.step(Progress(0, 10, 1), model.trunk.logit_scale)
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
+
+
+@pytest.mark.parametrize(("sign", "bound"), [(-1.0, math.log(100)), (1.0, 0.0)])
+def test_the_temperature_stays_within_its_bounds(sign, bound):
+    model = JointModel(trunk_config("drc-tiny"))
+    updater = Updater({"model": model}, OptimSettings(lr=10.0, warmup_steps=1), 10)
+    model.trunk.logit_scale.grad = torch.tensor(sign)
+    updater.step(Progress(0, 10, 1), model.trunk.logit_scale)
+    assert float(model.trunk.logit_scale) == pytest.approx(bound)

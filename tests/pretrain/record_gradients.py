@@ -1,0 +1,44 @@
+"""Ten training steps under torchrun; the leading process writes loss and averaged gradient of each.
+
+    torchrun … tests/pretrain/record_gradients.py OUT DATA [train flags]
+"""
+
+import sys
+from contextlib import closing
+
+import torch
+from safetensors.torch import save_file
+
+from dinorankclip import comm
+from dinorankclip.commands.train import parse
+from dinorankclip.optim.gradients import backward
+from dinorankclip.pretrain.assemble import assemble
+from dinorankclip.types import Progress
+
+STEPS = 10
+
+
+def main() -> None:
+    out, data, *flags = sys.argv[1:]
+    common = ["--data", data, "--model.trunk", "drc-tiny", "--budget.batch", "16", "--budget.threads", "1"]
+    settings, *_ = parse([*common, *flags])
+    parts = assemble(settings)
+    found = {}
+    with closing(iter(parts.loader)) as batches:
+        for step, batch in zip(range(STEPS), batches):
+            progress = Progress(step, STEPS, settings.budget.epochs)
+            terms = backward(
+                parts.state.model, parts.state.objective, batch, progress, parts.placement, settings.budget.chunk
+            )
+            parameters = parts.state.updater.parameters
+            comm.mean_gradients(parameters.values())
+            loss = comm.mean_over_processes({"loss": float(terms.total.detach())})["loss"]
+            found[f"{step}/loss"] = torch.tensor(loss)
+            found |= {f"{step}/{n}": p.grad.clone() for n, p in parameters.items() if p.grad is not None}
+            parts.state.updater.step(progress, parts.state.model.trunk.logit_scale)
+    if comm.world().leads:
+        save_file(found, out)
+    comm.leave()
+
+
+main()

@@ -1,0 +1,83 @@
+"""Small training runs as real processes, for tests of what survives a kill and of many processes."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+from safetensors.torch import load_file
+
+WORDS = ("red", "green", "blue", "round", "square", "tiny", "huge", "cat", "dog", "boat", "tree", "house")
+
+
+def small_pairs(folder: Path, train: int = 96, val: int = 16) -> Path:
+    """Random colour patches with random captions in the retrieval layout."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", train), ("val", val), ("test", val)):
+        (folder / split).mkdir(parents=True)
+        (folder / split / "nshards.txt").write_text("1")
+        with tarfile.open(folder / split / "0.tar", "w") as tar:
+            for i in range(count):
+                pixels = np.kron(draw.integers(0, 256, (4, 4, 3)), np.ones((12, 12, 1))).astype(np.uint8)
+                lines = "\n".join(" ".join(draw.choice(WORDS, 5)) for _ in range(2))
+                for name, data in ((f"{i:05d}.jpg", simplejpeg.encode_jpeg(pixels)), (f"{i:05d}.txt", lines.encode())):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    (folder / "dataset_type.txt").write_text("retrieval")
+    return folder
+
+
+def command(data: Path, run: Path, *flags: str, processes: int = 1) -> list[str]:
+    start = [sys.executable, "-m", "dinorankclip"]
+    if processes > 1:
+        start = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--master-port=0"]
+        start += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "dinorankclip"]
+    settings = ["--preset", "scenes", "--data", data, "--run", run, "--model.trunk", "drc-tiny", "--budget.batch", "16"]
+    quick = ["--record.log-every", "1", "--record.save-every", "2", "--record.no-tensorboard", "--budget.threads", "1"]
+    return [str(word) for word in [*start, "train", *settings, *quick, *flags]]
+
+
+def run_to_end(words: list[str], timeout: float = 240) -> subprocess.CompletedProcess:
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def last_step(run: Path) -> int:
+    lines = (run / "metrics.jsonl").read_text().splitlines() if (run / "metrics.jsonl").exists() else []
+    steps = [0]
+    for line in lines:
+        try:
+            steps.append(json.loads(line)["step"])
+        except ValueError:
+            continue
+    return max(steps)
+
+
+def run_until(words: list[str], run: Path, step: int, how: int, timeout: float = 240) -> int:
+    """Start, wait until the log reaches `step`, send `how` to the whole group; returns the exit status."""
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, start_new_session=True
+    )
+    deadline = time.monotonic() + timeout
+    while process.poll() is None and last_step(run) < step:
+        assert time.monotonic() < deadline, "the run did not get there in time"
+        time.sleep(0.005)
+    if process.poll() is None:
+        target = process.pid if how != signal.SIGKILL else -process.pid
+        os.kill(target, how) if target > 0 else os.killpg(process.pid, how)
+    return process.wait(timeout)
+
+
+def weights(run: Path) -> dict:
+    return load_file(run / "checkpoints" / "last" / "model.safetensors")

@@ -1,0 +1,126 @@
+import json
+
+import pytest
+import torch
+
+from dinorankclip.config import OptimSettings, TrainSettings, as_dict
+from dinorankclip.encoders.trunk import trunk_config
+from dinorankclip.joint.folder import load_folder
+from dinorankclip.joint.model import JointModel
+from dinorankclip.losses.objective import Objective
+from dinorankclip.optim.update import Updater
+from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.records import Records, claim
+from dinorankclip.pretrain.state import TrainingState
+from dinorankclip.types import Progress, UserError
+
+
+def fresh(seed=0, data="data-1"):
+    model = JointModel(trunk_config("drc-tiny"), seed)
+    objective = Objective(model.dim, "clip")
+    return TrainingState(model, objective, Updater({"model": model, "objective": objective}, OptimSettings(), 10), data)
+
+
+def trained():
+    state = fresh()
+    for parameter in state.updater.parameters.values():
+        parameter.grad = torch.ones_like(parameter)
+    state.updater.step(Progress(0, 10, 1), state.model.trunk.logit_scale)
+    state.step = 1
+    return state
+
+
+def test_everything_comes_back(tmp_path):
+    state = trained()
+    torch.manual_seed(3)
+    checkpoints.save(state, tmp_path, keep=2)
+    draws = torch.rand(3)
+    again = fresh(seed=9)
+    again.read(checkpoints.newest(tmp_path))
+    assert again.step == 1
+    assert torch.equal(torch.rand(3), draws)
+    for one, other in zip(state.model.parameters(), again.model.parameters()):
+        assert torch.equal(one, other)
+    saved, loaded = state.updater.state(), again.updater.state()
+    assert saved.keys() == loaded.keys() and all(torch.equal(saved[n], loaded[n]) for n in saved)
+
+
+def test_a_checkpoint_is_a_model_folder(tmp_path):
+    state = trained()
+    checkpoints.save(state, tmp_path / "checkpoints", keep=2)
+    model = load_folder(tmp_path)
+    assert torch.equal(model.trunk.towers.visual.proj, state.model.trunk.towers.visual.proj)
+
+
+def test_half_written_folders_are_never_taken(tmp_path):
+    state = trained()
+    checkpoints.save(state, tmp_path, keep=2)
+    (tmp_path / ".writing-step-5").mkdir()
+    assert checkpoints.newest(tmp_path).name == "step-1"
+    state.step = 5
+    checkpoints.save(state, tmp_path, keep=2)
+    assert checkpoints.newest(tmp_path).name == "step-5"
+    assert not list(tmp_path.glob(".writing-*"))
+
+
+def test_the_last_n_and_the_best_are_kept(tmp_path):
+    state = trained()
+    for step in range(1, 6):
+        state.step = step
+        if step == 2:
+            state.best, state.best_step = 0.5, 2
+        checkpoints.save(state, tmp_path, keep=2)
+    assert sorted(p.name for p in tmp_path.glob("step-*")) == ["step-2", "step-4", "step-5"]
+    assert (tmp_path / "best").resolve().name == "step-2"
+    assert (tmp_path / "last").resolve().name == "step-5"
+
+
+def test_other_data_is_refused(tmp_path):
+    checkpoints.save(trained(), tmp_path, keep=1)
+    with pytest.raises(UserError, match="the data has changed"):
+        fresh(data="data-2").read(checkpoints.newest(tmp_path))
+
+
+def test_nothing_in_a_checkpoint_is_pickled(tmp_path):
+    checkpoints.save(trained(), tmp_path, keep=1)
+    kinds = {p.suffix for p in (tmp_path / "step-1").iterdir()}
+    assert kinds == {".json", ".safetensors"}
+
+
+def test_a_damaged_model_folder_is_an_error_not_half_a_model(tmp_path):
+    checkpoints.save(trained(), tmp_path, keep=1)
+    weights = tmp_path / "step-1" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UserError, match="cannot be read"):
+        load_folder(tmp_path / "step-1")
+    with pytest.raises(UserError, match="holds no model"):
+        load_folder(tmp_path / "nowhere")
+
+
+def test_a_run_folder_belongs_to_its_settings(tmp_path):
+    run = tmp_path / "run"
+    settings = as_dict(TrainSettings())
+    claim(run, settings, restart=False)
+    claim(run, settings, restart=False)
+    with pytest.raises(UserError, match="seed: 0 → 1"):
+        claim(run, settings | {"seed": 1}, restart=False)
+    claim(run, settings | {"record": settings["record"] | {"log_every": 3}}, restart=False)
+    claim(run, settings | {"seed": 1}, restart=True)
+    assert json.loads((run / "config.json").read_text())["seed"] == 1
+    assert len(list(tmp_path.glob("run.2*"))) == 1
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="not a run folder"):
+        claim(foreign, settings, restart=False)
+
+
+def test_records_drop_what_will_be_done_again(tmp_path):
+    records = Records(tmp_path, 0, tensorboard=False)
+    for step in (1, 2, 3):
+        records.write(step, {"loss": float(step)})
+    records.close()
+    (tmp_path / "metrics.jsonl").open("a").write('{"step": 4, "lo')
+    Records(tmp_path, 2, tensorboard=False).close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 2.0}]

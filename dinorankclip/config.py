@@ -157,8 +157,12 @@ def preset(name: str) -> TrainSettings:
 
 
 def _scenes() -> TrainSettings:
-    """Built-in scenes, small ViT, two CPU cores, minutes."""
-    return TrainSettings()
+    """Built-in scenes, small ViT at 48 px, two CPU cores, minutes."""
+    return TrainSettings(
+        model=ModelSettings(trunk="drc-tiny"),
+        optim=OptimSettings(lr=1e-3, weight_decay=0.1),
+        budget=BudgetSettings(batch=128, epochs=30),
+    )
 
 
 def _flickr8k() -> TrainSettings:

@@ -12,8 +12,11 @@ import atexit
 import contextlib
 import functools
 import logging
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -119,6 +122,18 @@ def _start_worker(_number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    """End this worker when its parent was killed.
+
+    torch's workers look for their parent too, but on leaving they wait for a queue's lock, which a sibling may have
+    taken to its grave: one in a few killed runs would leave a worker behind for ever.
+    """
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 _running: list[list] = []

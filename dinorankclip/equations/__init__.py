@@ -3,17 +3,45 @@
 from .alip import alip_weights
 from .contrastive import info_nce, info_nce_rows, unit_rows
 from .cyclip import consistency_rows, cyclip_consistency
+from .distillation import (
+    cosine_gram,
+    cosine_loss,
+    crd_loss,
+    gram_distance,
+    gram_loss,
+    gram_loss_to,
+    mse_loss,
+    normalise_gram,
+    rkd_items,
+    rkd_loss,
+)
 from .geometry import cone_separation
 from .ranking import plackett_luce_nll, rankclip_nll
+from .resampling import resample_gram, resample_grid, resample_tokens, word_matrix, word_pooling
 
 __all__ = [
     "alip_weights",
     "cone_separation",
     "consistency_rows",
+    "cosine_gram",
+    "cosine_loss",
+    "crd_loss",
     "cyclip_consistency",
+    "gram_distance",
+    "gram_loss",
+    "gram_loss_to",
     "info_nce",
     "info_nce_rows",
+    "mse_loss",
+    "normalise_gram",
     "plackett_luce_nll",
     "rankclip_nll",
+    "resample_gram",
+    "resample_grid",
+    "resample_tokens",
+    "rkd_items",
+    "rkd_loss",
     "unit_rows",
+    "word_matrix",
+    "word_pooling",
 ]

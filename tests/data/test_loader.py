@@ -3,6 +3,8 @@
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -151,8 +153,8 @@ def test_too_few_pairs_for_a_batch(tokenizer):
         batches(ListSource([raw(n) for n in range(12)]), tokenizer, 1, batch=20)
 
 
-def children():
-    mine = str(os.getpid())
+def children(of=None):
+    mine = str(of or os.getpid())
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -196,7 +198,42 @@ def test_a_killed_worker_is_an_error_not_a_hang(source, tokenizer):
     assert not children() - before
 
 
-def test_a_stuck_worker_is_an_error_not_a_hang(tokenizer):
+ORPHANS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from pair_making import ListSource, raw
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.loader import PairLoader
+from dinorankclip.types import ImageSpec
+
+class Words:  # no need to load the real vocabulary
+    def load(self): return self
+    def __call__(self, captions): return torch.zeros(len(captions), 2, dtype=torch.int64)
+
+source = ListSource([raw(n) for n in range(20)])
+for batch in PairLoader(source, ImageSpec(24), Words(), batch=10, seed=0, reading=ReadingSettings(workers=2)):
+    print(len(batch.keys), flush=True)
+"""
+
+
+def test_workers_of_a_killed_run_end(tmp_path):
+    command = [sys.executable, "-c", ORPHANS, os.path.dirname(__file__)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path) as run:
+        assert run.stdout.readline() == b"10\n"
+        workers = children(run.pid)
+        run.kill()
+        run.wait()
+    assert len(workers) == 2
+    deadline = time.monotonic() + 15
+    while any(os.path.exists(f"/proc/{worker}") for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlived its killed run"
+        time.sleep(0.1)
+
+
+def test_a_stuck_worker_is_an_error_not_a_hang(tokenizer, monkeypatch):
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # torch's patience at the end: 5 s
+
     def stuck():
         while True:
             time.sleep(60)

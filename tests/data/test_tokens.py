@@ -10,7 +10,7 @@ from dinorankclip.types import TextSpec
 
 
 def many_captions():
-    words = ["a", "dog,", "runs;", "über", "café", "雪", "the", "&amp;", "RED's", "3.14", "<b>", "don't", "🐕", "\t", "..."]
+    words = ["a", "dog,", "runs;", "über", "café", "雪", "the", "&amp;", "RED's", "3.14", "<b>", "don't", "🐕", "…"]
     draw = random.Random(0)
     captions = [" ".join(draw.choices(words, k=draw.randint(1, 30))) for _ in range(300)]
     return [*captions, "", "x" * 400, "word " * 100, "<end_of_text> inside", "a\nb", "ＦＵＬＬ width"]

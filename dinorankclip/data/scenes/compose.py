@@ -26,6 +26,7 @@ PATTERNS = ("striped", "spotted", "checkered")  # besides "plain"
 TRIES = 40  # positions tried for a thing before it is left out
 CLEAR = 0.02  # least gap between the boxes of two things
 MARGIN = 0.01  # least gap to the rim of the picture
+LEAST_SEAT = 0.7  # width of a carrier as a share of the width of what it carries
 
 _KINDS = tuple(KINDS)
 _BACKGROUNDS = tuple(BACKGROUNDS)
@@ -85,8 +86,9 @@ def _fitting(looks: list[Thing]) -> list[Thing]:
 def _place(look: Thing, placed: list[Thing], chance: Chance) -> Thing | None:
     seats = [other for other in placed if seat_height(other) is not None]
     if seats and chance.happens(P_STACKED):
-        thing = _set_on(look, chance.pick(seats))
-        if _fits(thing, placed):
+        carrier = chance.pick(seats)
+        thing = _set_on(look, carrier)
+        if _carries(carrier, thing) and _clear(thing, [other for other in placed if other is not carrier]):
             return thing
     for _ in range(TRIES):
         thing = _drop_anywhere(look, chance)
@@ -108,14 +110,11 @@ def _set_on(look: Thing, carrier: Thing) -> Thing:
     return replace(look, x=carrier.x, y=round(seat_height(carrier) - (bottom - top) / 2, 4))
 
 
-def _fits(thing: Thing, placed: list[Thing]) -> bool:
-    """Whether a thing set on another stays in the picture and clear of all but its carrier, which is as wide."""
-    left, top, right, bottom = box(thing)
-    if min(left, top) < MARGIN or max(right, bottom) > 1 - MARGIN:
-        return False
-    carriers = [other for other in placed if other.x == thing.x]
-    wide_enough = all(box(c)[2] - box(c)[0] >= 0.7 * (right - left) for c in carriers)
-    return wide_enough and _clear(thing, [other for other in placed if other.x != thing.x])
+def _carries(carrier: Thing, thing: Thing) -> bool:
+    """Whether the carrier is wide enough for a thing set on it, and the picture large enough."""
+    left, top, right, _ = box(thing)
+    wide_enough = box(carrier)[2] - box(carrier)[0] >= LEAST_SEAT * (right - left)
+    return wide_enough and min(left, top) >= MARGIN and right <= 1 - MARGIN
 
 
 def _clear(thing: Thing, others: list[Thing]) -> bool:

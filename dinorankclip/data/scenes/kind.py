@@ -35,11 +35,11 @@ GROUPS: dict[str, Group] = {
     "food": Group(Word("piece of food", "pieces of food"), ("lying", "placed")),
     "buildings": Group(Word("building", "buildings"), ("standing", "built")),
     "furniture": Group(Word("piece of furniture", "pieces of furniture"), ("standing", "placed")),
-    "tools": Group(Word("tool", "tools"), ("lying", "left")),
+    "tools": Group(Word("tool", "tools"), ("lying", "placed")),
     "household": Group(Word("household item", "household items"), ("standing", "placed")),
     "clothes": Group(Word("piece of clothing", "pieces of clothing"), ("lying", "laid out")),
     "plants": Group(Word("plant", "plants"), ("growing", "standing")),
-    "toys": Group(Word("toy", "toys"), ("lying", "left")),
+    "toys": Group(Word("toy", "toys"), ("lying", "placed")),
     "instruments": Group(Word("musical instrument", "musical instruments"), ("lying", "placed")),
 }
 

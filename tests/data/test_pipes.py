@@ -1,0 +1,105 @@
+"""Streams: all samples come, processes get different shards and equally many batches, resumption is by shard."""
+
+import itertools
+import logging
+import tarfile
+
+import pytest
+from pair_making import damaged_members, good_members, write_tar
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.loader import load_pairs
+from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.pipes import PipeSource, stream_shard
+from dinorankclip.types import ImageSpec, RawSample, UserError
+
+READING = ReadingSettings(workers=0, epoch_samples=40, max_damaged=0.9)
+
+
+@pytest.fixture
+def where(tmp_path):
+    for shard in range(5):
+        write_tar(tmp_path / f"{shard}.tar", good_members(10, first=10 * shard))
+    return f"pipe:cat {tmp_path}/{{0..4}}.tar"
+
+
+def batches(source, tokenizer, count, reading=READING, **settings):
+    loader = load_pairs(source, ImageSpec(16), tokenizer, batch=8, seed=2, reading=reading, **settings)
+    return list(itertools.islice(loader, count))
+
+
+def test_parts_share_no_sample(where, tokenizer):
+    train, val = open_pairs(where, READING, "train"), open_pairs(where, READING, "val")
+    assert len(train) == 40 and len(val) == 10 and isinstance(train, PipeSource)
+    seen = [key for batch in batches(train, tokenizer, 20) for key in batch.keys]
+    assert len(set(seen)) == 40
+    assert not set(seen) & {val.key(i) for i in range(10)}
+    assert len(set(seen[:40])) > 15  # mixed, but no sample is starved
+
+
+def test_the_same_step_gives_the_same_batch(where, tokenizer):
+    source = open_pairs(where, READING, "all")
+    for reading in (READING, ReadingSettings(workers=2, epoch_samples=40)):
+        first, second = batches(source, tokenizer, 9, reading), batches(source, tokenizer, 9, reading)
+        assert [batch.keys for batch in first] == [batch.keys for batch in second]
+        assert all((one.images == other.images).all() for one, other in zip(first, second))
+
+
+def test_processes_take_turns_at_shards(where, tokenizer):
+    source = PipeSource(open_pairs(where, READING, "all").shards[:4], 40)
+    loaders = [
+        load_pairs(source, ImageSpec(16), tokenizer, batch=8, seed=2, reading=READING, rank=rank, world=2)
+        for rank in (0, 1)
+    ]
+    assert [loader.steps_per_epoch for loader in loaders] == [5, 5]
+    shares = [list(itertools.islice(loader, 4)) for loader in loaders]
+    assert all(len(batch.keys) == 4 for share in shares for batch in share)
+    one, two = ({key for batch in share for key in batch.keys} for share in shares)
+    assert len(one | two) > len(one)
+
+
+def test_resumption_starts_at_a_shard_and_says_so(where, tokenizer, caplog):
+    source = open_pairs(where, READING, "all")
+    with caplog.at_level(logging.WARNING):
+        batches(source, tokenizer, 1, start=7)
+    assert "beginning of a shard, number 7" in caplog.text  # 7 steps of 8 samples at 8 samples a shard
+
+
+def test_damage_in_a_stream_is_counted(tmp_path, tokenizer):
+    path = write_tar(tmp_path / "a.tar", [*good_members(20), *damaged_members(1)])
+    loader = load_pairs(
+        PipeSource([f"pipe:cat {path}"], 30), ImageSpec(16), tokenizer, batch=8, seed=0, reading=READING
+    )
+    list(itertools.islice(loader, 12))
+    assert len(loader.damage.by_cause) == 10
+
+
+def test_a_stream_that_ends_early_yields_what_came(tmp_path):
+    path = write_tar(tmp_path / "a.tar", good_members(10, captions=1))
+    with tarfile.open(path) as tar:
+        inside = tar.getmembers()[10].offset_data + 50
+    found = list(stream_shard(f"pipe:head -c {inside} {path}"))
+    assert sum(isinstance(sample, RawSample) for sample in found) == 5
+    assert found[-1][1].cause == "truncated"
+
+
+def test_a_stream_can_be_left_early(tmp_path):
+    big = write_tar(tmp_path / "0.tar", ((f"{n}.{kind}", data) for n in range(3000) for kind, data in
+                                         (("jpg", b"x" * 2000), ("txt", b"words"))))  # fmt: skip
+    where = f"pipe:cat {big}::pipe:cat {big}"
+    assert len(open_pairs(where, ReadingSettings(val_most=3), "val")) == 3
+
+
+def test_commands_that_give_nothing_end_the_run(tokenizer):
+    for reading in (READING, ReadingSettings(workers=1, epoch_samples=40)):
+        with pytest.raises(UserError, match="no usable sample came out of any shard"):
+            batches(PipeSource(["pipe:cat /nowhere/1.tar", "pipe:true"], 40), tokenizer, 1, reading)
+
+
+def test_settings_that_a_stream_needs(where):
+    with pytest.raises(UserError, match=r"--reading.epoch-samples"):
+        open_pairs(where, ReadingSettings(), "train")
+    with pytest.raises(UserError, match="at least two shards"):
+        open_pairs("pipe:cat x.tar", READING, "train")
+    with pytest.raises(UserError, match="cannot be mixed"):
+        open_pairs("pipe:cat x.tar::y.tar", READING, "all")

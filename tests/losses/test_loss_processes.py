@@ -1,0 +1,77 @@
+"""Two processes equal one: loss, gradients of embeddings and of heads, thresholds, telemetry; every method."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from dinorankclip import comm
+from dinorankclip.config import LossSettings
+from dinorankclip.losses import Objective, gradient_report
+from dinorankclip.types import Embeddings, Progress
+
+PAIRS, DIM = 10, 6
+CASES = {
+    "clip": ("clip", LossSettings()),
+    "cyclip": ("cyclip", LossSettings()),
+    "alip": ("alip", LossSettings()),
+    "rankclip": ("rankclip", LossSettings()),
+    "order 3": ("rank", LossSettings(order=3, head_dim=4)),
+    "order 5, short lists, without self": ("rank", LossSettings(5, 4, list_length=7, include_self=False)),
+}
+
+
+def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
+    """What the owner of these rows sees; gradients averaged over processes, embeddings' gradients of own rows."""
+    results = {}
+    for case, (method, settings) in CASES.items():
+        draw = torch.Generator().manual_seed(0)
+        whole = {n: torch.randn(PAIRS, DIM, dtype=torch.float64, generator=draw) for n in ("image", "text", "second_text")}
+        own = {n: x[rows].clone().requires_grad_() for n, x in whole.items()}
+        scale = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
+        objective = Objective(DIM, method, settings, seed=1).double()
+        out = objective(Embeddings(own), scale, Progress(500, 640, 64))
+        telemetry = gradient_report(out.terms, (own["image"], own["text"]))
+        out.total.backward()
+        size = comm.world().size
+        parameters = {n: p for n, p in objective.named_parameters()} | {"scale": scale}
+        comm.mean_gradients(parameters.values())
+        used = ("image", "text", "second_text") if method == "alip" else ("image", "text")
+        results[case] = {
+            "loss": torch.tensor(comm.mean_over_processes({"loss": out.total.item()})["loss"]),
+            **{f"row {n}": own[n].grad / size for n in used},
+            **{f"parameter {n}": p.grad for n, p in parameters.items()},
+            **{f"buffer {n}": b for n, b in objective.named_buffers()},
+            **{f"telemetry {n}": torch.tensor(v) for n, v in telemetry.items()},
+        }
+    return results
+
+
+def process(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    half = PAIRS // 2
+    torch.save(run(slice(rank * half, (rank + 1) * half)), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    mp.spawn(process, (str(folder),), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_equal_one(case, both):
+    one = run(slice(0, PAIRS))[case]
+    first, second = both[0][case], both[1][case]
+    assert set(one) == set(first) == set(second)
+    for name, value in one.items():
+        if name.startswith("row "):
+            assert (torch.cat([first[name], second[name]]) - value).abs().max() < 1e-10, name
+        else:
+            # numbers exchanged for a log line travel in single precision
+            close = 1e-6 if name == "loss" or name.startswith("telemetry") else 1e-10
+            assert (first[name] - value).abs().max() < close, name
+            assert (second[name] - value).abs().max() < close, name

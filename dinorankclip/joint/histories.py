@@ -2,11 +2,11 @@
 
 Every head answers two questions about the items e [M, D] of one modality:
   keys(e)                  [M, h]      what a candidate offers
-  queries(e, lists, gate)  [N, K', h]  for each list [N, K]: (gate/√h)·W_q·history at positions k = r-1 … K-1, so
-                                       K' = K-r+1; earlier positions have too short a history and get no correction
+  queries(e, lists, gate)  [N, K, h]   for each list [N, K]: (gate/√h)·W_q·history; exactly zero at the first r-1
+                                       positions, whose history is too short
 The gate and 1/√h are multiplied into W_q, the smallest tensor on the way.
 
-Shapes: M items, D embedding width, h head width, r order, N lists, K positions.
+Shapes: M items, D embedding width, h head width, r order, N lists, K positions, K' = K-r+1 those with a history.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 MLP_RATIO = 4
-BLOCK = 1 << 22  # numbers that one block of histories may hold; what needs more is cut and recomputed in backward
+BLOCK = 1 << 25  # numbers that one block of histories may hold; what needs more is cut and recomputed in backward
 
 
 class PairHead(nn.Module):
@@ -35,7 +35,7 @@ class PairHead(nn.Module):
 
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
         table = F.linear(items, _scaled(self.query, gate))
-        return [_pick(table, order[:, :-1]) for order in lists]
+        return [_pick_late(table, order[:, :-1], order.shape[1]) for order in lists]
 
 
 class TripleHead(nn.Module):
@@ -53,14 +53,12 @@ class TripleHead(nn.Module):
         return self.key(items)
 
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
-        if any(order.shape[1] < 3 for order in lists):
-            return [items.new_zeros(len(order), 0, self.query.out_features) for order in lists]
         weight = _scaled(self.query, gate)
         n_items = len(items)
         if n_items * n_items <= sum(order[:, 2:].numel() for order in lists):
             table = self._table(items, weight).flatten(0, 1)
-            return [_pick(table, order[:, :-2] * n_items + order[:, 1:-1]) for order in lists]
-        return [self._listed(items, order[:, :-2], order[:, 1:-1], weight) for order in lists]
+            return [_pick_late(table, y[:, :-2] * n_items + y[:, 1:-1], y.shape[1]) for y in lists]
+        return [_late(self._listed(items, y[:, :-2], y[:, 1:-1], weight), y.shape[1]) for y in lists]
 
     def _table(self, items: Tensor, weight: Tensor) -> Tensor:
         """Queries of all pairs, [M, M, h], for lists that together name more pairs than there are."""
@@ -117,7 +115,7 @@ class DeepHead(nn.Module):
         values = self.attend_out(self.attend_value(normed))
         asked = self.attend_query(normed[0]) / math.sqrt(normed.shape[-1])
         logits = asked @ self.attend_key(normed).mT  # [r-1, M, M]: the last item asks, the item at an offset answers
-        return [self._histories(placed[0], values, logits, order, weight) for order in lists]
+        return [_late(self._histories(placed[0], values, logits, y, weight), y.shape[1]) for y in lists]
 
     def _histories(self, start: Tensor, values: Tensor, logits: Tensor, order: Tensor, weight: Tensor) -> Tensor:
         length, span, n_items = order.shape[1], self.order - 1, len(start)
@@ -159,6 +157,17 @@ def _norm(values: Tensor) -> Tensor:
 def _pick(table: Tensor, index: Tensor) -> Tensor:
     """Rows of a [T, w] table at `index` [N, K]: [N, K, w]."""
     return table.index_select(0, index.reshape(-1)).view(*index.shape, table.shape[1])
+
+
+def _late(queries: Tensor, length: int) -> Tensor:
+    """[N, K', h] → [N, K, h], zero at the positions before."""
+    return F.pad(queries, (0, 0, length - queries.shape[1], 0))
+
+
+def _pick_late(table: Tensor, index: Tensor, length: int) -> Tensor:
+    """`_late(_pick(table, index), length)` in one pass: early positions read a row of zeros added to the table."""
+    missing = length - index.shape[1]
+    return _pick(F.pad(table, (0, 0, 0, 1)), F.pad(index, (missing, 0), value=len(table)))
 
 
 def _in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int) -> list[Tensor]:

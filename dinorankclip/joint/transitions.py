@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dinorankclip.joint.histories import DeepHead, PairHead, TripleHead
@@ -58,11 +57,8 @@ class TransitionHeads(nn.Module):
         for r in active:
             for block, queries in zip(blocks, self.heads[str(r)].queries(scaled, lists, self.gate(r))):
                 block.append(queries)
-        queries = [
-            torch.cat([F.pad(q, (0, 0, order.shape[1] - q.shape[1], 0)) for q in block], -1)
-            for block, order in zip(blocks, lists)
-        ]
-        return queries, torch.cat([self.heads[str(r)].keys(scaled) for r in active], -1)
+        keys = [self.heads[str(r)].keys(scaled) for r in active]
+        return [torch.cat(block, -1) for block in blocks], torch.cat(keys, -1)
 
     @torch.no_grad()
     def centred_pairs(self, items: Tensor) -> Tensor:
@@ -82,7 +78,7 @@ class TransitionHeads(nn.Module):
     def _centred(self, items: Tensor, order: int, lists: Tensor, history: Tensor) -> Tensor:
         head, scaled = self.heads[str(order)], self.item_scale * items
         (queries,) = head.queries(scaled, [lists], torch.ones((), dtype=items.dtype, device=items.device))
-        table = queries[:, 0] @ head.keys(scaled).T
+        table = queries[:, -1] @ head.keys(scaled).T
         table.scatter_(1, history, torch.nan)
         return table - table.nanmean(1, keepdim=True)
 

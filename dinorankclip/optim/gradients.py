@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dinorankclip import comm
 from dinorankclip.device import Placement
+from dinorankclip.losses.telemetry import gradient_report
 from dinorankclip.types import Batch, Embeddings, LossTerms, Progress, UserError
 
 
@@ -34,10 +35,12 @@ def backward(
     placement: Placement,
     chunk: int | None = None,
     detailed: bool = False,
+    compare_terms: bool = False,
 ) -> LossTerms:
     """Leave gradients in the parameters of model and objective; return the loss terms of this process's rows.
 
-    `detailed` asks the objective for the numbers of a log line.
+    `detailed` asks the objective for the numbers of a log line; `compare_terms` adds the norm of each term's gradient
+    at the embeddings and the cosines between terms (a backward pass of the loss for each term).
     """
     chunks = _chunks(batch, chunk or len(batch.keys), placement.device)
     if len(chunks) == 1:
@@ -45,10 +48,9 @@ def backward(
             embeddings = model(*chunks[0])
         embeddings = Embeddings({name: e.float() for name, e in embeddings.named.items()})
         terms = objective(embeddings, model.scale(), progress, detailed)
-        demand_finite(terms)
-        terms.total.backward()
+        _push(terms, embeddings, compare_terms)
         return terms
-    return _two_passes(model, objective, chunks, progress, placement, detailed)
+    return _two_passes(model, objective, chunks, progress, placement, detailed, compare_terms)
 
 
 def _two_passes(
@@ -58,6 +60,7 @@ def _two_passes(
     progress: Progress,
     placement: Placement,
     detailed: bool,
+    compare_terms: bool,
 ) -> LossTerms:
     states, parts = [], []
     with torch.no_grad():
@@ -67,9 +70,9 @@ def _two_passes(
                 parts.append(model(*part).named)
     leaves = {name: torch.cat([part[name] for part in parts]).float().requires_grad_() for name in parts[0]}
     after = _random_state(placement.device)
-    terms = objective(Embeddings(leaves), model.scale(), progress, detailed)
-    demand_finite(terms)
-    terms.total.backward()
+    embeddings = Embeddings(leaves)
+    terms = objective(embeddings, model.scale(), progress, detailed)
+    _push(terms, embeddings, compare_terms)
     start = 0
     for part, state in zip(chunks, states):
         _set_random_state(state, placement.device)  # dropout, if any, repeats itself
@@ -91,6 +94,13 @@ def _chunks(batch: Batch, size: int, device: torch.device) -> list[tuple[Tensor 
         tuple(None if t is None else t[i : i + size].to(device, non_blocking=True) for t in whole)
         for i in range(0, len(batch.keys), size)
     ]
+
+
+def _push(terms: LossTerms, embeddings: Embeddings, compare_terms: bool) -> None:
+    demand_finite(terms)
+    if compare_terms:
+        terms.report |= gradient_report(terms.terms, list(embeddings.named.values()))
+    terms.total.backward()
 
 
 def demand_finite(terms: LossTerms) -> None:

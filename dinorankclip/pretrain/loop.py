@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dinorankclip import comm
-from dinorankclip.config import TrainSettings
+from dinorankclip.config import RecordSettings, TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.optim.gradients import NonFinite, backward
@@ -56,9 +56,9 @@ def pretrain(
         with StopRequest() as stop, closing(iter(loader)) as batches:
             for batch in batches:
                 progress = Progress(state.step, length.steps, length.epochs)
-                logging = state.step == 0 or (state.step + 1) % settings.record.log_every == 0
+                logging, comparing = due(state.step, settings.record)
                 terms = backward(
-                    state.model, state.objective, batch, progress, placement, settings.budget.chunk, logging
+                    state.model, state.objective, batch, progress, placement, settings.budget.chunk, logging, comparing
                 )
                 norm = state.updater.step(progress, state.model.trunk.logit_scale)
                 state.step += 1
@@ -87,6 +87,12 @@ def pretrain(
         bar.close()
         records.close()
     return True
+
+
+def due(step: int, record: RecordSettings) -> tuple[bool, bool]:
+    """Whether the step that follows `step` finished ones is logged, and whether its terms' gradients are compared."""
+    comparing = record.gradient_report_every > 0 and (step + 1) % record.gradient_report_every == 0
+    return comparing or step == 0 or (step + 1) % record.log_every == 0, comparing
 
 
 def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:

@@ -132,7 +132,7 @@ def test_blocked_equals_reference(case, transitions, monkeypatch):
 def test_properties(rows, items, share, width, size, removed, seed):
     length = max(1, round(share * items))
     data = problem(rows, items, length, width, size, seed, removed)
-    theta, order, queries, keys, weight = data
+    theta, order, queries, keys, _ = data
     for transitions in (False, True):
         slow = value_and_gradients("reference", *data, transitions)
         fast = value_and_gradients("blocked", *data, transitions)
@@ -196,7 +196,7 @@ def test_half_precision_and_autocast_sum_in_single():
 
 
 def test_wrong_calls_are_refused():
-    theta, order, queries, keys, _ = problem(2, 3, 3, 2, 1.0, seed=8)
+    theta, order, queries, _, _ = problem(2, 3, 3, 2, 1.0, seed=8)
     with pytest.raises(ValueError, match="together"):
         plackett_luce_nll(theta, order, queries)
     with pytest.raises(ValueError, match="backend"):

@@ -26,7 +26,8 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
     results = {}
     for case, (method, settings) in CASES.items():
         draw = torch.Generator().manual_seed(0)
-        whole = {n: torch.randn(PAIRS, DIM, dtype=torch.float64, generator=draw) for n in ("image", "text", "second_text")}
+        names = ("image", "text", "second_text")
+        whole = {n: torch.randn(PAIRS, DIM, dtype=torch.float64, generator=draw) for n in names}
         own = {n: x[rows].clone().requires_grad_() for n, x in whole.items()}
         scale = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
         objective = Objective(DIM, method, settings, seed=1).double()

@@ -142,10 +142,11 @@ def test_before_its_stage_an_order_is_bit_unchanged_and_has_no_optimiser_state()
             assert (p in optimizer.state) == (order in acting), (at, name)
 
 
-def test_planned_report():
+def test_the_report_of_a_log_line():
     objective = Objective(8, "rank", LossSettings(order=3, head_dim=4)).double()
     image, text = batch()
-    out = objective(Embeddings({"image": image, "text": text}), torch.tensor(20.0).double(), Progress(45, 640, 64), True)
+    embeddings, scale = Embeddings({"image": image, "text": text}), torch.tensor(20.0, dtype=torch.float64)
+    out = objective(embeddings, scale, Progress(45, 640, 64), detailed=True)
     assert out.report["active_order"] == 2 and out.report["logit_scale"] == pytest.approx(math.log(20))
     assert out.report["gate2_image"] == pytest.approx(1 / (1 + math.exp(3)))
     assert {"spread2_image", "spread2_text", "nll_in", "nll_cross", "ranking_weight"} <= set(out.report)

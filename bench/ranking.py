@@ -1,0 +1,265 @@
+"""What exact high-order ranking costs on this machine, in one run: python bench/ranking.py [--quick] [--out docs/bench]
+
+  1  dense reference against blocked lists: time and peak memory
+  2  blocked lists against the matrix products they cannot avoid
+  3  the whole loss with heads, orders 1 to 5
+  4  a training step at order 3 against order 1
+
+Times are of forward and backward. Two sides of a comparison alternate, so that a busy machine slows both; a ratio is
+the median over rounds, with its range. Peak memory is the growth of a fresh process's resident set over its inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from dinorankclip.config import LossSettings, OptimSettings
+from dinorankclip.equations import plackett_luce_nll
+from dinorankclip.equations.ranking_blocked import CPU_SCORES, POSITIONS
+from dinorankclip.losses import Objective, RankingLoss
+from dinorankclip.types import Batch, Progress, View
+
+HEADS_WIDTH = 64  # H at order 3, h = 32
+DIM = 128
+LATE = Progress(900, 1000, 64)  # every order acts
+
+
+def seconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def alternating(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each side, one after the other, `rounds` times, after one round that only warms up."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(1 + rounds):
+        for name, run in sides.items():
+            times[name].append(seconds(run))
+    return {name: values[1:] for name, values in times.items()}
+
+
+def ratio(above: list[float], below: list[float]) -> dict[str, float]:
+    each = [a / b for a, b in zip(above, below)]
+    return {"median": statistics.median(each), "least": min(each), "most": max(each)}
+
+
+def lists(batch: int, backend: str) -> Callable[[], None]:
+    """Forward and backward of one list per row, K = M = batch, H = 64."""
+    draw = torch.Generator().manual_seed(0)
+    theta = (10 * torch.randn(batch, batch, generator=draw)).requires_grad_()
+    queries = (0.3 * torch.randn(batch, batch, HEADS_WIDTH, generator=draw)).requires_grad_()
+    keys = (0.3 * torch.randn(batch, HEADS_WIDTH, generator=draw)).requires_grad_()
+    order = torch.rand(batch, batch, generator=draw).argsort(1)
+
+    def run() -> None:
+        total = plackett_luce_nll(theta, order, queries, keys, backend=backend).mean()
+        torch.autograd.grad(total, (theta, queries, keys))
+
+    return run
+
+
+def whole_loss(batch: int, order: int, list_length: int | None = None) -> Callable[[], None]:
+    draw = torch.Generator().manual_seed(0)
+    image = torch.randn(batch, DIM, generator=draw).requires_grad_()
+    text = (image.detach() + torch.randn(batch, DIM, generator=draw)).requires_grad_()
+    scale = torch.tensor(50.0, requires_grad=True)
+    loss = RankingLoss(DIM, order, list_length=list_length)
+    loss.set_progress(LATE.step, LATE.total_steps, LATE.epochs)
+
+    def run() -> None:
+        loss.zero_grad(set_to_none=True)
+        loss(image, text, scale).total.backward()
+
+    return run
+
+
+def _grown(channel, build: Callable[..., Callable[[], None]], arguments: tuple, threads: int) -> None:
+    torch.set_num_threads(threads)
+    run = build(*arguments)
+    small = build(16, *arguments[1:])  # loads what is loaded once
+    small()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run()
+    channel.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+
+
+def peak_memory(build: Callable[..., Callable[[], None]], *arguments) -> float:
+    """Bytes a fresh process grows by while it runs, inputs not counted."""
+    fresh = multiprocessing.get_context("spawn")
+    receive, send = fresh.Pipe(False)
+    process = fresh.Process(target=_grown, args=(send, build, arguments, torch.get_num_threads()))
+    process.start()
+    grown = receive.recv()
+    process.join()
+    return grown
+
+
+def matmul_limit(batch: int) -> float:
+    """Seconds for the four products of forward and backward, 4·B³/2·2H operations, at the speed that the matrix
+    product has on the inner shapes of the blocked lists (at a middle block: half of the items left)."""
+    left, step = batch // 2, min(POSITIONS, batch)
+    rows = max(1, min(batch, CPU_SCORES // (step * batch)))
+    queries, keys = torch.randn(rows, step, HEADS_WIDTH), torch.randn(rows, left, HEADS_WIDTH)
+    scores = torch.empty(rows, step, left)
+    grad_queries, grad_keys = torch.empty_like(queries), torch.empty_like(keys)
+    products = [
+        lambda: torch.bmm(queries, keys.mT, out=scores),
+        lambda: torch.bmm(queries, keys.mT, out=scores),  # recomputed in backward
+        lambda: torch.bmm(scores, keys, out=grad_queries),
+        lambda: torch.bmm(scores.mT, queries, out=grad_keys),
+    ]
+    blocks = batch**3 / 2 / (rows * step * left)
+    total = 0.0
+    for product in products:
+        repeats = 10
+        product()
+        total += blocks * min(seconds(lambda p=product: [p() for _ in range(repeats)]) / repeats for _ in range(5))
+    return total
+
+
+def training_step(order: int, list_length: int | None, batch: int = 256) -> Callable[[], None]:
+    """One step of the `scenes` preset on made-up pixels and tokens of its shapes; data reading is not timed."""
+    from dinorankclip.device import choose
+    from dinorankclip.encoders.trunk import trunk_config
+    from dinorankclip.joint.model import JointModel
+    from dinorankclip.optim.gradients import backward
+    from dinorankclip.optim.update import Updater
+
+    draw = torch.Generator().manual_seed(0)
+    model = JointModel(trunk_config("drc-small"))
+    objective = Objective(model.dim, "rank", LossSettings(order=order, list_length=list_length))
+    updater = Updater({"model": model, "objective": objective}, OptimSettings(), LATE.total_steps)
+    size = model.trunk.image_spec.size
+    images = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8, generator=draw)
+    texts = torch.randint(1, 49406, (batch, 20), generator=draw)
+    texts[:, -1] = 49407
+    pairs = Batch(images, texts, [""] * batch, [View()] * batch, [""] * batch)
+    placement = choose("cpu")
+
+    def run() -> None:
+        backward(model, objective, pairs, LATE, placement)
+        updater.step(LATE, model.trunk.logit_scale)
+
+    return run
+
+
+def step_ratio(list_length: int | None, rounds: int) -> dict[str, dict[str, float]]:
+    """A step at order 3 against one at order 1, with lists of the same length."""
+    times = alternating({"1": training_step(1, list_length), "3": training_step(3, list_length)}, rounds)
+    return {
+        "ratio": ratio(times["3"], times["1"]),
+        "seconds": {order: statistics.median(values) for order, values in times.items()},
+    }
+
+
+def measure(quick: bool) -> dict:
+    rounds = 2 if quick else 5
+    results: dict = {"backends": {}, "limit": {}, "loss": {}, "step": {}}
+    for batch in (128, 256) if quick else (128, 256, 512):
+        times = alternating({name: lists(batch, name) for name in ("reference", "blocked")}, rounds)
+        results["backends"][batch] = {
+            "speedup": ratio(times["reference"], times["blocked"]),
+            **{name: {"seconds": statistics.median(times[name]), "bytes": peak_memory(lists, batch, name)} for name in times},
+        }
+        print(_line(f"lists of {batch}", results["backends"][batch]))
+    for batch in (256,) if quick else (256, 512, 1024):
+        run = lists(batch, "blocked")
+        run()
+        pairs = [(seconds(run), matmul_limit(batch)) for _ in range(rounds)]
+        results["limit"][batch] = {
+            "multiple": ratio(*map(list, zip(*pairs))),
+            "seconds": statistics.median(t for t, _ in pairs),
+            "bytes": peak_memory(lists, batch, "blocked"),
+        }
+        print(_line(f"matmul limit at {batch}", results["limit"][batch]))
+    for batch in (128, 256) if quick else (128, 256, 512, 1024):
+        for order in range(1, 6):
+            run = whole_loss(batch, order)
+            run()
+            taken = statistics.median(seconds(run) for _ in range(1 if batch > 512 else 3))
+            results["loss"][f"{batch}/{order}"] = {"seconds": taken, "bytes": peak_memory(whole_loss, batch, order)}
+            print(_line(f"whole loss, {batch} pairs, order {order}", results["loss"][f"{batch}/{order}"]))
+    for name, length in (("K = B", None), ("K = 32", 32)):
+        results["step"][name] = step_ratio(length, rounds)
+        print(_line(f"training step at 256 pairs, {name}", results["step"][name]))
+    return results
+
+
+def _line(title: str, figures: dict) -> str:
+    return f"{title}: {json.dumps(figures, default=lambda x: round(x, 4))}"
+
+
+def _range(r: dict[str, float]) -> str:
+    return f"{r['median']:.2f} ({r['least']:.2f}–{r['most']:.2f})"
+
+
+def as_markdown(record: dict) -> str:
+    r = record["results"]
+    about = record["machine"]
+    lines = [
+        f"# Ranking benchmark, {record['date']}",
+        "",
+        f"{about['processor']}, {about['threads']} threads, torch {about['torch']}, load at the start {about['load']}."
+        " Forward and backward, fp32. Ratios: median (range) over alternating rounds.",
+        "",
+        "| lists of one batch, H = 64 | dense s | blocked s | dense / blocked (wanted ≥ 3 at 512) | dense MB | blocked MB |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for batch, f in r["backends"].items():
+        a, b = f["reference"], f["blocked"]
+        lines.append(
+            f"| {batch} | {a['seconds']:.3f} | {b['seconds']:.3f} | {_range(f['speedup'])} "
+            f"| {a['bytes'] / 1e6:.0f} | {b['bytes'] / 1e6:.0f} |"
+        )
+    lines += [
+        "",
+        "| B | blocked s | multiple of the matmul limit (wanted ≤ 3) | MB above inputs (wanted < 2000 at 1024) |",
+        "| --- | --- | --- | --- |",
+    ]
+    for batch, f in r["limit"].items():
+        lines.append(f"| {batch} | {f['seconds']:.3f} | {_range(f['multiple'])} | {f['bytes'] / 1e6:.0f} |")
+    lines += ["", "| whole loss, s (MB) | order 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |"]
+    for batch in dict.fromkeys(key.split("/")[0] for key in r["loss"]):
+        cells = [r["loss"][f"{batch}/{order}"] for order in range(1, 6)]
+        lines.append(f"| {batch} pairs | " + " | ".join(f"{c['seconds']:.3f} ({c['bytes'] / 1e6:.0f})" for c in cells) + " |")
+    lines += ["", "| training step, 256 pairs | order 1 s | order 3 s | ratio | wanted |", "| --- | --- | --- | --- | --- |"]
+    for (name, f), wanted in zip(r["step"].items(), (1.6, 1.21)):
+        s = f["seconds"]
+        lines.append(f"| {name} | {s['1']:.3f} | {s['3']:.3f} | {_range(f['ratio'])} | ≤ {wanted} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
+    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    options = parser.parse_args()
+    machine = {
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "load": f"{os.getloadavg()[0]:.1f}",
+    }
+    record = {"date": datetime.date.today().isoformat(), "machine": machine, "results": measure(options.quick)}
+    options.out.mkdir(parents=True, exist_ok=True)
+    target = options.out / f"ranking-{record['date']}"
+    target.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
+    target.with_suffix(".md").write_text(as_markdown(record))
+    print(f"\n{as_markdown(record)}\nwritten to {target}.json and .md")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Finding, Source, TextSpec
+from dinorankclip.types import Finding, Source, TextSpec, UserError
 
 MANY_REPEATS = 0.2  # share of captions that another image also has
 UNEVEN = 3.0  # largest shard over the median one
@@ -26,7 +26,11 @@ def examine_data(where: str, reading: ReadingSettings, most: int) -> Iterator[Fi
     """Findings on every part of the data; at most `most` samples of each are decoded, spread evenly."""
     parts = splits_of(where, reading)
     for part in ("train", "val") if parts == ("all",) else parts:
-        source = open_pairs(where, reading, part)
+        try:
+            source = open_pairs(where, reading, part)
+        except UserError as error:
+            yield Finding("problem", f"{part} cannot be opened: {error}")
+            continue
         if not hasattr(source, "read"):
             yield Finding("note", f"{part}: a stream, which cannot be examined without reading it all")
             continue
@@ -95,12 +99,5 @@ def _shards(where: str) -> Iterator[Finding]:
         return
     for part in [folder, *sorted(p for p in folder.iterdir() if p.is_dir())]:
         sizes = [shard.stat().st_size for shard in sorted(part.glob("*.tar"))]
-        told = part / "nshards.txt"
-        if told.is_file() and told.read_text().strip() != str(len(sizes)):
-            yield Finding(
-                "problem",
-                f"{told} says {told.read_text().strip()} shards, {len(sizes)} are there",
-                "copy the missing shards, or correct the file",
-            )
         if len(sizes) > 1 and max(sizes) > UNEVEN * statistics.median(sizes):
             yield Finding("note", f"{part}: shards differ a lot in size (largest {max(sizes) / 1e6:.0f} MB)")

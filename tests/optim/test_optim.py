@@ -41,7 +41,7 @@ def test_warmup_then_half_a_cosine():
     assert rates[9] == rates[10] == 2.0
     assert rates[55] == pytest.approx(1.0)
     assert rates[99] == pytest.approx(1 + math.cos(math.pi * 89 / 90))
-    assert all(a >= b for a, b in zip(rates[10:], rates[11:]))
+    assert rates[10:] == sorted(rates[10:], reverse=True)
 
 
 def test_norms_biases_and_scalars_are_not_decayed():
@@ -63,7 +63,9 @@ def test_freezing_by_pattern():
     model = JointModel(trunk_config("drc-tiny"))
     frozen = freeze(model, ("trunk.towers.visual.*",))
     assert frozen and all(not p.requires_grad for n, p in model.named_parameters() if ".visual." in n)
-    assert all(not n.startswith("model.trunk.towers.visual") for n in Updater({"model": model}, OptimSettings(), 9).parameters)
+    assert all(
+        not n.startswith("model.trunk.towers.visual") for n in Updater({"model": model}, OptimSettings(), 9).parameters
+    )
     with pytest.raises(UserError, match="matches no parameter"):
         freeze(model, ("trunk.vision.*",))
 
@@ -78,7 +80,7 @@ def test_two_passes_give_the_gradient_of_one_shot(method):
         objective = Objective(model.dim, method)
         terms = backward(model, objective, batch, progress, CPU, chunk)
         grads = {n: p.grad for n, p in [*model.named_parameters(), *objective.named_parameters()]}
-        found.append((float(terms.total), grads))
+        found.append((float(terms.total.detach()), grads))
     (one_loss, one), (two_loss, two) = found
     assert abs(one_loss - two_loss) < 1e-5
     assert {n for n, g in one.items() if g is None} == {n for n, g in two.items() if g is None}

@@ -1,6 +1,6 @@
 """Ten training steps under torchrun; the leading process writes loss and averaged gradient of each.
 
-    torchrun … tests/pretrain/record_gradients.py OUT DATA [train flags]
+torchrun … tests/pretrain/record_gradients.py OUT DATA [train flags]
 """
 
 import sys

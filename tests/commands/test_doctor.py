@@ -1,0 +1,51 @@
+import json
+import math
+
+import pytest
+
+from dinorankclip.commands.doctor import examine, main
+from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
+from dinorankclip.pretrain.checkup import examine_run
+from tests.pretrain.running import small_pairs
+
+
+def run_folder(folder, loss, steps=300, **changes):
+    settings = as_dict(TrainSettings()) | changes
+    settings["budget"] = settings["budget"] | {"epochs": 10}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(settings))
+    lines = [
+        {"step": s, "loss": loss, "loss/contrastive": loss, "epoch": 10 * (s - 1) / steps}
+        for s in range(10, steps + 1, 10)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_a_loss_stuck_at_guessing_is_found(tmp_path):
+    stuck = [f for f in examine_run(run_folder(tmp_path / "a", math.log(256))) if "stuck at ln B" in f.what]
+    assert stuck and stuck[0].level == "problem" and "--optim.lr" in stuck[0].advice
+    assert not [f for f in examine_run(run_folder(tmp_path / "b", 3.0)) if "stuck" in f.what]
+
+
+def test_a_schedule_that_does_not_fit_is_found(tmp_path):
+    optim = as_dict(TrainSettings())["optim"] | {"warmup_steps": 200}
+    found = list(examine_run(run_folder(tmp_path / "a", 3.0, optim=optim)))
+    assert any(f.level == "problem" and "warm-up takes 200 of 300 steps" in f.what for f in found)
+
+
+def test_damaged_samples_and_missing_shards_are_found(tmp_path):
+    pairs = small_pairs(tmp_path / "pairs")
+    (pairs / "train" / "nshards.txt").write_text("3")
+    tar = (pairs / "val" / "0.tar").read_bytes()
+    (pairs / "val" / "0.tar").write_bytes(tar.replace(b"\xff\xd8\xff", b"\x00\x00\x00", 4))
+    found = list(examine(str(pairs), 100, ReadingSettings()))
+    assert any(f.level == "problem" and "says 3 shards, but 1.tar, 2.tar are not there" in f.what for f in found)
+    assert any("val: 4 of 16 examined samples are damaged" in f.what for f in found)
+    with pytest.raises(SystemExit) as end:
+        main([str(pairs)])
+    assert end.value.code == 1
+
+
+def test_a_healthy_machine_has_no_problems():
+    assert all(finding.level != "problem" for finding in examine(None, 0, ReadingSettings()))

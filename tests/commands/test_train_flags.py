@@ -1,0 +1,47 @@
+import pytest
+
+from dinorankclip.commands.train import parse, score_table
+from dinorankclip.config import difference
+from dinorankclip.types import UserError
+
+
+def test_a_preset_and_a_method_decide_the_defaults():
+    settings, restart, dry = parse(["--preset", "cc3m", "--method=rankclip", "--dry-run"])
+    assert (settings.model.trunk, settings.budget.batch, settings.loss.order) == ("ViT-B-32", 1024, 1)
+    assert (settings.run, restart, dry) == ("runs/cc3m-rankclip", False, True)
+    assert parse(["--method", "rank"])[0].loss.order == 3
+    assert parse(["--method", "rank", "--loss.order", "2"])[0].loss.order == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--preset", "scene"], "did you mean scenes"),
+        (["--method", "cylip"], "did you mean cyclip"),
+        (["--method", "rankclip", "--loss.order", "2"], "use --method rank"),
+        (["--method", "rank", "--loss.order", "6"], "orders 0 to 5"),
+    ],
+)
+def test_a_mistake_is_explained(flags, message):
+    with pytest.raises(UserError, match=message):
+        parse(flags)
+
+
+def test_an_unknown_flag_names_the_nearest(capsys):
+    with pytest.raises(SystemExit) as end:
+        parse(["--budget.epoch", "3"])
+    assert end.value.code == 2
+    assert "--budget.epochs" in capsys.readouterr().err
+
+
+def test_differences_that_cannot_change_the_result_are_ignored():
+    old = {"seed": 0, "record": {"keep": 2}, "reading": {"workers": 1, "flip": False}}
+    new = {"seed": 0, "record": {"keep": 5}, "reading": {"workers": 4, "flip": True}}
+    assert difference(old, new) == ["reading.flip: False → True"]
+
+
+def test_the_table_shows_before_and_after():
+    scores = {f"val/{way} R@{k}": 0.5 for way in ("i2t", "t2i") for k in (1, 5, 10)} | {"val/chance R@1": 0.001}
+    table = score_table(scores, {name: 0.25 for name in scores})
+    assert table.count("before") == table.count("after") == 2
+    assert "25.00" in table and "50.00" in table

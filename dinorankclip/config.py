@@ -9,11 +9,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-METHODS = ("clip", "cyclip", "alip", "rankclip", "rank")
-Method = Literal["clip", "cyclip", "alip", "rankclip", "rank"]
+METHODS = ("clip", "cyclip", "alip", "rankclip", "rank", "distil")
+Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "distil"]
 
 # The order a method is, for those that have no choice.
-FIXED_ORDER = {"clip": 0, "cyclip": 0, "alip": 0, "rankclip": 1}
+FIXED_ORDER = {"clip": 0, "cyclip": 0, "alip": 0, "rankclip": 1, "distil": 0}
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,30 @@ class LossSettings:
 
 
 @dataclass(frozen=True)
+class DistilSettings:
+    """Distillation of a cached teacher into students. Without a cache there is none of it."""
+
+    cache: str | None = None
+    """A folder that `dinorankclip teacher cache` made of this data; switches distillation on, with any method."""
+    criterion: Literal["gram+rel", "mse", "cosine", "rkd", "crd"] = "gram+rel"
+    """What a student must share with its teacher. mse and cosine need cached tokens (teacher cache --keep)."""
+    weight: float = 0.5
+    """μ_d, of all distillation terms."""
+    text_ratio: float = 0.5
+    """ρ, of the text branch beside the image branch."""
+    branches: Literal["image", "image+text"] = "image"
+    """image+text needs a cache with text features (teacher cache --text-teacher)."""
+    image_student: str = "vit-tiny"
+    """vit-tiny, vit-mini, vit-micro, resnet50 or mobilenetv3-large."""
+    text_student: str = "vit-tiny"
+    """vit-tiny, vit-mini or vit-micro."""
+    compare_grid: int | None = None
+    """Side of the grid on which token Grams are compared; by default half of the cached one."""
+    gram_reduction: Literal["mean", "sum"] = "mean"
+    """Mean over the entries of a Gram, or the paper's sum (2401 times larger on 7×7 tokens)."""
+
+
+@dataclass(frozen=True)
 class OptimSettings:
     """AdamW and its schedule."""
 
@@ -142,6 +166,7 @@ class TrainSettings:
     reading: ReadingSettings = field(default_factory=ReadingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     loss: LossSettings = field(default_factory=LossSettings)
+    distil: DistilSettings = field(default_factory=DistilSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
@@ -160,6 +185,7 @@ def _scenes() -> TrainSettings:
     """Built-in scenes, small ViT at 48 px, two CPU cores, minutes."""
     return TrainSettings(
         model=ModelSettings(trunk="drc-tiny"),
+        distil=DistilSettings(image_student="vit-micro", text_student="vit-micro"),
         optim=OptimSettings(lr=1e-3, weight_decay=0.1),
         budget=BudgetSettings(batch=128, epochs=30),
     )
@@ -172,6 +198,7 @@ def _flickr8k() -> TrainSettings:
         data="data/flickr8k",
         reading=ReadingSettings(crop_scale=(0.6, 1.0), flip=True),
         model=ModelSettings(trunk="drc-photo"),
+        distil=DistilSettings(image_student="vit-mini", text_student="vit-mini"),
         budget=BudgetSettings(batch=256, epochs=20),
     )
 
@@ -222,7 +249,10 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Lines `name: old → new` for every setting that matters to the result and differs."""
     old, new = flatten(old), flatten(new)
     lines = []
+    undistilled = old.get("distil.cache") is None and new.get("distil.cache") is None
     for name in sorted(old.keys() | new.keys()):
+        if undistilled and name.startswith("distil."):
+            continue
         if any(name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME):
             continue
         if old.get(name) != new.get(name):

@@ -93,8 +93,8 @@ class Companions(Protocol):
 class Embeddings:
     """What a model says of a batch, before normalisation: every entry is batch first.
 
-    `image` and `text` are always there. Others (student tokens, second captions, …) carry their own names, so
-    that gradient caching can treat all of them alike.
+    `image` and `text` are always there, unless students alone learn. Others (student tokens, second captions, …)
+    carry their own names, so that gradient caching can treat all of them alike.
     """
 
     named: dict[str, Tensor]

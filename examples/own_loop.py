@@ -10,7 +10,8 @@ declare_missing()  # only needed where torchvision and torch come from different
 from open_clip.model import CLIP  # noqa: E402
 
 tower = {"width": 64, "layers": 2}
-model = CLIP(64, {**tower, "head_width": 32, "image_size": 32, "patch_size": 8}, {**tower, "heads": 2, "vocab_size": 1000})
+vision = {**tower, "head_width": 32, "image_size": 32, "patch_size": 8}
+model = CLIP(64, vision, {**tower, "heads": 2, "vocab_size": 1000})
 ranking = RankingLoss(dim=64, order=3)  # has parameters of its own: transition heads and gates
 optimizer = torch.optim.AdamW([*model.parameters(), *ranking.parameters()], lr=1e-3)
 

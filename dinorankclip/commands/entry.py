@@ -29,6 +29,11 @@ VERBS = {
         "make, convert and look at image–caption pairs",
         "dinorankclip data show scenes --out scenes.png",
     ),
+    "teacher": Verb(
+        "dinorankclip.commands.teacher",
+        "compute a frozen teacher's features of a data set once",
+        "dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0",
+    ),
     "train": Verb(
         "dinorankclip.commands.train",
         "pretrain or fine-tune a model; the same command again resumes",

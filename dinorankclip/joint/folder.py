@@ -5,13 +5,14 @@ A checkpoint of a run is such a folder with the training state beside it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from dinorankclip.joint.model import JointModel
+from dinorankclip.joint.model import JointModel, Students
 from dinorankclip.types import UserError
 
 FORMAT = 1
@@ -22,6 +23,8 @@ WEIGHTS = "model.safetensors"
 def save_model(model: JointModel, folder: Path) -> None:
     """Write into an existing folder. Atomicity is the caller's: checkpoints rename a finished folder into place."""
     config = {"format": FORMAT, "trunk": model.trunk.config}
+    if model.students != Students():
+        config["students"] = dataclasses.asdict(model.students)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     save_file({name: t.contiguous() for name, t in model.state_dict().items()}, folder / WEIGHTS)
 
@@ -46,7 +49,7 @@ def load_folder(where: str | Path) -> JointModel:
         raise UserError(f"{folder / CONFIG} is damaged: {error}") from error
     if config.get("format") != FORMAT:
         raise UserError(f"{folder / CONFIG} has format {config.get('format')}; this version reads format {FORMAT}")
-    model = JointModel(config["trunk"])
+    model = JointModel(config["trunk"], students=Students(**config.get("students", {})))
     load_weights(model, folder)
     return model
 

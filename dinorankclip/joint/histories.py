@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 MLP_RATIO = 4
-BLOCK = 1 << 25  # numbers that one block of histories may hold; what needs more is cut and recomputed in backward
+BLOCK = 1 << 23  # numbers that one block of histories may hold; what needs more is cut and recomputed in backward
 
 
 class PairHead(nn.Module):

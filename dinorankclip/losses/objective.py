@@ -5,6 +5,7 @@ Shapes: N own pairs, M pairs over all processes, D embedding width.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -14,6 +15,7 @@ from dinorankclip import comm
 from dinorankclip.config import METHODS, LossSettings
 from dinorankclip.equations import alip_weights, consistency_rows, info_nce_rows, unit_rows
 from dinorankclip.losses import weights
+from dinorankclip.losses.distillation import DistillationLoss
 from dinorankclip.losses.ranking_loss import RankingLoss
 from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
 
@@ -21,23 +23,37 @@ NO_SECOND_TEXT = (
     "ALIP weighs each pair by a second caption of the same image, and this data gives none: "
     "use data with several captions an image (or precomputed recaptions), or another --method"
 )
+NO_TEACHER = "--method distil learns from a teacher alone: give --distil.cache (see dinorankclip teacher cache --help)"
 
 
 class Objective(nn.Module):
-    """The loss of a method. Its parameters (transition heads, gates) are trained with the model.
+    """The loss of a method. Its parameters (transition heads, gates, projectors) are trained with the model.
 
     clip      InfoNCE
     cyclip    + in-modal and cross-modal consistency
     alip      InfoNCE with two captions an image, weighted by how well the three agree
     rankclip  + first-order lists, exact
     rank      + lists of order `settings.order`
+    distil    no contrast: nothing but distillation
+
+    Each of them may have distillation beside it.
     """
 
-    def __init__(self, dim: int, method: str, settings: LossSettings | None = None, seed: int = 0):
+    def __init__(
+        self,
+        dim: int,
+        method: str,
+        settings: LossSettings | None = None,
+        seed: int = 0,
+        distillation: DistillationLoss | None = None,
+    ):
         super().__init__()
         if method not in METHODS:
             raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
+        if method == "distil" and distillation is None:
+            raise UserError(NO_TEACHER)
         self.method = method
+        self.distillation = distillation
         self.ranking: RankingLoss | None = None
         if method in ("rankclip", "rank"):
             settings = settings or LossSettings()
@@ -47,29 +63,52 @@ class Objective(nn.Module):
             self.register_buffer("alip_thresholds", torch.full((3,), weights.ALIP_START))
 
     def forward(
-        self, embeddings: Embeddings, scale: Tensor, progress: Progress, detailed: bool = False
+        self,
+        embeddings: Embeddings,
+        scale: Tensor,
+        progress: Progress,
+        detailed: bool = False,
+        companions: Mapping[str, Tensor] | None = None,
     ) -> LossTerms:
-        """`scale` is exponentiated. `detailed` adds numbers to the report that cost a little (a log line's)."""
+        """`scale` is exponentiated. `detailed` adds numbers to the report that cost a little (a log line's).
+
+        `companions` are the batch's, on the embeddings' device: what the teacher says of the same samples.
+        """
+        terms: dict[str, Tensor] = {}
+        report: dict[str, float] = {}
+        device = next(iter(embeddings.named.values())).device
+        with torch.autocast(device.type, enabled=False):
+            if self.method != "distil":
+                terms, report = self._pairs(embeddings, scale, progress, detailed)
+            if self.distillation is not None:
+                distilled, seen = self.distillation(embeddings, companions or {}, progress, detailed)
+                terms |= distilled
+                report |= seen
+        return LossTerms(weights.total(terms.values()), terms, report)
+
+    def _pairs(
+        self, embeddings: Embeddings, scale: Tensor, progress: Progress, detailed: bool
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Terms on the joint embeddings of images and texts."""
         first = comm.world().rank * len(embeddings.image)
         own = slice(first, first + len(embeddings.image))
-        with torch.autocast(embeddings.image.device.type, enabled=False):
-            image, text = self._gathered(embeddings, "image"), self._gathered(embeddings, "text")
-            contrast = info_nce_rows(scale * image[own] @ text.T, scale * text[own] @ image.T, first)
-            report = {"logit_scale": scale.detach().log().item()} if detailed else {}
-            if self.method == "alip":
-                terms = self._alip(embeddings, image, text, contrast, own, scale)
-            else:
-                terms = {"contrastive": contrast.mean()}
-            if self.method == "cyclip":
-                in_modal = consistency_rows(image[own] @ image.T, text[own] @ text.T).mean()
-                cross = consistency_rows(image[own] @ text.T, text[own] @ image.T).mean()
-                terms |= {"cyclic_in": weights.CYCLIP_IN * in_modal, "cyclic_cross": weights.CYCLIP_CROSS * cross}
-            if self.ranking is not None:
-                self.ranking.progress = progress
-                ranked = self.ranking.own_rows(image, text, own, scale, detailed)
-                terms |= ranked.terms
-                report |= ranked.report
-        return LossTerms(weights.total(terms.values()), terms, report)
+        image, text = self._gathered(embeddings, "image"), self._gathered(embeddings, "text")
+        contrast = info_nce_rows(scale * image[own] @ text.T, scale * text[own] @ image.T, first)
+        report = {"logit_scale": scale.detach().log().item()} if detailed else {}
+        if self.method == "alip":
+            terms = self._alip(embeddings, image, text, contrast, own, scale)
+        else:
+            terms = {"contrastive": contrast.mean()}
+        if self.method == "cyclip":
+            in_modal = consistency_rows(image[own] @ image.T, text[own] @ text.T).mean()
+            cross = consistency_rows(image[own] @ text.T, text[own] @ image.T).mean()
+            terms |= {"cyclic_in": weights.CYCLIP_IN * in_modal, "cyclic_cross": weights.CYCLIP_CROSS * cross}
+        if self.ranking is not None:
+            self.ranking.progress = progress
+            ranked = self.ranking.own_rows(image, text, own, scale, detailed)
+            terms |= ranked.terms
+            report |= ranked.report
+        return terms, report
 
     def _gathered(self, embeddings: Embeddings, name: str) -> Tensor:
         return unit_rows(comm.gather_rows(embeddings.named[name]))

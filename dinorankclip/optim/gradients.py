@@ -47,10 +47,11 @@ def backward(
         with placement.autocast():
             embeddings = model(*chunks[0])
         embeddings = Embeddings({name: e.float() for name, e in embeddings.named.items()})
-        terms = objective(embeddings, model.scale(), progress, detailed)
+        terms = objective(embeddings, model.scale(), progress, detailed, **_companions(batch, placement.device))
         _push(terms, embeddings, compare_terms)
         return terms
-    return _two_passes(model, objective, chunks, progress, placement, detailed, compare_terms)
+    beside = _companions(batch, placement.device)
+    return _two_passes(model, objective, chunks, progress, placement, detailed, compare_terms, beside)
 
 
 def _two_passes(
@@ -61,6 +62,7 @@ def _two_passes(
     placement: Placement,
     detailed: bool,
     compare_terms: bool,
+    beside: dict[str, dict[str, Tensor]],
 ) -> LossTerms:
     states, parts = [], []
     with torch.no_grad():
@@ -71,7 +73,7 @@ def _two_passes(
     leaves = {name: torch.cat([part[name] for part in parts]).float().requires_grad_() for name in parts[0]}
     after = _random_state(placement.device)
     embeddings = Embeddings(leaves)
-    terms = objective(embeddings, model.scale(), progress, detailed)
+    terms = objective(embeddings, model.scale(), progress, detailed, **beside)
     _push(terms, embeddings, compare_terms)
     start = 0
     for part, state in zip(chunks, states):
@@ -94,6 +96,12 @@ def _chunks(batch: Batch, size: int, device: torch.device) -> list[tuple[Tensor 
         tuple(None if t is None else t[i : i + size].to(device, non_blocking=True) for t in whole)
         for i in range(0, len(batch.keys), size)
     ]
+
+
+def _companions(batch: Batch, device: torch.device) -> dict[str, dict[str, Tensor]]:
+    """The argument that only a batch with companions has: an objective without distillation need not know of it."""
+    moved = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.companions.items()}
+    return {"companions": moved} if moved else {}
 
 
 def _push(terms: LossTerms, embeddings: Embeddings, compare_terms: bool) -> None:

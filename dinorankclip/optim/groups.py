@@ -20,6 +20,7 @@ RULES: tuple[tuple[str, bool], ...] = (
     ("*.gamma", False),
     ("*positional_embedding", True),
     ("*pos_embed*", True),
+    ("*_student.positions", True),
     ("*latent*", True),
     ("*probe*", True),
     ("*.proj", True),

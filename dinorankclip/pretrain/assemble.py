@@ -20,6 +20,7 @@ from dinorankclip.losses.objective import Objective
 from dinorankclip.optim.groups import freeze
 from dinorankclip.optim.update import Updater
 from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.distilling import distillation_loss, open_cache, wanted_students
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.state import TrainingState
@@ -52,8 +53,10 @@ def assemble(settings: TrainSettings) -> Parts:
     held_out = {split: open_pairs(settings.data, settings.reading, split) for split in wanted}
     model = build_model(settings).to(placement.device)
     freeze(model, settings.optim.freeze)
-    objective = Objective(model.dim, settings.method, settings.loss, settings.seed).to(placement.device)
     tokenizer = Tokenizer(model.trunk.text_spec)
+    cache = open_cache(settings.distil, settings.reading, train, tokenizer)
+    distillation = distillation_loss(settings.distil, model, cache, settings.seed)
+    objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
     loader = load_pairs(
         train,
         model.trunk.image_spec,
@@ -64,13 +67,14 @@ def assemble(settings: TrainSettings) -> Parts:
         rank=world.rank,
         world=world.size,
         second_caption=settings.method == "alip",
+        companions=cache,
     )
     length = Length(loader.steps_per_epoch, settings.budget.epochs)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
     return Parts(
         settings=settings,
         placement=placement,
-        state=TrainingState(model, objective, updater, train.fingerprint),
+        state=TrainingState(model, objective, updater, train.fingerprint + (f"+{cache.identity}" if cache else "")),
         length=length,
         tokenizer=tokenizer,
         loader=loader,
@@ -80,11 +84,16 @@ def assemble(settings: TrainSettings) -> Parts:
 
 def build_model(settings: TrainSettings) -> JointModel:
     """From a folder (`init`), from open_clip weights (`model.weights`), or from scratch."""
+    students = wanted_students(settings.distil)
     if settings.init is not None:
-        return load_folder(settings.init)
-    model = JointModel(trunk_config(settings.model.trunk, settings.model.image_size), settings.seed)
-    if settings.model.weights is not None:
-        model.trunk.load_weights(settings.model.weights)
+        model = load_folder(settings.init)
+        model.set_students(students, settings.seed)
+    else:
+        config = trunk_config(settings.model.trunk, settings.model.image_size)
+        model = JointModel(config, settings.seed, students)
+        if settings.model.weights is not None:
+            model.trunk.load_weights(settings.model.weights)
+    model.students_only = settings.method == "distil"
     return model
 
 

@@ -21,13 +21,16 @@ class DamagedFile:
                 count.keys[key] = cause
         self.written = len(count.keys)
 
-    def update(self) -> dict[str, float]:
-        """Append what is new; returns the number of different damaged samples by cause, over all processes."""
+    def append(self) -> None:
+        """Write what is new."""
         news = list(self.count.keys.items())[self.written :]
         if news:
             with self.path.open("a") as file:
                 file.writelines(f"{key}\t{cause}\n" for key, cause in news)
             self.written += len(news)
+
+    def numbers(self) -> dict[str, float]:
+        """Different damaged samples by cause, over all processes, which must all ask."""
         counts = {f"damaged/{cause}": float(self.count.by_cause.get(cause, 0)) for cause in CAUSES}
         size = comm.world().size
         return {name: size * value for name, value in comm.mean_over_processes(counts).items() if value}

@@ -65,8 +65,9 @@ def pretrain(
                 bar.update(settings.budget.batch)
                 clock.tick()
                 if logging:
-                    numbers = step_numbers(terms, norm, state, progress) | clock.numbers() | damaged.update()
+                    numbers = step_numbers(terms, norm, state, progress) | clock.numbers() | damaged.numbers()
                     records.write(state.step, numbers)
+                    damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
                 epoch_ends = state.step % length.steps_per_epoch == 0
                 if epoch_ends:
@@ -85,6 +86,7 @@ def pretrain(
         raise
     finally:
         bar.close()
+        damaged.append()
         records.close()
     return True
 

@@ -1,5 +1,6 @@
 """Small training runs as real processes, for tests of what survives a kill and of many processes."""
 
+import contextlib
 import io
 import json
 import os
@@ -38,8 +39,9 @@ def small_pairs(folder: Path, train: int = 96, val: int = 16) -> Path:
 def command(data: Path, run: Path, *flags: str, processes: int = 1) -> list[str]:
     start = [sys.executable, "-m", "dinorankclip"]
     if processes > 1:
-        start = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--master-port=0"]
-        start += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "dinorankclip"]
+        # The lone -- keeps torchrun from taking our --run for its own --run-path.
+        torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone", "-m", "--"]
+        start = [sys.executable, *torchrun, "dinorankclip"]
     settings = ["--preset", "scenes", "--data", data, "--run", run, "--model.trunk", "drc-tiny", "--budget.batch", "16"]
     quick = ["--record.log-every", "1", "--record.save-every", "2", "--record.no-tensorboard", "--budget.threads", "1"]
     return [str(word) for word in [*start, "train", *settings, *quick, *flags]]
@@ -64,19 +66,33 @@ def last_step(run: Path) -> int:
 
 
 def run_until(words: list[str], run: Path, step: int, how: int, timeout: float = 240) -> int:
-    """Start, wait until the log reaches `step`, send `how` to the whole group; returns the exit status."""
+    """Start, wait until the log reaches `step`, send `how`; returns the exit status.
+
+    SIGKILL goes to the whole tree at once, as when a machine dies: torchrun puts its workers in sessions of their own.
+    """
     env = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, start_new_session=True
-    )
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     deadline = time.monotonic() + timeout
     while process.poll() is None and last_step(run) < step:
         assert time.monotonic() < deadline, "the run did not get there in time"
         time.sleep(0.005)
     if process.poll() is None:
-        target = process.pid if how != signal.SIGKILL else -process.pid
-        os.kill(target, how) if target > 0 else os.killpg(process.pid, how)
+        for pid in family(process.pid) if how == signal.SIGKILL else [process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
     return process.wait(timeout)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            children.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    found = [pid]
+    for one in found:
+        found.extend(children.get(one, []))
+    return found
 
 
 def weights(run: Path) -> dict:

@@ -1,0 +1,323 @@
+"""Teacher features of a whole data set, computed once. In order:
+
+1. The plan says whose features of which data are kept, and how. A folder belongs to one plan.
+2. If tokens are kept, the leading process fits their PCA on a fixed sample of the first part's images.
+3. Images are dealt out in shards of 2048, in the order of the data; process r of W makes shards r, r + W, …
+   What a shard holds depends on its images and the teacher alone, so a killed extraction that is resumed, on any
+   number of processes, ends with the same bytes. Shards that are there are not made again.
+4. The same for captions: each different one once, in the order in which they are first met.
+5. The leading process writes the keys, and the manifest last.
+
+The teacher sees the whole image, squeezed to its square (D19). Reading and resizing run ahead in threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+from tqdm import tqdm
+
+from dinorankclip import comm
+from dinorankclip.data import draws
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.images import MAX_PIXELS, decode, read_header
+from dinorankclip.types import UserError
+
+from . import layout
+from .captions import encode_captions, text_record
+from .coding import Coding
+from .reduction import REDUCED, fit_basis
+from .teacher import Teacher, TextTeacher
+from .words import pool_words
+
+BATCH = 64  # images the teacher sees at once
+THREADS = 2
+FIT_IMAGES, FIT_CAPTIONS = 1024, 4096  # of the PCA
+IMAGE_BASIS, TEXT_BASIS = "image", "text"
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of each image and caption."""
+
+    keep: layout.Keep = "gram"
+    coding: Coding = "8bit"
+    rows: int = layout.ROWS
+    captions: int = layout.CAPTIONS
+
+
+def make_cache(
+    folder: str | Path,
+    parts: dict[str, Any],
+    teacher: Teacher,
+    text_teacher: TextTeacher | None = None,
+    keeping: Keeping | None = None,
+    max_pixels: int = MAX_PIXELS,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Make (or finish) the cache of `parts` (name → source, undivided). All processes call; returns the manifest."""
+    folder, keeping = Path(folder), keeping or Keeping()
+    maker = _Maker(folder, parts, teacher, text_teacher, keeping, max_pixels, show)
+    plan = maker.plan()
+    _leader_first(lambda: layout.claim(folder, plan))
+    if (folder / layout.MANIFEST).is_file():
+        manifest = layout.read_manifest(folder)
+        maker.say(f"{folder} is complete already")
+        return manifest
+    if keeping.keep != "gram":
+        _leader_first(maker.fit)
+    for part in parts:
+        maker.images(part, plan)
+    if text_teacher is not None:
+        maker.captions(plan)
+    comm.wait_for_all()
+    _leader_first(lambda: maker.finish(plan))
+    return layout.read_manifest(folder)
+
+
+def _leader_first(work: Callable[[], object]) -> None:
+    """Done by the leading process while the others wait; its refusal ends all of them."""
+    refusal: UserError | None = None
+    if comm.world().leads:
+        try:
+            work()
+        except UserError as error:
+            refusal = error
+    if comm.any_process(refusal is not None)[0]:
+        raise refusal or UserError("the leading process stopped; see its message")
+
+
+class _Maker:
+    def __init__(
+        self,
+        folder: Path,
+        parts: dict[str, Any],
+        teacher: Teacher,
+        text_teacher: TextTeacher | None,
+        keeping: Keeping,
+        max_pixels: int,
+        show: bool,
+    ) -> None:
+        self.folder, self.parts, self.teacher, self.text_teacher = folder, parts, teacher, text_teacher
+        self.keeping, self.max_pixels, self.show = keeping, max_pixels, show
+        self.world = comm.world()
+        self._basis: dict[str, Tensor] | None = None
+        self._captions: list[str] | None = None
+
+    def say(self, text: str) -> None:
+        if self.show and self.world.leads:
+            print(text, flush=True)
+
+    def plan(self) -> dict[str, Any]:
+        teacher, size = self.teacher, self.teacher.input_size
+        blank = teacher.dense(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+        width = blank.tokens.shape[-1]
+        plan: dict[str, Any] = {
+            "format": layout.FORMAT,
+            "teacher": teacher.name,
+            "note": teacher.card.note,
+            "weights": teacher.weights_hash,
+            "preprocessing": _as_json(teacher.preprocessing),
+            "grid": list(teacher.grid),
+            "width": width,
+            "summary_width": blank.summary.shape[-1],
+            "reduced": min(REDUCED, width),
+            "keep": self.keeping.keep,
+            "coding": self.keeping.coding,
+            "rows": self.keeping.rows,
+            "captions": self.keeping.captions,
+            "data": {
+                part: {"fingerprint": source.fingerprint, "images": len(source)} for part, source in self.parts.items()
+            },
+            "text": None,
+        }
+        if self.text_teacher is not None:
+            blank_text = self.text_teacher.tokens(["a photo"])
+            text_width = blank_text.tokens.shape[-1]
+            plan["text"] = {
+                "teacher": self.text_teacher.name,
+                "note": self.text_teacher.card.note,
+                "weights": self.text_teacher.weights_hash,
+                "summary_width": blank_text.summary.shape[-1],
+                "reduced": min(REDUCED, text_width),
+            }
+        return plan
+
+    # ------------------------------------------------------------------------------------------------------ PCA
+
+    def fit(self) -> None:
+        """Fit the bases on images and captions that depend on the data alone."""
+        path = self.folder / layout.BASIS
+        if path.exists():
+            return
+        source = next(iter(self.parts.values()))
+        chosen = np.sort(draws.permutation(0, 0, len(source))[:FIT_IMAGES])
+        self.say(f"fitting the PCA of tokens on {len(chosen)} images")
+        tokens = (
+            self.teacher.dense(torch.stack(images)).tokens.flatten(0, 1).cpu()
+            for images in _batches(image for image in self._read(source, chosen) if image is not None)
+        )
+        bases = {IMAGE_BASIS: fit_basis(tokens)}
+        if self.text_teacher is not None:
+            captions = self._all_captions()
+            some = [captions[i] for i in np.sort(draws.permutation(0, 1, len(captions))[:FIT_CAPTIONS])]
+            bases[TEXT_BASIS] = fit_basis(self._words(some))
+        layout.write_whole(path, save(bases))
+
+    def _words(self, captions: Sequence[str]) -> Iterator[Tensor]:
+        for batch in _batches(captions):
+            seen = self.text_teacher.tokens(batch)
+            words, exists = pool_words(seen.tokens, seen.word_ids)
+            yield words[exists].cpu()
+
+    def _projection(self, name: str) -> np.ndarray | None:
+        if self.keeping.keep == "gram":
+            return None
+        if self._basis is None:
+            self._basis = load_file(self.folder / layout.BASIS)
+        return self._basis[name].numpy()
+
+    # --------------------------------------------------------------------------------------------------- images
+
+    def images(self, part: str, plan: dict[str, Any]) -> None:
+        source, rows = self.parts[part], self.keeping.rows
+        record = layout.image_record(plan)
+        todo = self._own_missing(part, layout.shard_count(len(source), rows))
+        ranges = [range(number * rows, min(len(source), (number + 1) * rows)) for number in todo]
+        self.say(
+            f"{part}: {len(source)} images × {record.bytes} bytes = {len(source) * record.bytes / 1e6:.1f} MB"
+            + (f"; {sum(map(len, ranges))} to go here" if sum(map(len, ranges)) < len(source) else "")
+        )
+        with self._bar(part, sum(map(len, ranges)), "image") as bar:
+            for number, indices in zip(todo, ranges):
+                data = np.zeros((len(indices), record.bytes), np.uint8)
+                where: list[int] = []
+                waiting: list[Tensor] = []
+                for row, image in enumerate(self._read(source, indices)):
+                    if image is not None:
+                        where.append(row)
+                        waiting.append(image)
+                    if waiting and (len(waiting) == BATCH or row == len(indices) - 1):
+                        data[where] = self._encode(record, torch.stack(waiting))
+                        where, waiting = [], []
+                    bar.update(1)
+                layout.write_whole(self.folder / layout.shard_name(part, number), data.tobytes())
+
+    def _encode(self, record: layout.ImageRecord, images: Tensor) -> np.ndarray:
+        seen = self.teacher.dense(images)
+        tokens = seen.tokens.cpu().numpy()
+        values = {"summary": seen.summary.cpu().numpy(), "gram": tokens}
+        basis = self._projection(IMAGE_BASIS)
+        if basis is not None:
+            values["tokens"] = (tokens @ basis.T).reshape(len(tokens), -1)
+        return record.encode(**values)
+
+    def _read(self, source: Any, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
+        """The images, whole and at the teacher's size, in order; None for a damaged one. Read ahead by threads."""
+        size = self.teacher.input_size
+
+        def one(index: int) -> Tensor | None:
+            try:
+                raw = source.read(index)
+                # Twice the size is enough, as in training: see `data.views.enough_pixels`.
+                pixels = decode(raw.image, read_header(raw.image, self.max_pixels), least=(2 * size, 2 * size))
+            except Damage:
+                return None
+            return self.teacher.preprocessing.resize(torch.from_numpy(np.array(pixels)).permute(2, 0, 1)).contiguous()
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            ahead: deque = deque()
+            for index in indices:
+                ahead.append(pool.submit(one, int(index)))
+                if len(ahead) > 2 * BATCH:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    # ------------------------------------------------------------------------------------------------- captions
+
+    def captions(self, plan: dict[str, Any]) -> None:
+        captions, size = self._all_captions(), self.keeping.captions
+        record, basis = text_record(plan), self._projection(TEXT_BASIS)
+        todo = self._own_missing(layout.TEXT, layout.shard_count(len(captions), size))
+        self.say(f"text: {len(captions)} different captions")
+        with self._bar("text", sum(len(captions[n * size : (n + 1) * size]) for n in todo), "caption") as bar:
+            for number in todo:
+                some = captions[number * size : (number + 1) * size]
+                data, ends = encode_captions(some, self.text_teacher, record, basis)
+                offsets = io.BytesIO()
+                np.save(offsets, ends)
+                layout.write_whole(self.folder / layout.offsets_name(number), offsets.getvalue())
+                layout.write_whole(self.folder / layout.shard_name(layout.TEXT, number), data)
+                bar.update(len(some))
+
+    def _all_captions(self) -> list[str]:
+        """Each different caption of the data once, in the order in which they are first met."""
+        if self._captions is None:
+            found: dict[str, None] = {}
+            for source in self.parts.values():
+                for index in range(len(source)):
+                    try:
+                        found.update(dict.fromkeys(source.captions(index)))
+                    except Damage:
+                        continue
+            self._captions = list(found)
+        return self._captions
+
+    # ------------------------------------------------------------------------------------------------------ end
+
+    def finish(self, plan: dict[str, Any]) -> None:
+        for part, source in self.parts.items():
+            self._write_keys(part, layout.hashes(source.key(index) for index in range(len(source))))
+        if self.text_teacher is not None:
+            self._write_keys(layout.TEXT, layout.hashes(self._all_captions()))
+        damaged = sum(self._damaged(part, plan) for part in self.parts)
+        manifest = layout.finish(self.folder, plan, damaged)
+        size = sum(manifest["files"].values())
+        lost = f", {damaged} damaged ones left out" if damaged else ""
+        self.say(f"{self.folder}: {sum(map(len, self.parts.values()))} images{lost}, {size / 1e6:.1f} MB")
+
+    def _write_keys(self, part: str, keys: np.ndarray) -> None:
+        if len(np.unique(keys)) != len(keys):
+            raise UserError(f"two samples of '{part}' have the same key: a cache finds features by key")
+        buffer = io.BytesIO()
+        np.save(buffer, keys)
+        layout.write_whole(self.folder / layout.keys_name(part), buffer.getvalue())
+
+    def _damaged(self, part: str, plan: dict[str, Any]) -> int:
+        size, count = layout.image_record(plan).bytes, 0
+        for number in range(layout.shard_count(len(self.parts[part]), self.keeping.rows)):
+            rows = np.memmap(self.folder / layout.shard_name(part, number), np.uint8, "r").reshape(-1, size)
+            count += int((rows[:, 0] == 0).sum())
+        return count
+
+    def _own_missing(self, part: str, shards: int) -> list[int]:
+        own = range(self.world.rank, shards, self.world.size)
+        return [number for number in own if not (self.folder / layout.shard_name(part, number)).exists()]
+
+    def _bar(self, what: str, total: int, unit: str) -> tqdm:
+        """Rate and time left of this process's share."""
+        hidden = not (self.show and self.world.leads) or total == 0
+        return tqdm(total=total, desc=what, unit=unit, disable=hidden, mininterval=1.0, dynamic_ncols=True)
+
+
+def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    items = iter(items)
+    while batch := list(itertools.islice(items, BATCH)):
+        yield batch
+
+
+def _as_json(preprocessing: Any) -> dict[str, Any]:
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(preprocessing).items()}

@@ -1,0 +1,85 @@
+"""Records of captions: the Gram of a caption's words, their tokens if wanted, and its summary.
+
+Captions differ in length, so records do too: the count of words (uint16), then summary, Gram, tokens.
+Words of which the teacher saw no token (cut off) have length zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .coding import Coding, Gram, Numbers
+from .layout import Keep
+from .teacher import TextTeacher
+from .words import pool_words
+
+TEXTS_AT_ONCE = 64
+
+
+class TextRecord:
+    """One caption ↔ bytes."""
+
+    def __init__(self, summary: int, reduced: int, keep: Keep, coding: Coding) -> None:
+        self._summary = Numbers(summary, coding)
+        self._reduced, self._keep, self._coding = reduced, keep, coding
+        self._made: dict[int, dict[str, Gram | Numbers]] = {}
+
+    def _coders(self, words: int) -> dict[str, Gram | Numbers]:
+        if words in self._made:
+            return self._made[words]
+        coders: dict[str, Gram | Numbers] = {"summary": self._summary}
+        if self._keep in ("gram", "both"):
+            coders["gram"] = Gram(words, self._coding)
+        if self._keep in ("tokens", "both"):
+            coders["tokens"] = Numbers(words * self._reduced, self._coding)
+        self._made[words] = coders
+        return coders
+
+    def encode(self, words: np.ndarray, reduced: np.ndarray | None, summary: np.ndarray) -> bytes:
+        """Word tokens [W, C], the same after PCA [W, K] if they are kept, and the summary [C']."""
+        values = {"summary": summary[None], "gram": words[None]}
+        if reduced is not None:
+            values["tokens"] = reduced.reshape(1, -1)
+        coded = [coder.encode(values[name]).tobytes() for name, coder in self._coders(len(words)).items()]
+        return b"".join([np.uint16(len(words)).tobytes(), *coded])
+
+    def decode(self, raw: np.ndarray, wanted: Sequence[str]) -> dict[str, np.ndarray]:
+        """uint8 [bytes] → `summary` [C'], `gram` [W, W], `tokens` [W, K]: those wanted and kept."""
+        words = int(raw[:2].view(np.uint16)[0])
+        found, at = {}, 2
+        for name, coder in self._coders(words).items():
+            if name in wanted:
+                value = coder.decode(raw[None, at : at + coder.bytes])[0]
+                found[name] = value.reshape(words, self._reduced) if name == "tokens" else value
+            at += coder.bytes
+        return found
+
+
+def text_record(plan: dict[str, Any]) -> TextRecord:
+    text = plan["text"]
+    return TextRecord(text["summary_width"], text["reduced"], plan["keep"], plan["coding"])
+
+
+def encode_captions(
+    captions: Sequence[str], teacher: TextTeacher, record: TextRecord, basis: np.ndarray | None
+) -> tuple[bytes, np.ndarray]:
+    """All records, one after the other, and where each begins and the last ends: int64 [N + 1].
+
+    Captions of like length go through the teacher together; which ones depends on `captions` alone.
+    """
+    records: list[bytes] = [b""] * len(captions)
+    by_length = sorted(range(len(captions)), key=lambda i: (len(captions[i]), i))
+    for start in range(0, len(by_length), TEXTS_AT_ONCE):
+        some = by_length[start : start + TEXTS_AT_ONCE]
+        seen = teacher.tokens([captions[i] for i in some])
+        pooled, exists = (each.cpu().numpy() for each in pool_words(seen.tokens, seen.word_ids))
+        summaries = seen.summary.cpu().numpy()
+        for row, i in enumerate(some):
+            count = int(exists[row].nonzero()[0].max(initial=-1)) + 1
+            words = pooled[row, :count]
+            records[i] = record.encode(words, None if basis is None else words @ basis.T, summaries[row])
+    ends = np.cumsum([0, *map(len, records)], dtype=np.int64)
+    return b"".join(records), ends

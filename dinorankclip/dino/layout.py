@@ -1,0 +1,183 @@
+"""How a teacher cache lies on disk, and when it may be used.
+
+    plan.json         whose features of which data, in which coding: written first, the same on every resumption
+    basis.safetensors PCA directions, if tokens are kept
+    train-00000.bin   records of 2048 images, one after the other, all of the same size; written aside and renamed
+    train.keys.npy    hash of the key of each record
+    text-00000.bin    records of captions, with text-00000.at.npy: where each begins
+    text.keys.npy     hash of each caption
+    manifest.json     the plan and the size of every file: written last, so that its presence says "complete"
+
+A record of an image: one byte (1: good, 0: the image was damaged), then what is kept: Gram, tokens, summary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dinorankclip.types import UserError
+
+from .coding import Coding, Gram, Numbers
+
+FORMAT = 1
+PLAN, MANIFEST, BASIS = "plan.json", "manifest.json", "basis.safetensors"
+ROWS = 2048  # records of a file: what a kill costs at most
+CAPTIONS = 16384
+TEXT = "text"
+Keep = Literal["gram", "tokens", "both"]
+
+# What a differing entry of two plans means to the user.
+_MEANING = {
+    "data": "the data",
+    "teacher": "the teacher",
+    "weights": "the teacher's weights",
+    "preprocessing": "the teacher's preprocessing",
+    "text": "the text teacher",
+}
+
+
+class ImageRecord:
+    """Where the parts of an image's record lie."""
+
+    def __init__(self, tokens: int, summary: int, reduced: int, keep: Keep, coding: Coding) -> None:
+        self.coders: dict[str, Gram | Numbers] = {}
+        if keep in ("gram", "both"):
+            self.coders["gram"] = Gram(tokens, coding)
+        if keep in ("tokens", "both"):
+            self.coders["tokens"] = Numbers(tokens * reduced, coding)
+        self.coders["summary"] = Numbers(summary, coding)
+        self._start: dict[str, int] = {}
+        self.bytes = 1
+        for name, coder in self.coders.items():
+            self._start[name] = self.bytes
+            self.bytes += coder.bytes
+
+    def encode(self, **values: np.ndarray) -> np.ndarray:
+        """Each part as its coder wants it → uint8 [N, `bytes`]."""
+        coded = [coder.encode(values[name]) for name, coder in self.coders.items()]
+        return np.concatenate([np.ones((len(coded[0]), 1), np.uint8), *coded], 1)
+
+    def bytes_of(self, name: str, raw: np.ndarray) -> np.ndarray:
+        return raw[:, self._start[name] : self._start[name] + self.coders[name].bytes]
+
+    def decode(self, name: str, raw: np.ndarray) -> np.ndarray:
+        """uint8 [N, `bytes`] → that part of each record."""
+        return self.coders[name].decode(self.bytes_of(name, raw))
+
+
+def image_record(plan: dict[str, Any]) -> ImageRecord:
+    height, width = plan["grid"]
+    return ImageRecord(height * width, plan["summary_width"], plan["reduced"], plan["keep"], plan["coding"])
+
+
+def shard_name(part: str, number: int) -> str:
+    return f"{part}-{number:05d}.bin"
+
+
+def offsets_name(number: int) -> str:
+    return f"{TEXT}-{number:05d}.at.npy"
+
+
+def keys_name(part: str) -> str:
+    return f"{part}.keys.npy"
+
+
+def shard_count(rows: int, rows_per_shard: int) -> int:
+    return -(-rows // rows_per_shard)
+
+
+def hashes(names: Iterable[str]) -> np.ndarray:
+    """uint64 of each name. Among ten million names, two share one with a chance of 3 in a million."""
+    digest = b"".join(
+        hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest() for name in names
+    )
+    return np.frombuffer(digest, np.uint64)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file is there with all its bytes, or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(aside, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    write_whole(path, (json.dumps(values, indent=2, sort_keys=True) + "\n").encode())
+
+
+def claim(folder: Path, plan: dict[str, Any]) -> None:
+    """Take the folder for this plan: a new one, or one that was begun with the same."""
+    stored = folder / PLAN
+    if stored.exists():
+        found = _read_json(stored)
+        if found != plan:
+            raise UserError(
+                f"{folder} is a cache of something else: {'; '.join(differences(found, plan))}. Use another --out."
+            )
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty and not a teacher cache; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(stored, plan)
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """`the teacher: a → b` for each entry that differs."""
+    names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+    return [f"{_MEANING.get(name, name)}: {_short(old.get(name))} → {_short(new.get(name))}" for name in names]
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def finish(folder: Path, plan: dict[str, Any], damaged: int) -> dict[str, Any]:
+    """Write the manifest: the cache is complete. What killed processes left half-written goes."""
+    for leftover in folder.glob(".*"):
+        leftover.unlink()
+    files = {
+        path.name: path.stat().st_size
+        for path in sorted(folder.iterdir())
+        if path.name not in (PLAN, MANIFEST)
+    }
+    manifest = {"plan": plan, "files": files, "damaged": damaged}
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a complete cache whose files are all there, with all their bytes."""
+    if not (folder / PLAN).is_file():
+        raise UserError(f"{folder} is no teacher cache; make one: dinorankclip teacher cache --out {folder} …")
+    if not (folder / MANIFEST).is_file():
+        raise UserError(f"{folder} is not complete: run the command that began it again, it goes on where it stopped")
+    manifest = _read_json(folder / MANIFEST)
+    if manifest["plan"].get("format") != FORMAT:
+        raise UserError(f"{folder} has format {manifest['plan'].get('format')}; this version reads format {FORMAT}")
+    for name, size in manifest["files"].items():
+        there = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if there != size:
+            what = "is missing" if there is None else f"has {there} bytes instead of {size}"
+            raise UserError(
+                f"{folder} is damaged: {name} {what}. Delete that file and {MANIFEST}, and run the command that made "
+                "the cache again: it makes what is missing."
+            )
+    return manifest
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error

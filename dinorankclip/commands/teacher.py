@@ -50,7 +50,8 @@ def cache(
     from dinorankclip.data.opening import open_pairs, splits_of
     from dinorankclip.device import choose
     from dinorankclip.dino import open_teacher, open_text_teacher
-    from dinorankclip.dino.cache import Keeping, make_cache
+    from dinorankclip.dino.cache import make_cache
+    from dinorankclip.dino.layout import Keeping
 
     if data.startswith("pipe:"):
         raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")

@@ -133,6 +133,22 @@ def take(parts: Parts) -> dict[str, float]:
     return scores
 
 
+def take_fidelity(parts: Parts) -> dict[str, float]:
+    """How faithful the students are to the cached teacher; nothing without distillation."""
+    distil = parts.settings.distil
+    if distil.cache is None:
+        return {}
+    from dinorankclip.scoring.evaluators import FidelityEvaluator
+
+    sources = {"train": parts.train} | parts.held_out
+    own = dict(parts.state.objective.distillation.projectors.items())
+    evaluator = FidelityEvaluator(distil.cache, distil.compare_grid, sources, parts.tokenizer, own)
+    model = parts.state.model.eval()
+    scores = dict(evaluator(model))
+    model.train()
+    return scores
+
+
 def starting_scores(parts: Parts, folder: Path) -> dict[str, float]:
     """Scores of the starting weights, so that fine-tuning can show before and after; taken once a run."""
     from dinorankclip import comm
@@ -151,10 +167,13 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
 
     if comm.world().leads:
         scores = take(parts)
-        write_json(
-            folder / SCORES, {"checkpoint": "last", "step": parts.state.step, "scores": scores, "before": before}
-        )
-        say(score_table(scores, before))
+        faithful = take_fidelity(parts)
+        found = {"checkpoint": "last", "step": parts.state.step, "scores": scores, "before": before}
+        write_json(folder / SCORES, found | ({"fidelity": faithful} if faithful else {}))
+        if scores:
+            say(score_table(scores, before))
+        for name, value in faithful.items():
+            say(f"held-out {name:<32}{value:8.3f}")
         say(f"\nrun folder: {folder}")
     comm.wait_for_all()
 

@@ -16,10 +16,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,30 +29,20 @@ from tqdm import tqdm
 from dinorankclip import comm
 from dinorankclip.data import draws
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.images import MAX_PIXELS, decode, read_header
+from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.types import UserError
 
 from . import layout
 from .captions import encode_captions, text_record
-from .coding import Coding
+from .layout import Keeping
 from .reduction import REDUCED, fit_basis
 from .teacher import Teacher, TextTeacher
+from .whole_images import whole_images
 from .words import pool_words
 
 BATCH = 64  # images the teacher sees at once
-THREADS = 2
 FIT_IMAGES, FIT_CAPTIONS = 1024, 4096  # of the PCA
 IMAGE_BASIS, TEXT_BASIS = "image", "text"
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """What is kept of each image and caption."""
-
-    keep: layout.Keep = "gram"
-    coding: Coding = "8bit"
-    rows: int = layout.ROWS
-    captions: int = layout.CAPTIONS
 
 
 def make_cache(
@@ -167,7 +154,7 @@ class _Maker:
         self.say(f"fitting the PCA of tokens on {len(chosen)} images")
         tokens = (
             self.teacher.dense(torch.stack(images)).tokens.flatten(0, 1).cpu()
-            for images in _batches(image for image in self._read(source, chosen) if image is not None)
+            for images in _batches(image for image in self._whole(source, chosen) if image is not None)
         )
         bases = {IMAGE_BASIS: fit_basis(tokens)}
         if self.text_teacher is not None:
@@ -205,7 +192,7 @@ class _Maker:
                 data = np.zeros((len(indices), record.bytes), np.uint8)
                 where: list[int] = []
                 waiting: list[Tensor] = []
-                for row, image in enumerate(self._read(source, indices)):
+                for row, image in enumerate(self._whole(source, indices)):
                     if image is not None:
                         where.append(row)
                         waiting.append(image)
@@ -215,6 +202,9 @@ class _Maker:
                     bar.update(1)
                 layout.write_whole(self.folder / layout.shard_name(part, number), data.tobytes())
 
+    def _whole(self, source: Any, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
+        return whole_images(source, indices, self.teacher.preprocessing, self.max_pixels, ahead=2 * BATCH)
+
     def _encode(self, record: layout.ImageRecord, images: Tensor) -> np.ndarray:
         seen = self.teacher.dense(images)
         tokens = seen.tokens.cpu().numpy()
@@ -223,28 +213,6 @@ class _Maker:
         if basis is not None:
             values["tokens"] = (tokens @ basis.T).reshape(len(tokens), -1)
         return record.encode(**values)
-
-    def _read(self, source: Any, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
-        """The images, whole and at the teacher's size, in order; None for a damaged one. Read ahead by threads."""
-        size = self.teacher.input_size
-
-        def one(index: int) -> Tensor | None:
-            try:
-                raw = source.read(index)
-                # Twice the size is enough, as in training: see `data.views.enough_pixels`.
-                pixels = decode(raw.image, read_header(raw.image, self.max_pixels), least=(2 * size, 2 * size))
-            except Damage:
-                return None
-            return self.teacher.preprocessing.resize(torch.from_numpy(np.array(pixels)).permute(2, 0, 1)).contiguous()
-
-        with ThreadPoolExecutor(THREADS) as pool:
-            ahead: deque = deque()
-            for index in indices:
-                ahead.append(pool.submit(one, int(index)))
-                if len(ahead) > 2 * BATCH:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
 
     # ------------------------------------------------------------------------------------------------- captions
 

@@ -53,7 +53,7 @@ class Numbers:
         """uint8 [N, `bytes`] → float32 [N, K]."""
         raw = np.ascontiguousarray(raw)
         if self.coding == "fp32":
-            return raw.view(np.float32).reshape(len(raw), self.count)
+            return raw.view(np.float32).reshape(len(raw), self.count).copy()  # the file's own bytes are read-only
         if self.coding == "fp16":
             return raw.view(np.float16).reshape(len(raw), self.count).astype(np.float32)
         scales = np.ascontiguousarray(raw[:, : 4 * self.blocks]).view(np.float16).astype(np.float32)

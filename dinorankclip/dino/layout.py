@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +42,16 @@ _MEANING = {
     "preprocessing": "the teacher's preprocessing",
     "text": "the text teacher",
 }
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of each image and caption, in how many bits, and how many to a file."""
+
+    keep: Keep = "gram"
+    coding: Coding = "8bit"
+    rows: int = ROWS
+    captions: int = CAPTIONS
 
 
 class ImageRecord:

@@ -64,7 +64,7 @@ class JointModel(nn.Module):
         Students add `image_student_tokens` [B, h·w, C] row by row of the student's grid, `text_student_tokens`
         [B, L, C] at the places of the ids, and `image_student_class`, `text_student_class` [B, C].
         """
-        pixels = self._normalised(images)
+        pixels = self.normalised(images)
         named: dict[str, Tensor] = {}
         if not self.students_only:
             named |= {"image": self.trunk.encode_image(pixels), "text": self.trunk.encode_text(texts)}
@@ -84,7 +84,7 @@ class JointModel(nn.Module):
 
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
-        features = self.trunk.encode_image(self._normalised(images.to(self.device))).float()
+        features = self.trunk.encode_image(self.normalised(images.to(self.device))).float()
         return F.normalize(features, dim=-1) if normalize else features
 
     @torch.inference_mode()
@@ -92,7 +92,8 @@ class JointModel(nn.Module):
         features = self.trunk.encode_text(texts.to(self.device)).float()
         return F.normalize(features, dim=-1) if normalize else features
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def normalised(self, images: Tensor) -> Tensor:
+        """uint8 images → what trunk and students look at."""
         return torch.addcmul(self.pixel_shift, images.float(), self.pixel_scale)
 
 

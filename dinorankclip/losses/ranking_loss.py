@@ -100,6 +100,14 @@ class RankingLoss(nn.Module):
                 report |= {f"gate{r}_{modality}": heads.gate(r).item() for r in active}
         return LossTerms(weights.total(terms.values()), terms, report)
 
+    @torch.no_grad()
+    def nll_with(self, image: Tensor, text: Tensor, scale: Tensor | float, orders: tuple[int, ...]) -> dict[str, float]:
+        """Unweighted NLL of `in` and `cross` when just these orders above 1 act: leave one out to see what it does."""
+        with torch.autocast(image.device.type, enabled=False):
+            whole, length = slice(0, len(image)), self._length(len(image))
+            nll = self._nll(unit_rows(image), unit_rows(text), whole, scale, orders, length, None)
+        return {name: value.item() for name, value in nll.items()}
+
     def _nll(
         self,
         images: Tensor,

@@ -37,6 +37,7 @@ class Parts:
     length: Length
     tokenizer: Tokenizer
     loader: PairLoader
+    train: Source
     held_out: dict[str, Source]
 
 
@@ -78,6 +79,7 @@ def assemble(settings: TrainSettings) -> Parts:
         length=length,
         tokenizer=tokenizer,
         loader=loader,
+        train=train,
         held_out=held_out,
     )
 

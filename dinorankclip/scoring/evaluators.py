@@ -8,10 +8,15 @@ import torch
 
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.dino.cached import TeacherCache
+from dinorankclip.equations import resample_grid
+from dinorankclip.joint.model import JointModel
+from dinorankclip.scoring.fidelity import Fidelity, collect, fidelity
 from dinorankclip.scoring.retrieval import recalls, right_pairs
 from dinorankclip.types import Encoder, ImageSpec, Source
 
 TEXTS_AT_ONCE = 512
+FIDELITY_ITEMS = {"train": 4000, "val": 1000, "test": 5000}  # the paper scores on 5000
 
 
 class RetrievalEvaluator:
@@ -36,3 +41,42 @@ class RetrievalEvaluator:
                 rows[i] = row
         yield from recalls(torch.cat(images), torch.stack(rows), right).items()
         yield "images", float(sum(map(len, images)))
+
+
+class FidelityEvaluator:
+    """How faithful a model's students are to the cached teacher (D17), on held-out pairs.
+
+    `sources` are the training part, on which the ridge map is fitted, "val", on which its penalty is chosen, and
+    "test"; without a test part the validation part is scored.
+    """
+
+    name = "fidelity"
+
+    def __init__(
+        self,
+        cache: str,
+        compare_grid: int | None,
+        sources: dict[str, Source],
+        tokenizer: Tokenizer,
+        projectors: dict[str, torch.nn.Module] | None = None,
+    ):
+        self.cache, self.compare_grid, self.sources = cache, compare_grid, sources
+        self.tokenizer, self.projectors = tokenizer, projectors or {}
+
+    def __call__(self, model: JointModel) -> Iterator[tuple[str, float]]:
+        branches = ["image"] + (["text"] if model.text_student is not None else [])
+        for branch in branches:
+            for name, value in self.measure(model, branch).numbers().items():
+                yield f"{branch} {name}", value
+
+    def measure(self, model: JointModel, branch: str) -> Fidelity:
+        """Everything that is known of one branch, histograms and Gram matrices included."""
+        reads = self.tokenizer if branch == "text" else None
+        sides = {}
+        for part, source in self.sources.items():
+            cache = TeacherCache(
+                self.cache, part, resample=resample_grid, compare_grid=self.compare_grid, tokenizer=reads
+            )
+            own = self.projectors.get(branch)
+            sides[part] = collect(model, cache, source, branch, FIDELITY_ITEMS[part], reads, own)
+        return fidelity(sides["train"], sides["val"], sides.get("test", sides["val"]))

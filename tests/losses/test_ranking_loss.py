@@ -154,6 +154,18 @@ def test_the_report_of_a_log_line():
     assert out.terms["gate_l1"].item() == pytest.approx(2 * 1e-4 / (1 + math.exp(3)))
 
 
+def test_nll_with_chosen_orders():
+    image, text = batch()
+    loss = late(RankingLoss(8, 3, 4))
+    report = loss(image, text, 20.0, detailed=True).report
+    whole, without = loss.nll_with(image, text, 20.0, (2, 3)), loss.nll_with(image, text, 20.0, (2,))
+    first = late(RankingLoss(8, 1))(image, text, 20.0, detailed=True).report
+    assert whole == pytest.approx({"in": report["nll_in"], "cross": report["nll_cross"]}, abs=1e-12)
+    assert whole["in"] != without["in"]
+    none = loss.nll_with(image, text, 20.0, ())
+    assert none == pytest.approx({"in": first["nll_in"], "cross": first["nll_cross"]}, abs=1e-12)
+
+
 def test_alone_it_loads_no_vision_library():
     code = (
         "import sys; from dinorankclip.losses import RankingLoss; RankingLoss(8);"

@@ -1,0 +1,227 @@
+"""How faithful students are to their teachers (D17), the same for every criterion and for both branches.
+
+A Gram or relational student shares no coordinates with its teacher. So one ridge map student → teacher is fitted on
+training items, its penalty chosen on validation items, and the cosine between mapped student and teacher is taken on
+held-out items. Two columns stand beside it: the cosine that the mean of the teacher alone would get (features that
+are all positive have high cosines with anything), and, if the criterion has a projector of its own, that one's.
+Gram distances are taken on one grid, the cache's comparing grid, both sides resampled to it.
+
+Both sides see the whole image, squeezed to a square, and the first caption.
+
+Shapes: N items, C student width, C' teacher width, L tokens of the grid or words of the longest caption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.images import decode, read_header
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.data.views import render
+from dinorankclip.dino.cached import TeacherCache
+from dinorankclip.equations import (
+    cosine_gram,
+    gram_distance,
+    normalise_gram,
+    resample_grid,
+    resample_tokens,
+    word_pooling,
+)
+from dinorankclip.joint.model import JointModel
+from dinorankclip.types import Source, View
+
+BATCH = 128
+PENALTIES = tuple(10.0**power for power in range(-6, 3))  # relative to the mean variance of the student's features
+BINS = 50
+SHOWN = 8  # Gram matrices kept as pictures
+
+
+@dataclass
+class Sides:
+    """Student and teacher of the same items. Grams are cosine Grams of the first few."""
+
+    student: Tensor  # [N, C]
+    teacher: Tensor  # [N, C']
+    gram_distance: Tensor  # [N], or empty if the cache keeps no tokens
+    keys: list[str] = field(default_factory=list)
+    student_grams: Tensor | None = None  # [n, L, L]
+    teacher_grams: Tensor | None = None
+    own_cosine: Tensor | None = None  # [N], by the criterion's own projector
+
+
+@dataclass
+class Fidelity:
+    """One branch on held-out items."""
+
+    cosine: Tensor  # [N], after the ridge map
+    cosine_of_mean: Tensor  # [N], of the teacher's training mean
+    centred_cosine: Tensor  # [N], after the ridge map and without the training mean on both sides
+    penalty: float
+    held_out: Sides
+
+    def histogram(self, bins: int = BINS) -> dict[str, list[float]]:
+        """Edges [bins + 1] from -1 to 1 and the share of items in each bin."""
+        counts = torch.histc(self.cosine.float(), bins, -1, 1) / max(1, len(self.cosine))
+        return {"edges": torch.linspace(-1, 1, bins + 1).tolist(), "shares": counts.tolist()}
+
+    def numbers(self) -> dict[str, float]:
+        found = {
+            "cosine": self.cosine.mean().item(),
+            "cosine of the mean": self.cosine_of_mean.mean().item(),
+            "centred cosine": self.centred_cosine.mean().item(),
+            "above 0.9": (self.cosine > 0.9).double().mean().item(),
+        }
+        if len(self.held_out.gram_distance):
+            found["gram distance"] = self.held_out.gram_distance.mean().item()
+        if self.held_out.own_cosine is not None:
+            found["own projector's cosine"] = self.held_out.own_cosine.mean().item()
+        return found
+
+
+def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
+    """Fit on `train`, choose on `val`, score on `test`."""
+    mapping, penalty = ridge(train.student, train.teacher, val.student, val.teacher)
+    mean = train.teacher.mean(0)
+    mapped = mapping(test.student)
+    return Fidelity(
+        cosine=F.cosine_similarity(mapped, test.teacher, dim=-1),
+        cosine_of_mean=F.cosine_similarity(mean[None], test.teacher, dim=-1),
+        centred_cosine=F.cosine_similarity(mapped - mean, test.teacher - mean, dim=-1),
+        penalty=penalty,
+        held_out=test,
+    )
+
+
+def ridge(
+    student: Tensor, teacher: Tensor, val_student: Tensor, val_teacher: Tensor
+) -> tuple[Callable[[Tensor], Tensor], float]:
+    """The affine map x → (x - x̄)·W + ȳ with W = (XᵀX + λ·n·v·I)⁻¹XᵀY, X and Y centred, v the mean variance of a
+    student feature; λ is the one of `PENALTIES` with the highest mean cosine on validation items."""
+    x_mean, y_mean = student.double().mean(0), teacher.double().mean(0)
+    x, y = student.double() - x_mean, teacher.double() - y_mean
+    values, vectors = torch.linalg.eigh(x.T @ x)
+    target = vectors.T @ (x.T @ y)
+    size = values.clamp_min(0).mean().clamp_min(1e-12)
+
+    def mapping(penalty: float) -> Callable[[Tensor], Tensor]:
+        weight = vectors @ (target / (values.clamp_min(0) + penalty * size)[:, None])
+        return lambda items: ((items.double() - x_mean) @ weight + y_mean).float()
+
+    def on_validation(penalty: float) -> float:
+        return F.cosine_similarity(mapping(penalty)(val_student), val_teacher, dim=-1).mean().item()
+
+    best = max(PENALTIES, key=on_validation)
+    return mapping(best), best
+
+
+@torch.inference_mode()
+def collect(
+    model: JointModel,
+    cache: TeacherCache,
+    source: Source,
+    branch: str = "image",
+    most: int | None = None,
+    tokenizer: Tokenizer | None = None,
+    projector: torch.nn.Module | None = None,
+) -> Sides:
+    """What `model`'s student and the cached teacher say of the first `most` usable samples of `source`.
+
+    `tokenizer` is needed for branch "text"; `projector` is the criterion's own, from student to teacher coordinates.
+    """
+    cache.check_data(source)
+    size = model.trunk.image_spec.size
+    on_grid = resample_grid(model.image_student.grid, cache.compare_grid) if branch == "image" else None
+    columns: dict[str, list[Tensor]] = {"student": [], "teacher": [], "gram_distance": [], "own": []}
+    keys: list[str] = []
+    shown: list[tuple[Tensor, Tensor]] = []
+    samples = islice(_samples(source, size if branch == "image" else None), most)
+    while batch := list(islice(samples, BATCH)):
+        names, captions = [key for key, _, _ in batch], [caption for _, _, caption in batch]
+        if branch == "image":
+            pixels = torch.stack([image for _, image, _ in batch]).to(model.device)
+            seen = model.image_student(model.normalised(pixels))
+            told = cache.images(names, [View()] * len(names))
+            tokens, mask = resample_tokens(seen.tokens.float(), on_grid), None
+        else:
+            table = model.trunk.towers.token_embedding.weight
+            seen = model.text_student(tokenizer(captions).to(model.device), table)
+            told = cache.texts(captions)
+            tokens, mask = seen.tokens.float(), None
+            if "text_mask" in told:
+                there = told["text_mask"].to(model.device)
+                tokens, read = word_pooling(tokens, told["text_word_ids"].to(model.device), there.shape[1])
+                mask = read & there
+        gram = _teacher_gram(told, branch, mask)
+        if gram is not None:
+            ours = cosine_gram(tokens, mask).cpu()
+            columns["gram_distance"].append(gram_distance(ours, gram))
+            if len(shown) < SHOWN:
+                shown += list(zip(ours, gram))[: SHOWN - len(shown)]
+        columns["student"].append(seen.summary.float().cpu())
+        columns["teacher"].append(told[f"{branch}_summary"])
+        if projector is not None:
+            columns["own"].append(_own_cosine(projector, tokens, seen.summary.float(), told, branch, mask))
+        keys += names
+    joined = {name: torch.cat(parts) if parts else torch.empty(0) for name, parts in columns.items()}
+    same_size = branch == "image" and shown
+    return Sides(
+        joined["student"],
+        joined["teacher"],
+        joined["gram_distance"],
+        keys,
+        torch.stack([one for one, _ in shown]) if same_size else None,
+        torch.stack([other for _, other in shown]) if same_size else None,
+        joined["own"] if projector is not None else None,
+    )
+
+
+def _samples(source: Source, size: int | None):
+    """(key, whole image [3, S, S] or None, first caption) of the usable samples."""
+    for index in range(len(source)):
+        try:
+            raw = source.read(index)
+            image = None
+            if size is not None:
+                image = render(decode(raw.image, read_header(raw.image)), View(), size)
+        except Damage:
+            continue
+        yield raw.key, image, raw.captions[0]
+
+
+def _teacher_gram(told: dict[str, Tensor], branch: str, mask: Tensor | None) -> Tensor | None:
+    """The teacher's cosine Gram, from its Gram or from its PCA tokens; words that only it has are left out."""
+    if f"{branch}_gram" in told:
+        gram = normalise_gram(told[f"{branch}_gram"])
+    elif f"{branch}_tokens" in told:
+        gram = cosine_gram(told[f"{branch}_tokens"])
+    else:
+        return None
+    if mask is not None:
+        gram = gram.masked_fill(~(mask[:, :, None] & mask[:, None, :]).cpu(), 0.0)
+    return gram
+
+
+def _own_cosine(
+    projector: torch.nn.Module,
+    tokens: Tensor,
+    summary: Tensor,
+    told: dict[str, Tensor],
+    branch: str,
+    mask: Tensor | None,
+) -> Tensor:
+    """[n]: of the projected tokens (mse, cosine), mean over tokens; or of the projected summary (crd)."""
+    out = projector.out_features
+    if f"{branch}_tokens" in told and told[f"{branch}_tokens"].shape[-1] == out:
+        cosines = F.cosine_similarity(projector(tokens).cpu(), told[f"{branch}_tokens"], dim=-1)
+        if mask is None:
+            return cosines.mean(1)
+        mask = mask.cpu()
+        return (cosines * mask).sum(1) / mask.sum(1).clamp_min(1)
+    return F.cosine_similarity(projector(summary).cpu(), told[f"{branch}_summary"], dim=-1)

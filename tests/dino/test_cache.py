@@ -1,0 +1,194 @@
+"""A cache gives what the teacher would say of the view, survives kills, and refuses what it does not fit."""
+
+import json
+import pickle
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.dino.cache import make_cache
+from dinorankclip.dino.cached import TeacherCache
+from dinorankclip.dino.layout import Keeping
+from dinorankclip.dino.words import pool_words
+from dinorankclip.equations import cosine_gram, gram_distance, normalise_gram, resample_grid
+from dinorankclip.types import UserError, View
+
+from .cache_making import Pictures, bytes_of, letter_teacher, local_teacher
+
+# Along patch borders of an 8×8 grid: four by four patches.
+BOXES = [
+    View(0.0, 0.0, 0.5, 0.5),
+    View(0.25, 0.125, 0.5, 0.5, True),
+    View(0.5, 0.5, 0.5, 0.5, True),
+    View(0.125, 0.375, 0.5, 0.5),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return Pictures(4)
+
+
+def made(folder, pictures, coding="fp32", keep="both", **settings):
+    make_cache(folder, {"train": pictures}, local_teacher(), keeping=Keeping(keep, coding), show=False, **settings)
+    return folder
+
+
+def opened(folder, part="train", **settings):
+    return TeacherCache(folder, part, resample=resample_grid, **settings)
+
+
+def cut_out(pictures, views):
+    """The views' own pixels, flipped where they are: what a teacher would be shown."""
+    shown = []
+    for pixels, view in zip(pictures.pixels, views):
+        top, left = round(view.top * 64), round(view.left * 64)
+        box = torch.from_numpy(pixels[top : top + 32, left : left + 32].copy()).permute(2, 0, 1)
+        shown.append(box.flip(-1) if view.flip else box)
+    return torch.stack(shown)
+
+
+def keys(pictures):
+    return [pictures.key(i) for i in range(len(pictures))]
+
+
+def test_a_cropped_cache_is_the_teacher_on_the_crop(pictures, tmp_path):
+    fresh = local_teacher(32).dense(cut_out(pictures, BOXES))
+    cache = opened(made(tmp_path / "exact", pictures), compare_grid=4)
+    found = cache(keys(pictures), BOXES, [])
+    gram = fresh.tokens @ fresh.tokens.mT
+    torch.testing.assert_close(found["image_gram"], gram, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(normalise_gram(found["image_gram"]), cosine_gram(fresh.tokens), atol=1e-5, rtol=0)
+    basis = cache._basis
+    assert basis.shape == (16, 16)
+    torch.testing.assert_close(found["image_tokens"] @ basis, fresh.tokens, atol=1e-5, rtol=0)
+    # a quarter of the image: the mean of its tokens; the whole: the class token
+    torch.testing.assert_close(found["image_summary"], fresh.tokens.mean(1), atol=1e-5, rtol=0)
+    whole = cache(keys(pictures), [View()] * 4, [])["image_summary"]
+    pixels = torch.from_numpy(pictures.pixels).permute(0, 3, 1, 2)
+    torch.testing.assert_close(whole, local_teacher().dense(pixels).summary, atol=1e-5, rtol=0)
+
+
+def test_any_box_is_torchs_grid_sample_of_the_map(pictures, tmp_path):
+    cache = opened(made(tmp_path / "c", pictures), compare_grid=4)
+    view = View(0.11, 0.3, 0.45, 0.4, True)
+    pixels = torch.from_numpy(pictures.pixels).permute(0, 3, 1, 2)
+    features = local_teacher().dense(pixels).tokens.transpose(1, 2).unflatten(2, (8, 8))
+    y = (view.top + (torch.arange(4) + 0.5) / 4 * view.height) * 2 - 1
+    x = (view.left + (torch.arange(4) + 0.5) / 4 * view.width) * 2 - 1
+    where = torch.stack(torch.meshgrid(x.flip(0), y, indexing="xy"), -1)[None].expand(4, -1, -1, -1)
+    seen = F.grid_sample(features, where, padding_mode="border", align_corners=False).flatten(2).transpose(1, 2)
+    found = cache(keys(pictures), [view] * 4, [])
+    torch.testing.assert_close(normalise_gram(found["image_gram"]), cosine_gram(seen), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found["image_tokens"] @ cache._basis, seen, atol=1e-5, rtol=0)
+
+
+def test_eight_bits_cost_less_than_a_hundredth(pictures, tmp_path):
+    exact = opened(made(tmp_path / "exact", pictures), compare_grid=4)(keys(pictures), BOXES, [])
+    for coding, most in (("8bit", 0.01), ("fp16", 0.001)):
+        coded = opened(made(tmp_path / coding, pictures, coding), compare_grid=4)(keys(pictures), BOXES, [])
+        pair = (normalise_gram(coded["image_gram"]), normalise_gram(exact["image_gram"]))
+        assert 0 < gram_distance(*pair).max() < most
+        for name in ("image_tokens", "image_summary"):
+            error = (coded[name] - exact[name]).norm() / exact[name].norm()
+            assert 0 < error < most, (coding, name)
+
+
+def test_without_tokens_the_class_token_stands_for_every_view(pictures, tmp_path):
+    cache = opened(made(tmp_path / "gram", pictures, keep="gram"))
+    assert not cache.summary_follows and cache.compare_grid == (4, 4)
+    found = cache(keys(pictures), BOXES, [])
+    assert set(found) == {"image_gram", "image_summary"}
+    assert torch.equal(found["image_summary"], cache(keys(pictures), [View()] * 4, [])["image_summary"])
+
+
+def test_captions_by_words(pictures, tmp_path):
+    teacher = letter_teacher()
+    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), teacher, Keeping("both", "fp32"), show=False)
+    captions = ["a picture", pictures.texts[0], pictures.texts[3], pictures.texts[0]]
+    tokenizer = Tokenizer()
+    found = pickle.loads(pickle.dumps(opened(tmp_path / "c", tokenizer=tokenizer))).texts(captions)
+    seen = teacher.tokens(captions)
+    words, exists = pool_words(seen.tokens, seen.word_ids)
+    assert torch.equal(found["text_mask"], exists)
+    torch.testing.assert_close(found["text_gram"], words @ words.mT, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found["text_summary"], seen.summary, atol=1e-6, rtol=0)
+    gram_of_tokens = found["text_tokens"] @ found["text_tokens"].mT
+    torch.testing.assert_close(gram_of_tokens, words @ words.mT, atol=1e-4, rtol=1e-4)
+    assert found["text_word_ids"].shape == tokenizer(captions).shape
+
+
+def die(rank, folder):
+    torch.set_num_threads(1)
+    teacher = local_teacher(dies_after=3)  # one call for the plan and one for each of two shards
+    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, teacher, keeping=Keeping(rows=16), show=False)
+
+
+def share(rank, folder, meeting):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, local_teacher(), keeping=Keeping(rows=16), show=False)
+    dist.destroy_process_group()
+
+
+def test_killed_and_shared_out_it_ends_byte_identical(tmp_path):
+    damaged = Pictures(40, damaged=(5,))
+    make_cache(tmp_path / "whole", {"train": damaged}, local_teacher(), keeping=Keeping(rows=16), show=False)
+    killed = tmp_path / "killed"
+    with pytest.raises(mp.ProcessExitedException, match="SIGKILL"):
+        mp.spawn(die, (killed,))
+    assert (killed / "train-00000.bin").exists() and not (killed / "train-00002.bin").exists()
+    with pytest.raises(UserError, match="not complete"):
+        opened(killed)
+    (killed / ".train-00001.bin.7").write_bytes(b"half")
+    mp.spawn(share, (killed, str(tmp_path / "meet")), nprocs=2)
+    assert bytes_of(killed) == bytes_of(tmp_path / "whole")
+    assert json.loads((killed / "manifest.json").read_text())["damaged"] == 1
+    with pytest.raises(UserError, match="picture 5 could not be read"):
+        opened(killed)(["picture 5"], [View()], [])
+
+
+def test_what_does_not_fit_is_refused(pictures, tmp_path):
+    folder = made(tmp_path / "c", pictures, "8bit", "gram")
+    with pytest.raises(UserError, match=r"something else: the teacher: local 0 → local 1; the teacher's weights"):
+        make_cache(folder, {"train": pictures}, local_teacher(seed=1), keeping=Keeping(), show=False)
+    with pytest.raises(UserError, match=r"something else: the data"):
+        make_cache(folder, {"train": Pictures(5)}, local_teacher(), keeping=Keeping(), show=False)
+    cache = opened(folder)
+    cache.check_data(pictures)
+    with pytest.raises(UserError, match="made of other data"):
+        cache.check_data(Pictures(5))
+    cache.check_teacher(local_teacher())
+    with pytest.raises(UserError, match="not of local 1"):
+        cache.check_teacher(local_teacher(seed=1))
+    with pytest.raises(UserError, match="at 64 pixels, not at 32"):
+        cache.check_teacher(local_teacher(32))
+    with pytest.raises(UserError, match="'stranger' is not in"):
+        cache(["stranger"], [View()], [])
+    with pytest.raises(UserError, match="finer than the 8×8"):
+        opened(folder, compare_grid=9)
+    with pytest.raises(UserError, match="no text features"):
+        opened(folder, tokenizer=Tokenizer())
+    with pytest.raises(UserError, match="is no teacher cache"):
+        opened(tmp_path)
+    shard = folder / "train-00000.bin"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"damaged: train-00000.bin has \d+ bytes instead of"):
+        opened(folder)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="not empty and not a teacher cache"):
+        made(foreign, pictures)

@@ -1,5 +1,17 @@
 """Tests import open_clip directly; the operators must be declared before that (see torchvision_ops)."""
 
+import pytest
+import torch
+
 from dinorankclip.torchvision_ops import declare_missing
 
 declare_missing()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Test tensors are tiny: a second thread only waits, and waits long when the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -190,7 +190,8 @@ class TeacherCache:
 
     def texts(self, captions: Sequence[str]) -> dict[str, Tensor]:
         places = self._text_index.find(captions, f"the captions of {self.folder}")
-        each = [self._text_record.decode(self._caption(int(place)), EVERYTHING) for place in places]
+        masks = {"gram" if "gram" in self._record.coders else "tokens"} if self.wanted & {"gram", "tokens"} else set()
+        each = [self._text_record.decode(self._caption(int(place)), self.wanted | masks) for place in places]
         sizes = [len(one[name]) for one in each for name in ("gram", "tokens") if name in one]
         most = max(sizes, default=0)
         found: dict[str, Tensor] = {}

@@ -6,7 +6,7 @@ Words of which the teacher saw no token (cut off) have length zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ class TextRecord:
         coded = [coder.encode(values[name]).tobytes() for name, coder in self._coders(len(words)).items()]
         return b"".join([np.uint16(len(words)).tobytes(), *coded])
 
-    def decode(self, raw: np.ndarray, wanted: Sequence[str]) -> dict[str, np.ndarray]:
+    def decode(self, raw: np.ndarray, wanted: Container[str]) -> dict[str, np.ndarray]:
         """uint8 [bytes] → `summary` [C'], `gram` [W, W], `tokens` [W, K]: those wanted and kept."""
         words = int(raw[:2].view(np.uint16)[0])
         found, at = {}, 2

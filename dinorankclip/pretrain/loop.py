@@ -114,7 +114,8 @@ def score(state: TrainingState, evaluators, records: Records, length: Length, ba
         state.model.eval()
         numbers = {f"{e.name}/{name}": value for e in evaluators for name, value in e(state.model)}
         state.model.train()
-        records.write(state.step, numbers)
+        if numbers:
+            records.write(state.step, numbers)
         shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in numbers.items() if name.endswith("R@1"))
         bar.write(f"epoch {state.step // length.steps_per_epoch}/{length.epochs}  {shown}")
         if numbers.get(CHOOSES_BEST, -1.0) > state.best:

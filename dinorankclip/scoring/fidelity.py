@@ -68,7 +68,8 @@ class Fidelity:
 
     def histogram(self, bins: int = BINS) -> dict[str, list[float]]:
         """Edges [bins + 1] from -1 to 1 and the share of items in each bin."""
-        counts = torch.histc(self.cosine.float(), bins, -1, 1) / max(1, len(self.cosine))
+        # Rounding takes a cosine beyond 1, and histc would drop it.
+        counts = torch.histc(self.cosine.float().clamp(-1, 1), bins, -1, 1) / max(1, len(self.cosine))
         return {"edges": torch.linspace(-1, 1, bins + 1).tolist(), "shares": counts.tolist()}
 
     def numbers(self) -> dict[str, float]:

@@ -1,0 +1,115 @@
+"""A training run with a cached teacher: it acts, it is in no checkpoint, and switched off it leaves no trace."""
+
+from contextlib import closing
+
+import pytest
+import torch
+
+from dinorankclip.commands.teacher import cache as cache_command
+from dinorankclip.commands.train import parse, take_fidelity
+from dinorankclip.config import TrainSettings, as_dict, difference
+from dinorankclip.dino import open_teacher, open_text_teacher
+from dinorankclip.dino.weights import hash_of
+from dinorankclip.joint.folder import load_folder
+from dinorankclip.optim.gradients import backward
+from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.assemble import assemble
+from dinorankclip.types import Progress, UserError
+from tests.pretrain.running import small_pairs
+
+STEPS = 3
+TEACHER, TEXT_TEACHER, SIZE = "random-vit", "random-text", 64
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return small_pairs(tmp_path_factory.mktemp("data") / "pairs", train=48, val=8)
+
+
+@pytest.fixture(scope="module")
+def cached(pairs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher") / "cache"
+    cache_command(folder, str(pairs), TEACHER, SIZE, TEXT_TEACHER, "both")
+    return folder
+
+
+def trained(pairs, *flags):
+    quick = ["--data", pairs, "--model.trunk", "drc-tiny", "--budget.batch", "16", "--budget.threads", "1"]
+    quick += ["--budget.epochs", "1", "--reading.crop-scale", "0.5", "1.0", "--reading.flip"]
+    settings, *_ = parse([str(word) for word in [*quick, *flags]])
+    parts = assemble(settings)
+    start = {n: p.detach().clone() for n, p in parts.state.model.named_parameters()}
+    seen = []
+    with closing(iter(parts.loader)) as batches:
+        for step, batch in zip(range(STEPS), batches):
+            progress = Progress(step, STEPS, 1)
+            seen.append(
+                backward(parts.state.model, parts.state.objective, batch, progress, parts.placement, None, True)
+            )
+            parts.state.updater.step(progress, parts.state.model.trunk.logit_scale)
+            parts.state.step += 1
+    return parts, start, seen
+
+
+def test_three_steps_with_both_branches(pairs, cached, tmp_path):
+    parts, start, seen = trained(pairs, "--distil.cache", cached, "--distil.branches", "image+text")
+    names = {"contrastive", "gram_image", "relational_image", "gram_text", "relational_text"}
+    assert all(set(terms.terms) == names and terms.total.isfinite() for terms in seen)
+    moved = {n for n, p in parts.state.model.named_parameters() if not torch.equal(p, start[n])}
+    assert any(n.startswith("image_student") for n in moved) and any(n.startswith("text_student") for n in moved)
+    checkpoints.save(parts.state, tmp_path, keep=1)
+    model = load_folder(tmp_path)
+    assert model.students.image == model.students.text == "vit-micro"
+    parameters = sum(p.numel() for p in model.parameters())
+    assert {n.split(".")[0] for n in model.state_dict()} == {"trunk", "image_student", "text_student"}
+    assert parameters == sum(p.numel() for p in parts.state.model.parameters())
+    scores = take_fidelity(parts)
+    assert scores["image gram distance"] > 0 and -1 <= scores["text cosine"] <= 1
+
+
+def test_the_teacher_stays_what_it_is(pairs, cached):
+    for open_it, spec in ((open_teacher, (TEACHER, SIZE)), (open_text_teacher, (TEXT_TEACHER,))):
+        teacher = open_it(*spec)
+        network = teacher._network
+        before = hash_of(network.state_dict())
+        assert not network.training and not any(p.requires_grad for p in network.parameters())
+        parts, *_ = trained(pairs, "--distil.cache", cached, "--method", "distil", "--distil.branches", "image+text")
+        assert hash_of(network.state_dict()) == before
+        held = {id(p) for p in [*parts.state.model.parameters(), *parts.state.objective.parameters()]}
+        assert not held & {id(p) for p in network.parameters()}
+        assert not any(p.grad is not None for p in network.parameters())
+        table = parts.state.model.trunk.towers.token_embedding.weight
+        assert table.grad is None and parts.state.updater.optimizer.state.get(table, {}) == {}
+
+
+def test_switched_off_nothing_changes(pairs, cached):
+    plain, start, _ = trained(pairs)
+    unused = ["--distil.criterion", "mse", "--distil.weight", "9", "--distil.branches", "image+text"]
+    off, _, seen = trained(pairs, *unused)
+    assert set(seen[0].terms) == {"contrastive"} and off.state.model.image_student is None
+    one, other = plain.state.model.state_dict(), off.state.model.state_dict()
+    assert one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+    _, with_students, _ = trained(pairs, "--distil.cache", cached)
+    assert all(torch.equal(with_students[n], start[n]) for n in start)  # the trunk starts alike
+    assert difference(as_dict(plain.settings), as_dict(off.settings)) == []
+    old = as_dict(TrainSettings())
+    del old["distil"]  # a run of a version without distillation goes on
+    assert difference(old, as_dict(TrainSettings())) == []
+
+
+def test_a_cache_that_does_not_fit_stops_a_run(pairs, cached, tmp_path):
+    other = small_pairs(tmp_path / "other", train=32, val=4)
+    with pytest.raises(UserError, match="made of other data"):
+        trained(other, "--distil.cache", cached)
+    with pytest.raises(UserError, match="is no teacher cache"):
+        trained(pairs, "--distil.cache", tmp_path)
+    with pytest.raises(UserError, match=r"give --distil\.cache"):
+        trained(pairs, "--method", "distil")

@@ -30,6 +30,7 @@ def main(run: Path) -> None:
     objective = Objective(model.dim, settings["method"], LossSettings(**settings["loss"])).eval()
     state = load_file(find_model(run) / "training.safetensors")
     objective.load_state_dict({n.split("/", 1)[1]: t for n, t in state.items() if n.startswith("objective/")})
+    objective.ranking.staged = False  # the run is over: every order acts
     batches = embedded_batches(model, settings)
     scale = model.scale().detach()
     order = settings["loss"]["order"]

@@ -136,7 +136,7 @@ def matmul_limit(batch: int) -> float:
 
 
 def training_step(order: int, list_length: int | None, batch: int = 256) -> Callable[[], None]:
-    """One step of the `scenes` preset on made-up pixels and tokens of its shapes; data reading is not timed."""
+    """One step of a small trunk on made-up pixels and tokens of its shapes; data reading is not timed."""
     from dinorankclip.device import choose
     from dinorankclip.encoders.trunk import trunk_config
     from dinorankclip.joint.model import JointModel

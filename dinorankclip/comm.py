@@ -7,12 +7,18 @@ processes, and `mean_gradients` after backward gives its gradient.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from dinorankclip.types import UserError
+
+# Others wait while the leading process scores or writes; the default of nccl, ten minutes, is too short for that.
+PATIENCE = timedelta(hours=3)
 
 
 @dataclass(frozen=True)
@@ -33,11 +39,13 @@ def join(device: str = "cpu") -> World:
     if size == 1:
         return World()
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if device.startswith("cuda:"):
+        raise UserError(f"--budget.device {device} names one GPU for {size} processes; use --budget.device cuda")
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if on_gpu:
         torch.cuda.set_device(local_rank)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if on_gpu else "gloo")
+        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), local_rank)
 
 
@@ -132,6 +140,27 @@ def gather_bytes(state: Tensor) -> list[Tensor]:
     everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, mine)
     return [t.cpu() for t in everyone]
+
+
+def leader_first(work: Callable[[], object]) -> None:
+    """Done by the leading process while the others wait; its refusal ends all of them."""
+    refusal: UserError | None = None
+    if world().leads:
+        try:
+            work()
+        except UserError as error:
+            refusal = error
+    if any_process(refusal is not None)[0]:
+        raise refusal or UserError("the leading process stopped; see its message")
+
+
+def same_everywhere(number: int) -> bool:
+    """Whether all processes have the same number."""
+    if world().size == 1:
+        return True
+    seen = torch.tensor([number, -number], dtype=torch.int64, device=_device())
+    dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+    return seen[0].item() == -seen[1].item()
 
 
 def wait_for_all() -> None:

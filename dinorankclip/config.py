@@ -117,7 +117,7 @@ class OptimSettings:
     clip_norm: float | None = 1.0
     """Gradient norm limit; none switches it off."""
     freeze: tuple[str, ...] = ()
-    """Parameters not to train, as glob patterns on their names, e.g. 'trunk.visual.*'."""
+    """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 
 
 @dataclass(frozen=True)

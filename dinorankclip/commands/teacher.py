@@ -56,19 +56,17 @@ def cache(
     if data.startswith("pipe:"):
         raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
     world = comm.join(device)
-    try:
-        if threads is not None:
-            torch.set_num_threads(threads)
-        # Undivided: a validation part carved from the data belongs to the same cache as the rest.
-        parts = {part: _whole(open_pairs(data, reading, part)) for part in split or splits_of(data, reading)}
-        place = choose(device, "fp32", world.local_rank).device
-        frozen = open_teacher(teacher, input_size).to(place)
-        reader = open_text_teacher(text_teacher).to(place) if text_teacher else None
-        if world.leads and frozen.card.note:
-            print(f"{frozen.name}: {frozen.card.note}")
-        make_cache(out, parts, frozen, reader, Keeping(keep, coding), reading.max_pixels)
-    finally:
-        comm.leave()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    # Undivided: a validation part carved from the data belongs to the same cache as the rest.
+    parts = {part: _whole(open_pairs(data, reading, part)) for part in split or splits_of(data, reading)}
+    place = choose(device, "fp32", world.local_rank).device
+    frozen = open_teacher(teacher, input_size).to(place)
+    reader = open_text_teacher(text_teacher).to(place) if text_teacher else None
+    if world.leads and frozen.card.note:
+        print(f"{frozen.name}: {frozen.card.note}")
+    make_cache(out, parts, frozen, reader, Keeping(keep, coding), reading.max_pixels)
+    comm.leave()
 
 
 def _whole(source):
@@ -78,9 +76,7 @@ def _whole(source):
 def main(argv: list[str]) -> None:
     if argv and argv[0] == "cache":
         head = (cache.__doc__ or "").split("Args:")[0].strip()
-        tyro.cli(
-            cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\nExample: {EXAMPLE}"
-        )
+        tyro.cli(cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\nExample: {EXAMPLE}")
         return
     if not argv or argv[0] in ("-h", "--help"):
         print(f"usage: dinorankclip teacher cache …\n\n  {EXAMPLE}\n\ndinorankclip teacher cache --help tells more.")

@@ -36,10 +36,9 @@ def main(argv: list[str]) -> None:
     settings, restart, dry = parse(argv)
     from dinorankclip import comm
 
-    try:
-        run(settings, restart, dry)
-    finally:
-        comm.leave()
+    run(settings, restart, dry)
+    # Only after success: taking a group apart waits for the others, who may be waiting for a failed process.
+    comm.leave()
 
 
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
@@ -64,6 +63,8 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
         )
     if settings.method == "distil" and settings.distil.cache is None:
         raise UserError("--method distil learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)")
+    if settings.record.keep < 1:
+        raise UserError("--record.keep must be at least 1: a run resumes from its newest checkpoint")
     if not 0 <= settings.loss.order <= 5:
         raise UserError(f"--loss.order {settings.loss.order}: orders 0 to 5 exist")
     return settings, asked.restart, asked.dry_run

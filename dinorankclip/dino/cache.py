@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,32 +58,20 @@ def make_cache(
     folder, keeping = Path(folder), keeping or Keeping()
     maker = _Maker(folder, parts, teacher, text_teacher, keeping, max_pixels, show)
     plan = maker.plan()
-    _leader_first(lambda: layout.claim(folder, plan))
+    comm.leader_first(lambda: layout.claim(folder, plan))
     if (folder / layout.MANIFEST).is_file():
         manifest = layout.read_manifest(folder)
         maker.say(f"{folder} is complete already")
         return manifest
     if keeping.keep != "gram":
-        _leader_first(maker.fit)
+        comm.leader_first(maker.fit)
     for part in parts:
         maker.images(part, plan)
     if text_teacher is not None:
         maker.captions(plan)
     comm.wait_for_all()
-    _leader_first(lambda: maker.finish(plan))
+    comm.leader_first(lambda: maker.finish(plan))
     return layout.read_manifest(folder)
-
-
-def _leader_first(work: Callable[[], object]) -> None:
-    """Done by the leading process while the others wait; its refusal ends all of them."""
-    refusal: UserError | None = None
-    if comm.world().leads:
-        try:
-            work()
-        except UserError as error:
-            refusal = error
-    if comm.any_process(refusal is not None)[0]:
-        raise refusal or UserError("the leading process stopped; see its message")
 
 
 class _Maker:

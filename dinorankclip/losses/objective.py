@@ -123,7 +123,9 @@ class Objective(nn.Module):
         # cosines of all pairs, so that every process moves its thresholds alike
         cosines = torch.stack([(text * second).sum(1), (text * image).sum(1), (second * image).sum(1)]).detach()
         if self.training:  # the batch moves the thresholds before they judge it, as in ALIP
-            self.alip_thresholds.lerp_(cosines.mean(1).to(self.alip_thresholds), 1 - weights.ALIP_MOMENTUM)
+            moved = self.alip_thresholds.lerp(cosines.mean(1).to(self.alip_thresholds), 1 - weights.ALIP_MOMENTUM)
+            if moved.isfinite().all():  # a step that will be refused must leave no trace
+                self.alip_thresholds.copy_(moved)
         sample, of_text, of_second = alip_weights(*cosines[:, own], self.alip_thresholds, weights.ALIP_SHARPNESS)
         return {
             "contrastive": (sample * of_text * contrast).mean(),

@@ -37,7 +37,8 @@ class RankingLoss(nn.Module):
 
     image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated.
     In a torch.distributed group each process gives its own pairs and gets the mean over them; average gradients over
-    processes afterwards, as DDP does. Call `set_progress` before each step: weights and orders follow a schedule.
+    processes afterwards, as DDP does. Call `set_progress` before each step, and weights and
+    orders follow the schedule; without it they stand where a run ends: full weight, every order.
     """
 
     def __init__(
@@ -56,15 +57,17 @@ class RankingLoss(nn.Module):
         seed: int = 0,
     ):
         super().__init__()
-        if rankclip_eps and order != 1:
-            raise ValueError("rankclip_eps reproduces RankCLIP's public loss, which is of order 1")
+        if rankclip_eps and (order != 1 or list_length is not None):
+            raise ValueError("rankclip_eps reproduces RankCLIP's public loss, which is of order 1 over whole lists")
+        if utility not in ("scaled", "cosine") or ramp not in ("rankclip", "paper"):
+            raise ValueError(f"utility is scaled or cosine, ramp is rankclip or paper; not {utility!r} and {ramp!r}")
         self.order, self.list_length, self.include_self = order, list_length, include_self
         self.utility, self.ramp, self.staged = utility, ramp, staged
         self.backend, self.rankclip_eps = backend, rankclip_eps
         self.transitions = nn.ModuleDict(
             {m: TransitionHeads(dim, order, head_dim, modality=m, seed=seed) for m in ("image", "text")}
         )
-        self.progress = Progress(0, 1, 1)
+        self.progress: Progress | None = None
 
     def set_progress(self, step: int, total_steps: int, epochs: float) -> None:
         """`step` steps of `total_steps` are done, in a run of `epochs` epochs."""
@@ -79,8 +82,11 @@ class RankingLoss(nn.Module):
 
     def own_rows(self, images: Tensor, texts: Tensor, own: slice, scale: Tensor | float, detailed: bool) -> LossTerms:
         """The loss of rows `own` among all unit-norm images and texts [M, D]."""
-        active = weights.active_orders(self.order, self.progress, self.staged)
-        mu = weights.ranking_weight(self.progress, self.ramp)
+        if self.progress is None:
+            active, mu = tuple(range(2, self.order + 1)), weights.RAMP_TOP
+        else:
+            active = weights.active_orders(self.order, self.progress, self.staged)
+            mu = weights.ranking_weight(self.progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
         if self.order == 0:

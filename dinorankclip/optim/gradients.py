@@ -107,7 +107,7 @@ def _companions(batch: Batch, device: torch.device) -> dict[str, dict[str, Tenso
 def _push(terms: LossTerms, embeddings: Embeddings, compare_terms: bool) -> None:
     demand_finite(terms)
     if compare_terms:
-        terms.report |= gradient_report(terms.terms, list(embeddings.named.values()))
+        terms.report |= gradient_report(terms.terms, [e for e in embeddings.named.values() if e.requires_grad])
     terms.total.backward()
 
 

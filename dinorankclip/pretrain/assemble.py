@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import TrainSettings
+from dinorankclip.config import TrainSettings, preset
 from dinorankclip.data.loader import PairLoader, load_pairs
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.tokens import Tokenizer
@@ -24,7 +24,7 @@ from dinorankclip.pretrain.distilling import distillation_loss, open_cache, want
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.state import TrainingState
-from dinorankclip.types import Source
+from dinorankclip.types import Source, UserError
 
 
 @dataclass
@@ -54,6 +54,7 @@ def assemble(settings: TrainSettings) -> Parts:
     held_out = {split: open_pairs(settings.data, settings.reading, split) for split in wanted}
     model = build_model(settings).to(placement.device)
     freeze(model, settings.optim.freeze)
+    _refuse_batch_statistics(model, settings)
     tokenizer = Tokenizer(model.trunk.text_spec)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)
     distillation = distillation_loss(settings.distil, model, cache, settings.seed)
@@ -86,6 +87,8 @@ def assemble(settings: TrainSettings) -> Parts:
 
 def build_model(settings: TrainSettings) -> JointModel:
     """From a folder (`init`), from open_clip weights (`model.weights`), or from scratch."""
+    if settings.init is not None and settings.model != preset(settings.preset).model:
+        raise UserError("--init brings the whole model of that folder: leave out --model.*")
     students = wanted_students(settings.distil)
     if settings.init is not None:
         model = load_folder(settings.init)
@@ -99,6 +102,16 @@ def build_model(settings: TrainSettings) -> JointModel:
     return model
 
 
+def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:
+    """BatchNorm sees a chunk or one process's share, so neither chunks nor processes would equal one whole batch."""
+    cut = comm.world().size > 1 or (settings.budget.chunk or settings.budget.batch) < settings.budget.batch
+    if cut and any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in model.modules()):
+        raise UserError(
+            f"the trunk {settings.model.trunk} uses BatchNorm, whose statistics depend on how a batch is cut: use one "
+            "process without --budget.chunk, or a trunk without it (any ViT)"
+        )
+
+
 def resume(parts: Parts, run: Path) -> None:
     """Continue from the run's newest checkpoint, if there is one."""
     newest = checkpoints.newest(run / "checkpoints")
@@ -106,3 +119,8 @@ def resume(parts: Parts, run: Path) -> None:
         parts.state.read(newest)
         parts.loader.step = parts.state.step
         say(f"resuming from {newest}")
+    if not comm.same_everywhere(parts.state.step):
+        raise UserError(
+            f"process {comm.world().rank} would go on at step {parts.state.step}, others elsewhere: "
+            "the run folder must be on a disk that all machines share"
+        )

@@ -15,6 +15,7 @@ from dinorankclip.device import Placement
 from dinorankclip.joint.model import parameters_by_part
 from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain.loop import Length
+from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress
 
@@ -27,16 +28,17 @@ def dry_run(
 ) -> dict[str, float]:
     """Print parameters per part, pairs/s, hours, peak memory and disk; the first step only warms up."""
     for part, count in parameters_by_part(state.model).items():
-        print(f"  {part:<18}{count / 1e6:10.2f} M parameters")
+        say(f"  {part:<18}{count / 1e6:10.2f} M parameters")
     heads = sum(p.numel() for p in state.objective.parameters())
-    print(f"  {'objective':<18}{heads / 1e6:10.2f} M parameters")
+    say(f"  {'objective':<18}{heads / 1e6:10.2f} M parameters")
+    last = length.steps - 1  # late in a run every order of the ranking loss acts
     seconds, waited = [], []
     with closing(iter(loader)) as iterator:
         for step in range(1 + TIMED_STEPS):
             begin = time.perf_counter()
             batch = next(iterator)
             ready = time.perf_counter()
-            progress = Progress(step, length.steps, length.epochs)
+            progress = Progress(last, length.steps, length.epochs)
             backward(state.model, state.objective, batch, progress, placement, settings.budget.chunk)
             state.updater.step(progress, state.model.trunk.logit_scale)
             if placement.device.type == "cuda":
@@ -46,19 +48,20 @@ def dry_run(
                 waited.append(ready - begin)
     step_seconds = sum(seconds) / len(seconds)
     rate = settings.budget.batch / step_seconds
-    hours = step_seconds * length.steps / 3600
+    wait = sum(waited) / len(waited)
+    hours = (step_seconds + wait) * length.steps / 3600
     trainable = sum(p.numel() for p in state.updater.parameters.values())
     everything = sum(t.numel() for t in state.model.state_dict().values()) + heads
     checkpoint = _BYTES * (everything + 2 * trainable)  # weights and AdamW's two moments
     disk = checkpoint * (settings.record.keep + 1)
     memory = peak_memory(placement.device)
-    print(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs} epochs)")
-    print(f"  {'step':<18}{step_seconds:10.3f} s, and {sum(waited) / len(waited):.3f} s waiting for data")
-    print(f"  {'speed':<18}{rate:10.0f} pairs/s")
-    print(f"  {'whole run':<18}{hours:10.2f} h (validation not counted)")
-    print(f"  {'peak memory':<18}{memory / 1e9:10.2f} GB a process")
+    say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs} epochs)")
+    say(f"  {'step':<18}{step_seconds:10.3f} s, and {wait:.3f} s waiting for data")
+    say(f"  {'speed':<18}{rate:10.0f} pairs/s")
+    say(f"  {'whole run':<18}{hours:10.2f} h (validation not counted)")
+    say(f"  {'peak memory':<18}{memory / 1e9:10.2f} GB a process")
     kept = f"{settings.record.keep} checkpoints and the best, {checkpoint / 1e6:.0f} MB each"
-    print(f"  {'disk':<18}{disk / 1e9:10.2f} GB ({kept})")
+    say(f"  {'disk':<18}{disk / 1e9:10.2f} GB ({kept})")
     return {"pairs/s": rate, "hours": hours, "memory": memory, "disk": disk}
 
 

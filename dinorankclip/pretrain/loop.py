@@ -98,10 +98,10 @@ def due(step: int, record: RecordSettings) -> tuple[bool, bool]:
 
 
 def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
-    """What one log line says of a step; losses are means over processes."""
+    """What one log line says of a step; losses and the objective's report are means over processes."""
     losses = {"loss": float(terms.total.detach())}
     losses |= {f"loss/{name}": float(value.detach()) for name, value in terms.terms.items()}
-    return comm.mean_over_processes(losses) | terms.report | {
+    return comm.mean_over_processes(losses | terms.report) | {
         "gradient norm": norm,
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,

@@ -34,25 +34,27 @@ def say(text: str) -> None:
 
 def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     """Take the run folder for these settings: a new one, or one made with the same settings."""
-    if comm.world().leads:
-        if restart and run.exists():
-            aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
-            os.replace(run, aside)
-            say(f"moved the old run to {aside}")
-        stored = run / CONFIG
-        if stored.exists():
-            changed = difference(json.loads(stored.read_text()), settings)
-            if changed:
-                raise UserError(
-                    f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
-                    "\nUse the old settings to resume it, another --run, or --restart to move it aside."
-                )  # fmt: skip
-        elif run.exists() and any(run.iterdir()):
-            raise UserError(f"{run} is not empty and not a run folder; choose another --run")
-        run.mkdir(parents=True, exist_ok=True)
-        write_json(stored, settings)
-        write_json(run / ENVIRONMENT, environment())
-    comm.wait_for_all()
+    comm.leader_first(lambda: _claim(run, settings, restart))
+
+
+def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
+    if restart and run.exists():
+        aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+        os.replace(run, aside)
+        say(f"moved the old run to {aside}")
+    stored = run / CONFIG
+    if stored.exists():
+        changed = difference(json.loads(stored.read_text()), settings)
+        if changed:
+            raise UserError(
+                f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
+                "\nUse the old settings to resume it, another --run, or --restart to move it aside."
+            )  # fmt: skip
+    elif run.exists() and any(run.iterdir()):
+        raise UserError(f"{run} is not empty and not a run folder; choose another --run")
+    run.mkdir(parents=True, exist_ok=True)
+    write_json(stored, settings)
+    write_json(run / ENVIRONMENT, environment())
 
 
 def environment() -> dict[str, Any]:

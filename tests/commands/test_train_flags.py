@@ -20,6 +20,7 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--method", "cylip"], "did you mean cyclip"),
         (["--method", "rankclip", "--loss.order", "2"], "use --method rank"),
         (["--method", "rank", "--loss.order", "6"], "orders 0 to 5"),
+        (["--record.keep", "0"], "at least 1"),
     ],
 )
 def test_a_mistake_is_explained(flags, message):

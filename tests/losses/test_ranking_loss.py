@@ -179,3 +179,18 @@ def test_the_example_runs_beside_open_clip(capsys):
     runpy.run_path(str(ROOT / "examples" / "own_loop.py"))
     out = capsys.readouterr().out
     assert "rank_cross" in out and "gate_l1" in out
+
+
+def test_without_a_schedule_every_order_acts_at_full_weight():
+    image, text = torch.randn(2, 12, 8, generator=torch.Generator().manual_seed(0))
+    alone, late = RankingLoss(8, order=3), RankingLoss(8, order=3)
+    late.set_progress(99, 100, 64)
+    assert alone(image, text, 10.0).total.item() == late(image, text, 10.0).total.item() != 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"utility": "scald"}, {"ramp": "papper"}, {"order": 1, "list_length": 3, "rankclip_eps": 1e-10}]
+)
+def test_misspelt_options_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"utility is|rankclip_eps"):
+        RankingLoss(8, **wrong)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dinorankclip.config import OptimSettings
+from dinorankclip.config import BudgetSettings, OptimSettings, TrainSettings
 from dinorankclip.device import choose
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.model import JointModel
@@ -101,6 +101,33 @@ def test_a_non_finite_term_is_named_and_nothing_changes():
     with pytest.raises(NonFinite, match="process 0: ranking"):
         backward(model, Diverged(), random_batch(), Progress(0, 10, 1), CPU)
     assert all(p.grad is None and torch.equal(p, before[n]) for n, p in model.named_parameters())
+
+
+def test_a_refused_step_leaves_the_objective_as_it_was():
+    model = JointModel(trunk_config("drc-tiny"))
+    with torch.no_grad():
+        model.trunk.towers.visual.proj.fill_(float("nan"))
+    objective = Objective(model.dim, "alip")
+    with pytest.raises(NonFinite, match="contrastive"):
+        backward(model, objective, random_batch(second=True), Progress(0, 10, 1), CPU)
+    assert objective.alip_thresholds.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("chunk", [None, 5])
+def test_terms_are_compared_with_a_frozen_tower_too(chunk):
+    model = JointModel(trunk_config("drc-tiny"))
+    freeze(model, ("trunk.towers.visual.*",))
+    terms = backward(model, Objective(model.dim, "cyclip"), random_batch(), Progress(0, 10, 1), CPU, chunk, True, True)
+    assert terms.report["gradient_norm/contrastive"] > 0
+
+
+def test_batch_statistics_are_refused_where_the_batch_is_cut():
+    from dinorankclip.pretrain.assemble import _refuse_batch_statistics
+
+    model = nn.Sequential(nn.BatchNorm1d(3))
+    _refuse_batch_statistics(model, TrainSettings())
+    with pytest.raises(UserError, match="BatchNorm"):
+        _refuse_batch_statistics(model, TrainSettings(budget=BudgetSettings(batch=8, chunk=4)))
 
 
 def test_a_non_finite_gradient_is_not_applied():

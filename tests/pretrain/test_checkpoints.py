@@ -15,14 +15,16 @@ from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress, UserError
 
 
-def fresh(seed=0, data="data-1"):
+def fresh(seed=0, data="data-1", method="clip"):
     model = JointModel(trunk_config("drc-tiny"), seed)
-    objective = Objective(model.dim, "clip")
+    objective = Objective(model.dim, method, seed=seed)
     return TrainingState(model, objective, Updater({"model": model, "objective": objective}, OptimSettings(), 10), data)
 
 
-def trained():
-    state = fresh()
+def trained(method="clip"):
+    state = fresh(method=method)
+    for buffer in state.objective.buffers():
+        buffer.fill_(0.25)
     for parameter in state.updater.parameters.values():
         parameter.grad = torch.ones_like(parameter)
     state.updater.step(Progress(0, 10, 1), state.model.trunk.logit_scale)
@@ -30,17 +32,20 @@ def trained():
     return state
 
 
-def test_everything_comes_back(tmp_path):
-    state = trained()
+@pytest.mark.parametrize("method", ["clip", "rank", "alip"])
+def test_everything_comes_back(tmp_path, method):
+    state = trained(method)
     torch.manual_seed(3)
     checkpoints.save(state, tmp_path, keep=2)
     draws = torch.rand(3)
-    again = fresh(seed=9)
+    again = fresh(seed=9, method=method)
     again.read(checkpoints.newest(tmp_path))
     assert again.step == 1
     assert torch.equal(torch.rand(3), draws)
     for one, other in zip(state.model.parameters(), again.model.parameters()):
         assert torch.equal(one, other)
+    kept, found = state.objective.state_dict(), again.objective.state_dict()
+    assert kept.keys() == found.keys() and all(torch.equal(kept[n], found[n]) for n in kept)
     saved, loaded = state.updater.state(), again.updater.state()
     assert saved.keys() == loaded.keys() and all(torch.equal(saved[n], loaded[n]) for n in saved)
 

@@ -26,7 +26,7 @@ import torch
 
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.equations import plackett_luce_nll
-from dinorankclip.equations.ranking_blocked import CPU_SCORES, POSITIONS
+from dinorankclip.equations.ranking_blocked import CPU_ITEMS, positions_at_once
 from dinorankclip.losses import Objective, RankingLoss
 from dinorankclip.types import Batch, Progress, View
 
@@ -115,8 +115,8 @@ def peak_memory(build: Callable[..., Callable[[], None]], *arguments) -> float:
 def matmul_limit(batch: int) -> float:
     """Seconds for the four products of forward and backward, 4·B³/2·2H operations, at the speed that the matrix
     product has on the inner shapes of the blocked lists (at a middle block: half of the items left)."""
-    left, step = batch // 2, min(POSITIONS, batch)
-    rows = max(1, min(batch, CPU_SCORES // (step * batch)))
+    left, step = batch // 2, min(positions_at_once(batch), batch)
+    rows = max(1, min(batch, CPU_ITEMS // batch))
     queries, keys = torch.randn(rows, step, HEADS_WIDTH), torch.randn(rows, left, HEADS_WIDTH)
     scores = torch.empty(rows, step, left)
     grad_queries, grad_keys = torch.empty_like(queries), torch.empty_like(keys)

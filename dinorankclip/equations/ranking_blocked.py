@@ -18,9 +18,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 REMOVED = float("-inf")
-POSITIONS = 128  # positions of a block: more wastes triangle, fewer starve the matrix product
-CPU_SCORES = 1 << 20  # scores held at a time: 4 MB in fp32; half of it costs 6 % at 256 items, double gains nothing
+CPU_ITEMS = 1 << 13  # rows × items of a block: with its positions, 2 to 4 MB of fp32 scores, near the cores' caches
 DEVICE_SCORES = 1 << 26  # elsewhere a block should fill the device
+
+
+def positions_at_once(n_items: int) -> int:
+    """Positions of a block: more waste work in the finished triangle, fewer starve the matrix product."""
+    return 64 if n_items <= 256 else 128
 
 
 class FirstOrderLists(torch.autograd.Function):
@@ -111,9 +115,10 @@ class _Blocks:
         self.sorted_theta, self.queries, self.keys, self.places = sorted_theta, queries, keys, places
         self.n_rows, self.n_items = sorted_theta.shape
         self.length = queries.shape[1]
-        self.step = min(POSITIONS, self.length)
-        most = CPU_SCORES if sorted_theta.device.type == "cpu" else DEVICE_SCORES
-        self.rows_at_once = max(1, min(self.n_rows, most // (self.step * self.n_items)))
+        self.step = min(positions_at_once(self.n_items), self.length)
+        on_cpu = sorted_theta.device.type == "cpu"
+        rows = (CPU_ITEMS if on_cpu else DEVICE_SCORES // self.step) // self.n_items
+        self.rows_at_once = max(1, min(self.n_rows, rows))
         self.buffer = sorted_theta.new_empty(self.rows_at_once * self.step * self.n_items)
         self.key_buffer = keys.new_empty(self.rows_at_once, self.n_items, keys.shape[1])
         # added, not masked: several times faster, and a score is never +inf

@@ -110,7 +110,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("transitions", [False, True])
 def test_blocked_equals_reference(case, transitions, monkeypatch):
-    monkeypatch.setattr(blocked_module, "CPU_SCORES", 40_000)  # several blocks of rows, too
+    monkeypatch.setattr(blocked_module, "CPU_ITEMS", 600)  # several blocks of rows, too
     data = problem(**{"width": 3, "size": 2.0, "seed": 1, **CASES[case]})
     slow = value_and_gradients("reference", *data, transitions)
     fast = value_and_gradients("blocked", *data, transitions)

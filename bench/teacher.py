@@ -280,7 +280,9 @@ def main() -> None:
         parser.error(f"{options.part} needs --cache")
     machine = {"threads": torch.get_num_threads(), "torch": torch.__version__, "load": f"{os.getloadavg()[0]:.1f}"}
     machine["processor"] = platform.processor() or platform.machine()
-    record = {"date": datetime.date.today().isoformat(), "machine": machine, "options": vars(options) | {"out": ""}}
+    # names, not paths: a record may be published
+    named = {key: Path(value).name for key in ("data", "cache", "out") if (value := getattr(options, key))}
+    record = {"date": datetime.date.today().isoformat(), "machine": machine, "options": vars(options) | named}
     record["results"] = PARTS[options.part](options)
     options.out.mkdir(parents=True, exist_ok=True)
     target = options.out / f"teacher-{options.part}-{record['date']}.json"

@@ -20,7 +20,8 @@ def same(one: dict, other: dict) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
 
 
-def kill_and_compare(pairs, folder, kills, processes, *flags):
+def whole_and_broken(pairs, folder, kills, processes, *flags):
+    """Final weights of an uninterrupted run and of one killed at these steps, and the steps that the latter logged."""
     flags = ("--budget.epochs", "4", *flags)  # 6 steps an epoch, 24 in all
     whole, broken = folder / "whole", folder / "broken"
     run_to_end(command(pairs, whole, *flags, processes=processes))
@@ -28,14 +29,14 @@ def kill_and_compare(pairs, folder, kills, processes, *flags):
     for step in kills:
         assert run_until(words, broken, step, signal.SIGKILL) != 0
     run_to_end(words)
-    assert same(weights(whole), weights(broken))
     lines = [json.loads(line) for line in (broken / "metrics.jsonl").read_text().splitlines()]
-    steps = [line["step"] for line in lines if "loss" in line]
-    assert steps == list(range(1, 25))
+    return weights(whole), weights(broken), [line["step"] for line in lines if "loss" in line]
 
 
 def test_killed_twice_ends_bit_identical(pairs, tmp_path):
-    kill_and_compare(pairs, tmp_path, kills=(5, 13), processes=1)
+    whole, broken, steps = whole_and_broken(pairs, tmp_path, kills=(5, 13), processes=1)
+    assert same(whole, broken)
+    assert steps == list(range(1, 25))
 
 
 @pytest.mark.long
@@ -43,7 +44,9 @@ def test_killed_twice_ends_bit_identical(pairs, tmp_path):
 @pytest.mark.parametrize("method", ["clip", "rank"])
 def test_killed_at_five_random_steps_ends_bit_identical(pairs, tmp_path, processes, method):
     kills = sorted(random.Random(processes).sample(range(2, 23), 5))
-    kill_and_compare(pairs, tmp_path, kills, processes, "--method", method)
+    whole, broken, steps = whole_and_broken(pairs, tmp_path, kills, processes, "--method", method)
+    assert same(whole, broken)
+    assert steps == list(range(1, 25))
 
 
 def test_sigterm_saves_the_last_step_and_other_settings_are_refused(pairs, tmp_path):

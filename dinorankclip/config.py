@@ -9,11 +9,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-METHODS = ("clip", "cyclip", "alip", "rankclip", "rank", "distil")
-Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "distil"]
+METHODS = ("clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil")
+Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
 
 # The order a method is, for those that have no choice.
 FIXED_ORDER = {"clip": 0, "cyclip": 0, "alip": 0, "rankclip": 1, "distil": 0}
+
+AUTO = "auto"  # of distil.cache: make the cache if it is not there
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class ModelSettings:
     """Start the trunk from this local weights file (open_clip format)."""
     image_size: int | None = None
     """Image side in pixels; by default the trunk's own."""
+    frozen_image_tower: bool = False
+    """The image side as it is: its embeddings are computed once, and only the text side learns."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,14 @@ class DistilSettings:
     """Distillation of a cached teacher into students. Without a cache there is none of it."""
 
     cache: str | None = None
-    """A folder that `dinorankclip teacher cache` made of this data; switches distillation on, with any method."""
+    """A folder that `dinorankclip teacher cache` made of this data; switches distillation on, with any method.
+    auto: made of the teachers below before training, under built/teacher. none: no distillation."""
+    teacher: str = "efficientnet-lite0"
+    """cache auto: the image teacher, e.g. timm:NAME:FILE (dinorankclip teacher cache --help lists the kinds)."""
+    text_teacher: str = "minilm"
+    """cache auto, branches image+text: the caption teacher, minilm or dinotxt:FILE."""
+    teacher_size: int | None = None
+    """cache auto: side at which the teacher sees images; by default its own."""
     criterion: Literal["gram+rel", "mse", "cosine", "rkd", "crd"] = "gram+rel"
     """What a student must share with its teacher. mse and cosine need cached tokens (teacher cache --keep)."""
     weight: float = 0.5
@@ -100,8 +111,23 @@ class DistilSettings:
     """vit-tiny, vit-mini or vit-micro."""
     compare_grid: int | None = None
     """Side of the grid on which token Grams are compared; by default half of the cached one."""
+    relational_items: int = 128
+    """Items of the global batch among which the relational term takes all pairs and triples."""
     gram_reduction: Literal["mean", "sum"] = "mean"
     """Mean over the entries of a Gram, or the paper's sum (2401 times larger on 7×7 tokens)."""
+
+
+FusionVariant = Literal["none", "concat", "additive", "single-scale", "spp", "spp-cbam", "full"]
+
+
+@dataclass(frozen=True)
+class FusionSettings:
+    """How the students' features enter the embeddings. Fusion brings students along, with or without a teacher."""
+
+    variant: FusionVariant = "none"
+    """full (the paper's), spp-cbam (no refiner), spp (no attention), single-scale, additive, concat, or none."""
+    gate: bool = True
+    """The conflict-aware gate α; off: α = 1."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +193,7 @@ class TrainSettings:
     model: ModelSettings = field(default_factory=ModelSettings)
     loss: LossSettings = field(default_factory=LossSettings)
     distil: DistilSettings = field(default_factory=DistilSettings)
+    fusion: FusionSettings = field(default_factory=FusionSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
@@ -181,11 +208,25 @@ def preset(name: str) -> TrainSettings:
     return PRESETS[name]()
 
 
+def for_method(settings: TrainSettings, method: str) -> TrainSettings:
+    """The defaults a method brings: its order, and for dinorankclip the teacher, both students and their fusion."""
+    settings = dataclasses.replace(settings, method=method)
+    if method in FIXED_ORDER:
+        settings = dataclasses.replace(settings, loss=dataclasses.replace(settings.loss, order=FIXED_ORDER[method]))
+    if method == "dinorankclip":
+        distil = dataclasses.replace(settings.distil, cache=AUTO, branches="image+text")
+        fusion = dataclasses.replace(settings.fusion, variant="full")
+        settings = dataclasses.replace(settings, distil=distil, fusion=fusion)
+    return settings
+
+
 def _scenes() -> TrainSettings:
     """Built-in scenes, small ViT at 48 px, two CPU cores, minutes."""
     return TrainSettings(
         model=ModelSettings(trunk="drc-tiny"),
-        distil=DistilSettings(image_student="vit-micro", text_student="vit-micro"),
+        distil=DistilSettings(
+            image_student="vit-micro", text_student="vit-micro", teacher_size=224, relational_items=64
+        ),
         optim=OptimSettings(lr=1e-3, weight_decay=0.1),
         budget=BudgetSettings(batch=128, epochs=30),
     )
@@ -198,7 +239,7 @@ def _flickr8k() -> TrainSettings:
         data="data/flickr8k",
         reading=ReadingSettings(crop_scale=(0.6, 1.0), flip=True),
         model=ModelSettings(trunk="drc-photo"),
-        distil=DistilSettings(image_student="vit-mini", text_student="vit-mini"),
+        distil=DistilSettings(image_student="vit-mini", text_student="vit-mini", teacher_size=224),
         budget=BudgetSettings(batch=256, epochs=20),
     )
 
@@ -221,6 +262,7 @@ def _cc3m() -> TrainSettings:
         data="cc3m/cc3m-train-{0000..0331}.tar",
         reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
         model=ModelSettings(trunk="ViT-B-32"),
+        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),
         optim=OptimSettings(lr=5e-4),
         budget=BudgetSettings(batch=1024, epochs=64),
         record=RecordSettings(log_every=50, save_every=1000),
@@ -247,14 +289,22 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Lines `name: old → new` for every setting that matters to the result and differs."""
-    old, new = flatten(old), flatten(new)
+    # A run of a version that lacked a setting was made with its default.
+    defaults = flatten(as_dict(TrainSettings()))
+    old, new = defaults | flatten(old), defaults | flatten(new)
     lines = []
-    undistilled = old.get("distil.cache") is None and new.get("distil.cache") is None
+    idle = _idle(old) & _idle(new)
     for name in sorted(old.keys() | new.keys()):
-        if undistilled and name.startswith("distil."):
+        if name.split(".")[0] in idle:
             continue
         if any(name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME):
             continue
         if old.get(name) != new.get(name):
             lines.append(f"{name}: {old.get(name)} → {new.get(name)}")
     return lines
+
+
+def _idle(flat: dict[str, Any]) -> set[str]:
+    """Groups of settings that do not matter: of students and fusion, when there are none."""
+    fused = flat.get("fusion.variant", "none") != "none"
+    return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})

@@ -25,7 +25,7 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"--budget.device {device}: torch sees no GPU here; use --budget.device cpu")
+        raise UserError(f"device {device}: torch sees no GPU here; use cpu")
     if device == "cuda":
         device = f"cuda:{local_rank}"
     where = torch.device(device)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from numpy import ndarray
     from torch import Tensor
 
 
@@ -67,13 +68,16 @@ class Source(Protocol):
     def __len__(self) -> int: ...
     def key(self, index: int) -> str: ...
     def read(self, index: int) -> RawSample: ...
+    def image(self, index: int) -> bytes: ...  # half of what `read` gives
+    def captions(self, index: int) -> tuple[str, ...]: ...  # the other half, without reading the image
+    def stamps(self) -> ndarray: ...  # int64 [n, …]: tell a replaced image where the fingerprint knows its name only
 
 
 @dataclass
 class Batch:
     """One process's share of a step. Images stay uint8 until they are on the device."""
 
-    images: Tensor  # uint8 [B, 3, S, S]
+    images: Tensor  # uint8 [B, 3, S, S]; of a frozen image side its raw embeddings, float32 [B, D]
     texts: Tensor  # int64 [B, L], padded with 0, cut to the longest caption of the batch
     keys: list[str]
     views: list[View]
@@ -87,6 +91,12 @@ class Companions(Protocol):
     """Extra tensors for the samples of a batch, found by key and following the view (the teacher cache)."""
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]: ...
+
+
+class ImageRows(Protocol):
+    """What is known of the images of a source, found by index: float32 [D] each. Raises `Damage` as reading would."""
+
+    def __call__(self, index: int) -> Tensor: ...
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`dinorankclip data make|pack|show`: make the built-in pairs, convert pairs, look at pairs."""
+"""`dinorankclip data make|pack|pack-classes|show`: make the built-in pairs, convert data, look at pairs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dinorankclip.types import RawSample, UserError
 EXAMPLES = {
     "make": "dinorankclip data make scenes built/scenes --train 8000 --size 64",
     "pack": "dinorankclip data pack photos/pairs.csv packed --to shards --reading.caption-column title",
+    "pack-classes": "dinorankclip data pack-classes photos-by-class sets/mine --template 'a photo of a {c}.'",
     "show": "dinorankclip data show scenes --split val --n 24 --out scenes.html",
 }
 
@@ -104,6 +105,39 @@ def _good_pairs(
             damage.add(0, [(found[0], found[1].cause)])
 
 
+def pack_classes(
+    where: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IN")],
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")],
+    split: Literal["train", "val", "test"] = "test",
+    listed: Path | None = None,
+    like: Path | None = None,
+    template: tuple[str, ...] = (),
+    shard_size: int = 1000,
+) -> None:
+    """Pack a folder with a subfolder of images for each class as an evaluation set for `score`.
+
+    Args:
+        where: The folder of class folders.
+        out: The set; a second call adds another part to it.
+        split: The part to write.
+        listed: A text file with the images of this part, one path inside IN a line; by default all of them.
+        like: A set with the same classes, whose names and prompts are taken over.
+        template: Prompts with {c} for the class name.
+        shard_size: Images in a shard.
+    """
+    from dinorankclip.data import packing_classes
+
+    if shard_size < 1:
+        raise UserError("--shard-size must be at least 1")
+    if listed is not None and not listed.is_file():
+        raise UserError(f"--listed {listed}: there is no such file")
+    names = [line for line in listed.read_text().splitlines() if line.strip()] if listed else None
+    count, classes = packing_classes.pack_classes(
+        where, out, split, listed=names, like=like, templates=template, shard_size=shard_size
+    )
+    print(f"{count} images of {classes} classes in {out / split}")
+
+
 def show(
     where: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IN")] = "scenes",
     out: Path = Path("contact-sheet.png"),
@@ -148,7 +182,7 @@ def show(
 
 
 def main(argv: list[str]) -> None:
-    verbs = {"make": make, "pack": pack, "show": show}
+    verbs = {"make": make, "pack": pack, "pack-classes": pack_classes, "show": show}
     if argv and argv[0] in verbs:
         name = argv[0]
         tyro.cli(
@@ -158,14 +192,14 @@ def main(argv: list[str]) -> None:
             description=f"{(verbs[name].__doc__ or '').splitlines()[0]}\n\nExample: {EXAMPLES[name]}",
         )
         return
-    lines = ["usage: dinorankclip data make|pack|show …", ""]
+    lines = ["usage: dinorankclip data make|pack|pack-classes|show …", ""]
     for name, function in verbs.items():
-        lines += [f"  {name}  {(function.__doc__ or '').splitlines()[0]}", f"          {EXAMPLES[name]}"]
+        lines += [f"  {name:<12}  {(function.__doc__ or '').splitlines()[0]}", f"                  {EXAMPLES[name]}"]
     if not argv or argv[0] in ("-h", "--help"):
         print("\n".join([*lines, "", "dinorankclip data make --help tells the options, and so on."]))
         return
     import difflib
 
     near = difflib.get_close_matches(argv[0], verbs, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'?" if near else "there are make, pack, show"
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(verbs)}"
     raise UserError(f"data has no '{argv[0]}': {hint}")

@@ -39,6 +39,31 @@ VERBS = {
         "pretrain or fine-tune a model; the same command again resumes",
         "dinorankclip train --preset scenes --method clip --run runs/first",
     ),
+    "score": Verb(
+        "dinorankclip.commands.score",
+        "zero-shot, retrieval, probes and more on evaluation sets, with intervals",
+        "dinorankclip score runs/first --sets scenes",
+    ),
+    "compare": Verb(
+        "dinorankclip.commands.compare",
+        "two scored models side by side: paired differences with intervals",
+        "dinorankclip compare runs/first runs/second",
+    ),
+    "embed": Verb(
+        "dinorankclip.commands.embed",
+        "embeddings of images and captions, as NumPy and Parquet; resumes",
+        "dinorankclip embed runs/first --images photos --out embedded/photos",
+    ),
+    "search": Verb(
+        "dinorankclip.commands.search",
+        "find photos of a folder by words or by another photo",
+        "dinorankclip search runs/first --images photos 'a red mug'",
+    ),
+    "export": Verb(
+        "dinorankclip.commands.export",
+        "a model to give away: a folder with its card, open_clip's format, ONNX",
+        "dinorankclip export runs/first --out exported/first",
+    ),
     "doctor": Verb(
         "dinorankclip.commands.doctor",
         "check this machine, a data folder or a run, and say what to do",

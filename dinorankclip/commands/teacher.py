@@ -47,30 +47,16 @@ def cache(
     import torch
 
     from dinorankclip import comm
-    from dinorankclip.data.opening import open_pairs, splits_of
     from dinorankclip.device import choose
-    from dinorankclip.dino import open_teacher, open_text_teacher
-    from dinorankclip.dino.cache import make_cache
     from dinorankclip.dino.layout import Keeping
+    from dinorankclip.dino.of_data import Wish, cache_of_data
 
-    if data.startswith("pipe:"):
-        raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
     world = comm.join(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    # Undivided: a validation part carved from the data belongs to the same cache as the rest.
-    parts = {part: _whole(open_pairs(data, reading, part)) for part in split or splits_of(data, reading)}
-    place = choose(device, "fp32", world.local_rank).device
-    frozen = open_teacher(teacher, input_size).to(place)
-    reader = open_text_teacher(text_teacher).to(place) if text_teacher else None
-    if world.leads and frozen.card.note:
-        print(f"{frozen.name}: {frozen.card.note}")
-    make_cache(out, parts, frozen, reader, Keeping(keep, coding), reading.max_pixels)
+    wish = Wish(data, teacher, input_size, text_teacher, Keeping(keep, coding), split)
+    cache_of_data(out, wish, reading, choose(device, "fp32", world.local_rank).device)
     comm.leave()
-
-
-def _whole(source):
-    return getattr(source, "source", source)
 
 
 def main(argv: list[str]) -> None:

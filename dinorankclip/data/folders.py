@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ class FolderSource:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self._names, captioned = _images(self.folder)
+        self._names, captioned = find_images(self.folder)
         if not self._names:
             raise UserError(f"no images in {folder}")
         if not captioned:
@@ -39,6 +40,10 @@ class FolderSource:
     def sizes(self) -> np.ndarray:
         """Bytes of each image."""
         return self._sizes
+
+    def stamps(self) -> np.ndarray:
+        """What tells a replaced image from the old one; see `sizes_and_times`."""
+        return sizes_and_times(self.folder / name for name in self._names)
 
     def captions(self, index: int) -> tuple[str, ...]:
         beside = (self.folder / self._names[index]).with_suffix(".txt")
@@ -61,7 +66,19 @@ def read_file(path: Path, missing: str) -> bytes:
         raise Damage("unreadable", str(error)) from None
 
 
-def _images(folder: Path) -> tuple[list[str], bool]:
+def sizes_and_times(paths: Iterable[Path]) -> np.ndarray:
+    """int64 [n, 2]: bytes and time of the last change of each file, -1 where there is none."""
+    found = []
+    for path in paths:
+        try:
+            state = os.stat(path)
+            found.append((state.st_size, state.st_mtime_ns))
+        except (OSError, ValueError):  # ValueError: a zero byte in the name
+            found.append((-1, -1))
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def find_images(folder: Path) -> tuple[list[str], bool]:
     """Paths of all images inside the folder, sorted, and whether any of them has a caption file."""
     names, captioned = [], False
     for where, folders, files in os.walk(folder):

@@ -69,6 +69,21 @@ def decode(data: bytes, header: Header | None = None, *, least: tuple[int, int] 
     return _upright(pixels, header.turn)
 
 
+def from_pillow(image: Image.Image) -> np.ndarray:
+    """An image that Pillow has opened, treated as `decode` treats bytes: upright, uint8 [H, W, 3]."""
+    try:
+        turn = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # as in `_pillow_header`
+        turn = 1
+    if image.format == "TIFF" or turn not in range(1, 9):  # Pillow's TIFF reader has turned the image itself
+        turn = 1
+    try:
+        image.load()
+        return _upright(_as_rgb(image), turn)
+    except Exception as error:
+        raise _damage_of(error) from None
+
+
 def _jpeg_header(data: bytes) -> Header | None:
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)

@@ -8,6 +8,7 @@
 4. For each place it reads the pair's bytes from the source, decodes, draws a view (crop, flip) and one of
    the captions. The draws come from generators keyed by (seed, epoch, place): no state is carried from sample to
    sample, so starting at step s gives exactly what an uninterrupted run gets there, for any number of workers.
+   Where the images' embeddings are known (`rows`, a frozen image side), only the captions are read.
 5. A pair that cannot be used is replaced by another one, drawn by a generator of the same place, until one
    is good. All processes stay in step; the damaged ones travel in `Batch.damage` and are counted here.
 6. Captions become token ids, cut to the longest of the batch; `companions` (cached teacher features) are
@@ -34,7 +35,7 @@ from dinorankclip.data.pipes import PipeLoader, PipeSource
 from dinorankclip.data.samples import Recipe, Sample
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.data.workers import Refusal, counted, refusals_as_values, run_workers
-from dinorankclip.types import Batch, Companions, ImageSpec, Source, UserError
+from dinorankclip.types import Batch, Companions, ImageRows, ImageSpec, Source, UserError, View
 
 MOST_ATTEMPTS = 64  # replacements tried for one place
 
@@ -60,6 +61,7 @@ class PairLoader:
         start: int = 0,
         second_caption: bool = False,
         companions: Companions | None = None,
+        rows: ImageRows | None = None,
     ) -> None:
         reading = reading or ReadingSettings()
         share = local_batch(batch, world)
@@ -69,7 +71,7 @@ class PairLoader:
                 f"(at most {len(source)}; a quarter of it or less trains better)."
             )
         recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
-        self._steps = _Steps(source, recipe, batch, seed, first=rank * share, share=share)
+        self._steps = _Steps(source, recipe, batch, seed, first=rank * share, share=share, rows=rows)
         self._reading = reading
         self.steps_per_epoch = self._steps.per_epoch
         self.step = start
@@ -83,13 +85,21 @@ class PairLoader:
 
 
 def load_pairs(
-    source: Source | PipeSource, image: ImageSpec, tokenizer: Tokenizer, **settings: Any
+    source: Source | PipeSource,
+    image: ImageSpec,
+    tokenizer: Tokenizer,
+    *,
+    rows: ImageRows | None = None,
+    **settings: Any,
 ) -> PairLoader | PipeLoader:
     """The loader that fits the source: exact position, or `pipe:` shards that resume shard by shard.
 
     `settings` are those of `PairLoader`; both have `steps_per_epoch`, `step`, `damage` and yield batches.
     """
-    return (PipeLoader if isinstance(source, PipeSource) else PairLoader)(source, image, tokenizer, **settings)
+    if isinstance(source, PipeSource):
+        assert rows is None, "rows are found by index, and a stream has none"
+        return PipeLoader(source, image, tokenizer, **settings)
+    return PairLoader(source, image, tokenizer, rows=rows, **settings)
 
 
 def local_batch(batch: int, world: int) -> int:
@@ -102,9 +112,18 @@ def local_batch(batch: int, world: int) -> int:
 class _Steps:
     """Global step → this process's batch: the data set that workers share. A pure function."""
 
-    def __init__(self, source: Source, recipe: Recipe, batch: int, seed: int, first: int, share: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        recipe: Recipe,
+        batch: int,
+        seed: int,
+        first: int,
+        share: int,
+        rows: ImageRows | None = None,
+    ) -> None:
         self.source, self.recipe, self.batch, self.seed = source, recipe, batch, seed
-        self.first, self.share = first, share
+        self.first, self.share, self.rows = first, share, rows
         self.per_epoch = len(source) // batch
 
     @refusals_as_values
@@ -118,12 +137,15 @@ class _Steps:
     def _sample(self, epoch: int, place: int, damage: list[tuple[str, str]]) -> Sample:
         for attempt in range(MOST_ATTEMPTS):
             index = self._index(epoch, place, attempt)
+            captions = streams.generator(self.seed, streams.CAPTION, epoch, place, attempt)
             try:
-                return self.recipe.sample(
-                    self.source.read(index),
-                    streams.generator(self.seed, streams.VIEW, epoch, place, attempt),
-                    streams.generator(self.seed, streams.CAPTION, epoch, place, attempt),
-                )
+                if self.rows is not None:  # of the whole image: there is no view to draw
+                    row = self.rows(index)
+                    return self.recipe.captioned(
+                        self.source.key(index), row, View(), self.source.captions(index), captions
+                    )
+                views = streams.generator(self.seed, streams.VIEW, epoch, place, attempt)
+                return self.recipe.sample(self.source.read(index), views, captions)
             except Damage as found:
                 damage.append((self.source.key(index), found.cause))
         count = DamageCount()

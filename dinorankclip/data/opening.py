@@ -25,7 +25,7 @@ from dinorankclip.types import UserError
 
 Split = Literal["train", "val", "test", "all"]
 SCENES = Path("built/scenes")
-_PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
+PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
 def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split: Split = "train") -> Any:
@@ -37,7 +37,7 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
     reading = reading or ReadingSettings()
     where = str(where)
     if where == "scenes":
-        where = str(_scenes() / "pairs")
+        where = str(built_in_scenes() / "pairs")
     if where.startswith("pipe:"):
         return _open_pipe(_expand(where), reading, split)
     found = _parts(where, reading)
@@ -58,11 +58,11 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
 
 def splits_of(where: str | Path, reading: ReadingSettings | None = None) -> tuple[str, ...]:
     """The parts that the data itself has; ("all",) if it is not divided."""
-    where = str(_scenes() / "pairs") if str(where) == "scenes" else str(where)
+    where = str(built_in_scenes() / "pairs") if str(where) == "scenes" else str(where)
     return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or ReadingSettings()))
 
 
-def _scenes() -> Path:
+def built_in_scenes() -> Path:
     """The built-in data, made by whichever process comes first while the others wait."""
     from dinorankclip.data.scenes import make_scenes
 
@@ -86,13 +86,13 @@ def _parts(where: str, reading: ReadingSettings) -> dict[str, Any]:
         fetch = commands.get(where.split("://")[0], f"curl -sfL {where}")
         raise UserError(f"{where} is on another machine; stream it: --data 'pipe:{fetch}'")
     if any(mark in where for mark in ("{", "::", "*", "?")):
-        return {"all": lambda: ShardSource(_local_shards(where))}
-    raise UserError(f"there is no {where}.{_nearest(path)}")
+        return {"all": lambda: ShardSource(local_shards(where))}
+    raise UserError(f"there is no {where}.{nearest(path)}")
 
 
 def _parts_of_folder(folder: Path, reading: ReadingSettings) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for part, names in _PART_NAMES.items():
+    for part, names in PART_NAMES.items():
         for name in names:
             if part not in found and (folder / name).is_dir():
                 found[part] = lambda inside=folder / name: _undivided(inside, reading)
@@ -125,7 +125,7 @@ def _expand(where: str) -> list[str]:
     return expand_urls(where)
 
 
-def _local_shards(where: str) -> list[Path]:
+def local_shards(where: str) -> list[Path]:
     shards: list[Path] = []
     for name in _expand(where):
         if any(mark in name for mark in "*?["):
@@ -154,7 +154,7 @@ def _open_pipe(shards: list[str], reading: ReadingSettings, split: Split) -> Any
     return pipes.PipeSource(train, reading.epoch_samples)
 
 
-def _nearest(path: Path) -> str:
+def nearest(path: Path) -> str:
     """A hint for a mistyped path: the nearest name in the deepest folder of it that exists."""
     folder = path.parent
     if not folder.is_dir():

@@ -41,6 +41,9 @@ class Part:
     def image(self, index: int) -> bytes:
         return self.source.image(int(self.indices[index]))
 
+    def stamps(self) -> np.ndarray:
+        return self.source.stamps()[self.indices]
+
     def read(self, index: int) -> RawSample:
         return self.source.read(int(self.indices[index]))
 

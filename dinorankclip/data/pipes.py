@@ -17,6 +17,7 @@ import logging
 import tarfile
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from dinorankclip.config import ReadingSettings
@@ -68,6 +69,12 @@ class MemorySource:
 
     def captions(self, index: int) -> tuple[str, ...]:
         return self.samples[index].captions
+
+    def image(self, index: int) -> bytes:
+        return self.samples[index].image
+
+    def stamps(self) -> np.ndarray:
+        return np.empty((len(self), 0), dtype=np.int64)
 
     def read(self, index: int) -> RawSample:
         return self.samples[index]

@@ -20,7 +20,7 @@ from dinorankclip.types import Batch, Companions, ImageSpec, RawSample, UserErro
 @dataclass(frozen=True)
 class Sample:
     key: str
-    image: Tensor  # uint8 [3, S, S]
+    image: Tensor  # uint8 [3, S, S], or the row that is known of it, float32 [D]
     view: View
     caption: str
     second_caption: str | None = None
@@ -36,18 +36,22 @@ class Recipe:
     second_caption: bool = False
     companions: Companions | None = None
 
-    def sample(
-        self, raw: RawSample, view_draws: np.random.Generator, caption_draws: np.random.Generator
-    ) -> Sample:
+    def sample(self, raw: RawSample, view_draws: np.random.Generator, caption_draws: np.random.Generator) -> Sample:
         """Decode, crop, flip and resize the image, and pick a caption; `Damage` if the image cannot be used."""
         header = read_header(raw.image, self.reading.max_pixels)
         view = random_view(view_draws, header.height, header.width, self.reading.crop_scale, self.reading.flip)
         pixels = decode(raw.image, header, least=enough_pixels(view, self.image.size))
         view = snap(view, *pixels.shape[:2])
         image = render(pixels, view, self.image.size)
-        caption = raw.captions[streams.below(caption_draws, len(raw.captions))]
-        second = _another(raw, caption, caption_draws) if self.second_caption else None
-        return Sample(raw.key, image, view, caption, second)
+        return self.captioned(raw.key, image, view, raw.captions, caption_draws)
+
+    def captioned(
+        self, key: str, image: Tensor, view: View, captions: Sequence[str], draws: np.random.Generator
+    ) -> Sample:
+        """An image that is ready, with one of its captions (and another one, if a second is wanted)."""
+        caption = captions[streams.below(draws, len(captions))]
+        second = _another(key, captions, caption, draws) if self.second_caption else None
+        return Sample(key, image, view, caption, second)
 
     def batch(self, samples: Sequence[Sample], damage: list[tuple[str, str]]) -> Batch:
         keys = [sample.key for sample in samples]
@@ -65,11 +69,11 @@ class Recipe:
         )
 
 
-def _another(raw: RawSample, caption: str, draws: np.random.Generator) -> str:
-    others = [other for other in raw.captions if other != caption]
+def _another(key: str, captions: Sequence[str], caption: str, draws: np.random.Generator) -> str:
+    others = [other for other in captions if other != caption]
     if not others:
         raise UserError(
-            f"image {raw.key} has only one caption, and ALIP compares two captions of each image. Use data with "
+            f"image {key} has only one caption, and ALIP compares two captions of each image. Use data with "
             "several captions an image (a generated second caption will do), or another --method."
         )
     return others[streams.below(draws, len(others))]

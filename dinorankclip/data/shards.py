@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from dinorankclip.types import RawSample, UserError
 log = logging.getLogger(__name__)
 
 _INDEX_VERSION = 1
+_NO_CAPTION = tars.CAUSE_LIST.index("no-caption")
 _WORTH_A_POOL = 1 << 28  # bytes; indexing less than this takes a second
 
 
@@ -29,12 +31,14 @@ class ShardSource:
     Keys are the members' names. If two shards use the same key, every key gets its shard's name in front.
     """
 
+    beside = tars.CAPTION_KINDS  # kinds of members that hold the text of an image
+
     def __init__(self, shards: Sequence[Path]) -> None:
         self.shards = [Path(shard) for shard in shards]
         missing = [str(shard) for shard in self.shards if not shard.is_file()]
         if missing:
             raise UserError(f"{len(missing)} shards do not exist: {', '.join(missing[:3])}" + " …" * (len(missing) > 3))
-        self._stamps, tables = _indexes(self.shards)
+        self._stamps, tables = _indexes(self.shards, self.beside)
         counts = [len(table["key"]) for table in tables]
         self._shard = np.repeat(np.arange(len(tables), dtype=np.int32), counts)
         joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0] if name != "digest"}
@@ -43,6 +47,11 @@ class ShardSource:
         self._json, self._cause = joined["json"], joined["cause"]
         self._keys = _unique(joined["key"], self._shard, self.shards)
         self.fingerprint = kept.digest("shards", *(table["digest"] for table in tables))
+        self._check_texts()
+
+    def _check_texts(self) -> None:
+        if not ((self._caption_at >= 0) | (self._image_at >= 0)).any():
+            raise UserError(f"no samples in {self.shards[0].parent}: {len(self.shards)} shards, empty or damaged")
         if not (self._caption_at >= 0).any():
             raise UserError(
                 f"no captions in {self.shards[0]} ({len(self)} samples): a pair is KEY.jpg with KEY.txt "
@@ -59,13 +68,22 @@ class ShardSource:
         """Bytes of each image, -1 where there is none."""
         return self._image_bytes
 
+    def stamps(self) -> np.ndarray:
+        """Nothing that the fingerprint does not know: int64 [n, 0]."""
+        return np.empty((len(self), 0), dtype=np.int64)
+
     def captions(self, index: int) -> tuple[str, ...]:
-        self._refuse_known_damage(index)
-        data = self._bytes(index, self._caption_at[index], self._caption_bytes[index])
+        data = self.text(index)
         return caption_files.from_json(data) if self._json[index] else caption_files.from_text(data)
 
-    def image(self, index: int) -> bytes:
+    def text(self, index: int) -> bytes:
+        """What lies beside the image, as it is stored."""
         self._refuse_known_damage(index)
+        return self._bytes(index, self._caption_at[index], self._caption_bytes[index])
+
+    def image(self, index: int) -> bytes:
+        if self._cause[index] != _NO_CAPTION:  # which does not spoil the image
+            self._refuse_known_damage(index)
         return self._bytes(index, self._image_at[index], self._image_bytes[index])
 
     def read(self, index: int) -> RawSample:
@@ -100,22 +118,25 @@ def _by_number(path: Path) -> list:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", path.name) if part]
 
 
-def _stamp(path: Path) -> str:
+def file_stamp(path: Path, *purpose: str) -> str:
+    """A name for what is kept of a file as it is now; a file that was written again has another one."""
     state = path.stat()
-    return kept.digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns)
+    return kept.digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns, *purpose)
 
 
-def _indexes(shards: list[Path]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
+def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
     """Every shard's stamp and table of contents, from disk where it is kept."""
-    stamps = [_stamp(shard) for shard in shards]
+    stamps = [file_stamp(shard, *(() if beside == tars.CAPTION_KINDS else sorted(beside))) for shard in shards]
     tables = {stamp: kept.load(stamp) for stamp in stamps}
     if any(table is None for table in tables.values()):
         with kept.one_at_a_time("shards"):
-            _index_missing(dict(zip(stamps, shards)), tables)
+            _index_missing(dict(zip(stamps, shards)), tables, beside)
     return stamps, [tables[stamp] for stamp in stamps]
 
 
-def _index_missing(shards: dict[str, Path], tables: dict[str, dict[str, np.ndarray] | None]) -> None:
+def _index_missing(
+    shards: dict[str, Path], tables: dict[str, dict[str, np.ndarray] | None], beside: frozenset[str]
+) -> None:
     """Fill in the tables that are None. Another process may have kept them while we waited."""
     missing = []
     for stamp, table in tables.items():
@@ -128,13 +149,13 @@ def _index_missing(shards: dict[str, Path], tables: dict[str, dict[str, np.ndarr
     if len(paths) > 1 and volume > _WORTH_A_POOL and "fork" in get_all_start_methods():
         log.info("indexing %d shards (%.1f GB), once", len(paths), volume / 1e9)
         with ProcessPoolExecutor(min(len(paths), os.cpu_count() or 1), mp_context=get_context("fork")) as pool:
-            made = pool.map(tars.index_shard, paths)
+            made = pool.map(tars.index_shard, paths, repeat(beside))
             for stamp, table in zip(missing, made):
                 tables[stamp] = table
                 kept.save(stamp, table)
         return
     for stamp, path in zip(missing, paths):
-        tables[stamp] = tars.index_shard(path)
+        tables[stamp] = tars.index_shard(path, beside)
         kept.save(stamp, tables[stamp])
 
 

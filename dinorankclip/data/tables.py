@@ -9,7 +9,6 @@ import csv
 import difflib
 import hashlib
 import io
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import numpy as np
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.folders import read_file
+from dinorankclip.data.folders import read_file, sizes_and_times
 from dinorankclip.data.kept import digest
 from dinorankclip.types import RawSample, UserError
 
@@ -35,19 +34,17 @@ class TableSource:
     def __init__(self, table: Path, reading: ReadingSettings | None = None) -> None:
         reading = reading or ReadingSettings()
         self.table = Path(table)
-        wanted = [reading.image_column, reading.caption_column]
-        wanted += [reading.group_column] if reading.group_column else []
+        wanted = {"image-column": reading.image_column, "caption-column": reading.caption_column}
+        wanted |= {"group-column": reading.group_column} if reading.group_column else {}
         data = self.table.read_bytes()
-        rows = _parquet_rows(self.table, wanted) if self.table.suffix.lower() == ".parquet" else _csv_rows(
-            data, self.table, wanted
-        )
+        rows = table_rows(self.table, data, wanted)
         self._captions: dict[str, list[str]] = {}
         self._groups: dict[str, str] = {}
         self._collect(rows, grouped=bool(reading.group_column))
         self._keys = list(self._captions)
         if not self._keys:
             raise UserError(f"{table} has a header but no rows")
-        self.fingerprint = digest("table", hashlib.blake2b(data).digest(), *wanted)
+        self.fingerprint = digest("table", hashlib.blake2b(data).digest(), *wanted.values())
 
     def _collect(self, rows: Iterable[list[str]], grouped: bool) -> None:
         for number, (image, caption, *group) in enumerate(rows, start=1):
@@ -71,7 +68,11 @@ class TableSource:
 
     def sizes(self) -> np.ndarray:
         """Bytes of each image, -1 where there is none."""
-        return np.array([_size(self.table.parent / key) for key in self._keys], dtype=np.int64)
+        return self.stamps()[:, 0]
+
+    def stamps(self) -> np.ndarray:
+        """What tells a replaced image from the old one; see `sizes_and_times`."""
+        return sizes_and_times(self.table.parent / key for key in self._keys)
 
     def captions(self, index: int) -> tuple[str, ...]:
         found = self._captions[self._keys[index]]
@@ -92,14 +93,12 @@ class TableSource:
         return RawSample(self.key(index), self.image(index), self.captions(index))
 
 
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except (OSError, ValueError):
-        return -1
+def table_rows(table: Path, data: bytes, wanted: dict[str, str]) -> Iterator[list[str]]:
+    """The wanted columns of every row of a table. `wanted`: the flag that names a column → its name."""
+    return _parquet_rows(table, wanted) if table.suffix.lower() == ".parquet" else _csv_rows(data, table, wanted)
 
 
-def _csv_rows(data: bytes, table: Path, wanted: list[str]) -> Iterator[list[str]]:
+def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:
     """The wanted columns of every row. Bytes that are no UTF-8 survive as surrogates and damage only their row."""
     text = data.decode("utf-8-sig", errors="surrogateescape")
     csv.field_size_limit(1 << 30)
@@ -112,7 +111,7 @@ def _csv_rows(data: bytes, table: Path, wanted: list[str]) -> Iterator[list[str]
             raise UserError(f"{table} cannot be read as a table: {error}") from None
         if not header or len(found) > len(header):
             header, rows = found, reader
-        if set(wanted) <= set(found):
+        if set(wanted.values()) <= set(found):
             break
     places = _places(header, wanted, table)
     try:
@@ -123,7 +122,7 @@ def _csv_rows(data: bytes, table: Path, wanted: list[str]) -> Iterator[list[str]
         raise UserError(f"{table}, line {rows.line_num}: {error}") from None
 
 
-def _parquet_rows(table: Path, wanted: list[str]) -> Iterator[list[str]]:
+def _parquet_rows(table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:
     try:
         import pyarrow.parquet as parquet
     except ImportError:
@@ -133,19 +132,19 @@ def _parquet_rows(table: Path, wanted: list[str]) -> Iterator[list[str]]:
     except Exception as error:
         raise UserError(f"{table} cannot be read as Parquet: {error}") from None
     _places(file.schema_arrow.names, wanted, table)
-    for batch in file.iter_batches(columns=wanted):
-        columns = [batch.column(name).to_pylist() for name in wanted]
+    for batch in file.iter_batches(columns=list(wanted.values())):
+        columns = [batch.column(name).to_pylist() for name in wanted.values()]
         for row in zip(*columns):
             yield ["" if value is None else str(value) for value in row]
 
 
-def _places(header: list[str], wanted: list[str], table: Path) -> list[int]:
+def _places(header: list[str], wanted: dict[str, str], table: Path) -> list[int]:
     """Where the wanted columns are; a missing one is an error that helps."""
-    for name, flag in zip(wanted, ("image-column", "caption-column", "group-column")):
+    for flag, name in wanted.items():
         if name in header:
             continue
         folded = {column.lower(): column for column in header}
         near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
         hint = f" Did you mean --reading.{flag} {folded[near[0]]!r}?" if near else f" Name it: --reading.{flag} NAME."
         raise UserError(f"{table} has no column {name!r}; its columns are {', '.join(map(repr, header))}.{hint}")
-    return [header.index(name) for name in wanted]
+    return [header.index(name) for name in wanted.values()]

@@ -5,6 +5,7 @@
 
     key S, image_at, image_bytes, caption_at, caption_bytes (-1: absent), json (caption is .json), cause
 
+"Caption" stands for whatever text lies beside an image: for classification sets it is the class index (`beside`).
 `cause` is -1 for a sample worth reading, else a position in `CAUSES`: what is already known to be damaged
 stays in the list and is counted when its turn comes. A damaged stretch of a tar is skipped up to the next
 valid header and gets one row of its own.
@@ -44,12 +45,13 @@ def split_name(name: str) -> tuple[str, str] | None:
 class Rows:
     """Collects samples from members in order. `add` gets (key, kind, position, bytes, cause or None)."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: frozenset[str] = CAPTION_KINDS) -> None:
+        self.beside = beside
         self.rows: list[list] = []
         self._kinds: set[str] = set()
 
     def add(self, key: str, kind: str, at: int, size: int, cause: str | None = None) -> None:
-        is_image, is_caption = kind in IMAGE_KINDS, kind in CAPTION_KINDS
+        is_image, is_caption = kind in IMAGE_KINDS, kind in self.beside
         if not is_image and not is_caption:
             return
         if not self.rows or self.rows[-1][0] != key or kind in self._kinds:
@@ -86,9 +88,9 @@ class Rows:
         }
 
 
-def index_shard(path: Path) -> dict[str, np.ndarray]:
+def index_shard(path: Path, beside: frozenset[str] = CAPTION_KINDS) -> dict[str, np.ndarray]:
     """The table of contents of one tar; see the top of this file. Adds `digest`, a fingerprint of the shard."""
-    rows = Rows()
+    rows = Rows(beside)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         ends = file.read(_ENDS)

@@ -82,7 +82,9 @@ def enough_pixels(view: View, size: int) -> tuple[int, int]:
 def render(pixels: np.ndarray, view: View, size: int) -> Tensor:
     """uint8 [H, W, 3] → uint8 [3, size, size]: torch's antialiased bicubic, which matches Pillow's to one level.
 
-    The crop is a strided channels-last slice: torch resizes that without a copy, six times faster than Pillow.
+    Colours stay side by side in memory, as decoders give them: torch resizes three interleaved channels at once, and
+    takes the crop for what it is only if the stride of the (one) image is spelled out. Else it sorts the colours
+    apart first, which costs a quarter to a half of the resize.
     """
     top, left, rows, columns = pixel_box(view, *pixels.shape[:2])
     box = pixels[top : top + rows, left : left + columns]
@@ -90,7 +92,8 @@ def render(pixels: np.ndarray, view: View, size: int) -> Tensor:
         box = box.copy()
     shown = torch.from_numpy(box).permute(2, 0, 1)
     if (rows, columns) != (size, size):
+        image = shown.as_strided((1, *shown.shape), (rows * shown.stride(1), *shown.stride()))
         shown = torch.nn.functional.interpolate(
-            shown[None], (size, size), mode="bicubic", antialias=True, align_corners=False
-        )[0]
+            image, (size, size), mode="bicubic", antialias=True, align_corners=False
+        )[0]  # fmt: skip
     return shown.flip(-1) if view.flip else shown

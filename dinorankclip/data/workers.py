@@ -68,7 +68,8 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         generator=torch.Generator(),  # without one it would draw from torch's global stream: resumes would differ
     )
-    iterator = iter(loader)
+    with _signals_held():
+        iterator = iter(loader)
     processes = list(getattr(iterator, "_workers", ()))
     _running.append(processes)
     try:
@@ -116,6 +117,20 @@ def advice(error: str, reading: ReadingSettings) -> str:
 
 def _as_it_is(item: Any) -> Any:
     return item
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Workers forked within the block are born deaf to Ctrl-C and SIGTERM.
+
+    Otherwise a signal may reach one before it has had time to ignore it. Torch takes a SIGTERM from the parent for a
+    request to leave in good order, and then waits for that worker's batch until patience ends.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(_number: int) -> None:

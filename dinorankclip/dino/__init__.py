@@ -10,7 +10,7 @@ words.py               captions → words → which token belongs to which word
 cache.py               features of a whole data set, once     cached.py                the same at training time: views
 layout.py              how a cache lies on disk               captions.py              records of captions
 coding.py              features ↔ bytes                       reduction.py             PCA of tokens
-whole_images.py        images as a teacher sees them
+whole_images.py        images as a teacher sees them          of_data.py               the cache of what a user types
 """
 
 from .sources import open_teacher, open_text_teacher

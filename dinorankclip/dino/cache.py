@@ -240,7 +240,10 @@ class _Maker:
         if self.text_teacher is not None:
             self._write_keys(layout.TEXT, layout.hashes(self._all_captions()))
         damaged = sum(self._damaged(part, plan) for part in self.parts)
-        manifest = layout.finish(self.folder, plan, damaged)
+        licences = {"image": self.teacher.licence}
+        if self.text_teacher is not None:
+            licences["text"] = self.text_teacher.licence
+        manifest = layout.finish(self.folder, plan, damaged, licences)
         size = sum(manifest["files"].values())
         lost = f", {damaged} damaged ones left out" if damaged else ""
         self.say(f"{self.folder}: {sum(map(len, self.parts.values()))} images{lost}, {size / 1e6:.1f} MB")

@@ -153,8 +153,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def finish(folder: Path, plan: dict[str, Any], damaged: int) -> dict[str, Any]:
-    """Write the manifest: the cache is complete. What killed processes left half-written goes."""
+def finish(folder: Path, plan: dict[str, Any], damaged: int, licences: dict[str, str]) -> dict[str, Any]:
+    """Write the manifest: the cache is complete. What killed processes left half-written goes.
+
+    `licences` of the teachers ("image", "text") are for the card of a model that learnt from the cache.
+    """
     for leftover in folder.glob(".*"):
         leftover.unlink()
     files = {
@@ -162,7 +165,7 @@ def finish(folder: Path, plan: dict[str, Any], damaged: int) -> dict[str, Any]:
         for path in sorted(folder.iterdir())
         if path.name not in (PLAN, MANIFEST)
     }
-    manifest = {"plan": plan, "files": files, "damaged": damaged}
+    manifest = {"plan": plan, "files": files, "damaged": damaged, "licences": licences}
     write_json(folder / MANIFEST, manifest)
     return manifest
 

@@ -5,7 +5,8 @@
     vit-micro     64 wide, 3 deep, 2 heads: for images of 48 to 64 pixels on two CPU cores  image and text
     resnet50, mobilenetv3-large: the ablation (see students_conv.py)                        image
 
-Small images are cut into 8×8 patches, large ones into patches of 16 pixels. Students see what the trunk sees: images
+vit-micro cuts images into patches of 8 pixels. The others cut small images into 8×8 patches, and large ones into
+patches of 16 pixels. Students see what the trunk sees: images
 normalised by the trunk, token ids of the trunk's tokenizer. Initial weights come from seeds of their own.
 
 Shapes: B images or captions, S image side, L dense tokens, C width of a student.
@@ -35,9 +36,11 @@ class Shape:
     width: int
     depth: int
     heads: int
+    patch: int | None = None  # pixels; by default `patch_for` the image size
 
 
-SHAPES = {"vit-tiny": Shape(192, 12, 3), "vit-mini": Shape(96, 4, 3), "vit-micro": Shape(64, 3, 2)}
+# Model folders store the name alone: a name never changes its shape, a new shape takes a new name.
+SHAPES = {"vit-tiny": Shape(192, 12, 3), "vit-mini": Shape(96, 4, 3), "vit-micro": Shape(64, 3, 2, patch=8)}
 
 
 @dataclass
@@ -71,12 +74,10 @@ def text_student(name: str, context_length: int, table_width: int, seed: int = 0
         return TextStudent(SHAPES[name], context_length, table_width)
 
 
-def patch_for(image_size: int) -> int:
-    """Patch side: 8×8 patches up to 128 pixels, 16 pixels above."""
-    patch, rest = (
-        (image_size // SMALL_GRID, image_size % SMALL_GRID) if image_size <= SMALL_SIDE else (PATCH, image_size % PATCH)
-    )
-    if rest or not patch:
+def patch_for(image_size: int, fixed: int | None = None) -> int:
+    """Patch side: `fixed`, or 8×8 patches up to 128 pixels and 16 pixels above."""
+    patch = fixed or (image_size // SMALL_GRID if image_size <= SMALL_SIDE else PATCH)
+    if not patch or image_size % patch:
         raise UserError(f"a student cannot cut {image_size} pixels into whole patches; use a multiple of 16")
     return patch
 
@@ -89,7 +90,7 @@ class ViTStudent(nn.Module):
         declare_missing()
         from timm.models.vision_transformer import VisionTransformer
 
-        patch = patch_for(image_size)
+        patch = patch_for(image_size, shape.patch)
         self.vit = VisionTransformer(
             img_size=image_size,
             patch_size=patch,

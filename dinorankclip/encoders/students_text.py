@@ -66,4 +66,6 @@ class TextStudent(nn.Module):
         for layer in self.layers:
             x = layer(x, visible)
         x = self.norm(x)
-        return StudentFeatures(x[torch.arange(len(ids), device=ids.device), end], x, up_to(end, length))
+        # ids.shape[0], not len(ids): an exported graph would freeze the batch size.
+        rows = torch.arange(ids.shape[0], device=ids.device)
+        return StudentFeatures(x[rows, end], x, up_to(end, length))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from dinorankclip.seeds import drawing_from
@@ -24,6 +26,9 @@ from open_clip.transformer import text_global_pool  # noqa: E402
 
 BUILT_IN = Path(__file__).parent / "trunks"
 open_clip.add_model_config(BUILT_IN)
+
+# What reading a damaged or foreign weights file may raise.
+_UNREADABLE = (SafetensorError, UnpicklingError, EOFError, StopIteration, AttributeError, TypeError)
 
 # Pooling rules that read one position at or before the end-of-text token, so that what follows it cannot matter.
 _POOLS_AT_END_OF_TEXT = ("argmax", "eos")
@@ -85,8 +90,9 @@ class Trunk(nn.Module):
             raise UserError(f"no weights file at {path}")
         try:
             open_clip.load_checkpoint(self.towers, str(path), strict=True, weights_only=True)
-        except (RuntimeError, KeyError, ValueError, AssertionError) as error:
-            raise UserError(f"{path} does not hold weights of this trunk: {str(error).splitlines()[0]}") from error
+        except (RuntimeError, KeyError, ValueError, AssertionError, OSError, *_UNREADABLE) as error:
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            raise UserError(f"{path} does not hold weights of this trunk: {why}") from error
 
     def encode_image(self, images: Tensor) -> Tensor:
         """Normalised float images [B, 3, S, S] → [B, D]."""
@@ -127,5 +133,8 @@ def build_towers(config: dict[str, Any]) -> nn.Module:
     config = copy.deepcopy(config)
     custom = config.pop("custom_text", False) or "hf_model_name" in config["text_cfg"]
     config.pop("multimodal_cfg", None)
+    preprocessing = config.pop("preprocess_cfg", None)  # mean and std, if they are not CLIP's own
     towers = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**config)
+    if preprocessing is not None:
+        towers.visual.preprocess_cfg = preprocessing
     return towers.to(torch.float32)

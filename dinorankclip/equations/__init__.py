@@ -15,11 +15,25 @@ from .distillation import (
     rkd_items,
     rkd_loss,
 )
+from .fusion import (
+    PYRAMID,
+    alignment_bound,
+    alignment_ratio,
+    fused_angle,
+    gated_sum,
+    lengths_of,
+    pyramid_matrix,
+    pyramid_pool,
+    rescaled,
+)
 from .geometry import cone_separation
 from .ranking import plackett_luce_nll, rankclip_nll
 from .resampling import resample_gram, resample_grid, resample_tokens, word_matrix, word_pooling
 
 __all__ = [
+    "PYRAMID",
+    "alignment_bound",
+    "alignment_ratio",
     "alip_weights",
     "cone_separation",
     "consistency_rows",
@@ -27,18 +41,24 @@ __all__ = [
     "cosine_loss",
     "crd_loss",
     "cyclip_consistency",
+    "fused_angle",
+    "gated_sum",
     "gram_distance",
     "gram_loss",
     "gram_loss_to",
     "info_nce",
     "info_nce_rows",
+    "lengths_of",
     "mse_loss",
     "normalise_gram",
     "plackett_luce_nll",
+    "pyramid_matrix",
+    "pyramid_pool",
     "rankclip_nll",
     "resample_gram",
     "resample_grid",
     "resample_tokens",
+    "rescaled",
     "rkd_items",
     "rkd_loss",
     "unit_rows",

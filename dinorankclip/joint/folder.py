@@ -1,6 +1,9 @@
 """The model-folder format: `model.json` (how to build it) and `model.safetensors` (its weights). Nothing is unpickled.
 
-A checkpoint of a run is such a folder with the training state beside it.
+A checkpoint of a run is such a folder with the training state beside it; an exported folder has a card, the
+preprocessing and the vocabulary beside it, and in `model.json` the hash of its weights.
+
+A folder is loaded whole or not at all: every name, shape and type is compared before the first weight is copied.
 """
 
 from __future__ import annotations
@@ -8,25 +11,49 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from dinorankclip.joint.model import JointModel, Students
+from dinorankclip.joint.identity import weights_hash
+from dinorankclip.joint.model import FusionDesign, JointModel, Students
+from dinorankclip.joint.undrawn import Undrawn
 from dinorankclip.types import UserError
 
 FORMAT = 1
 CONFIG = "model.json"
 WEIGHTS = "model.safetensors"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
+_KEYS = {"format", "trunk", "students", "fusion", "weights_hash"}
+_SHOWN = 3  # names in an error text; the first tell the story
+
+Design = TypeVar("Design", Students, FusionDesign)
 
 
-def save_model(model: JointModel, folder: Path) -> None:
-    """Write into an existing folder. Atomicity is the caller's: checkpoints rename a finished folder into place."""
-    config = {"format": FORMAT, "trunk": model.trunk.config}
+def design_of(model: JointModel) -> dict[str, Any]:
+    """How to build a model, as plain data. Parts it does not have are left out."""
+    design: dict[str, Any] = {"trunk": model.trunk.config}
     if model.students != Students():
-        config["students"] = dataclasses.asdict(model.students)
+        design["students"] = dataclasses.asdict(model.students)
+    if model.fusion != FusionDesign():
+        design["fusion"] = dataclasses.asdict(model.fusion)
+    return design
+
+
+def save_model(model: JointModel, folder: Path, *, seal: bool = False) -> None:
+    """Write into an existing folder; `seal` adds the hash of the weights, which loading then verifies.
+
+    Atomicity is the caller's: checkpoints and exports rename a finished folder into place.
+    """
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    config = {"format": FORMAT, **design_of(model)}
+    if seal:
+        config["weights_hash"] = weights_hash(weights)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    save_file({name: t.contiguous() for name, t in model.state_dict().items()}, folder / WEIGHTS)
+    save_file(weights, folder / WEIGHTS)
 
 
 def find_model(where: str | Path) -> Path:
@@ -35,31 +62,118 @@ def find_model(where: str | Path) -> Path:
     for candidate in (where, where / "checkpoints" / "last", where / "last"):
         if (candidate / CONFIG).is_file():
             return candidate.resolve()
-    raise UserError(
-        f"{where} holds no model: expected a run folder, a checkpoint or a folder with {CONFIG} and {WEIGHTS}"
-    )
+    raise UserError(_why_no_model(where))
 
 
 def load_folder(where: str | Path) -> JointModel:
     """Build the model a folder describes and load its weights; all of them fit or it is an error."""
     folder = find_model(where)
+    config = read_config(folder)
+    students = _design(Students, config.get("students", {}), folder)
+    fusion = _design(FusionDesign, config.get("fusion", {}), folder)
     try:
-        config = json.loads((folder / CONFIG).read_text())
-    except ValueError as error:
-        raise UserError(f"{folder / CONFIG} is damaged: {error}") from error
-    if config.get("format") != FORMAT:
-        raise UserError(f"{folder / CONFIG} has format {config.get('format')}; this version reads format {FORMAT}")
-    model = JointModel(config["trunk"], students=Students(**config.get("students", {})))
-    load_weights(model, folder)
+        with Undrawn():
+            model = JointModel(config["trunk"], students=students, fusion=fusion)
+    except (TypeError, KeyError, ValueError, AttributeError, AssertionError, RuntimeError) as error:
+        # open_clip has no check of its configs of its own: whatever its constructors trip over comes out here.
+        raise UserError(f"{folder / CONFIG} describes no model that can be built: {error}") from error
+    load_weights(model, folder, config.get("weights_hash"))
     return model
 
 
-def load_weights(model: JointModel, folder: Path) -> None:
+def read_config(folder: Path) -> dict[str, Any]:
+    """The content of model.json, of a format and with entries that this version knows."""
+    path = folder / CONFIG
     try:
-        weights = load_file(folder / WEIGHTS)
+        config = json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    found = config.get("format") if isinstance(config, dict) else None
+    if not isinstance(found, int) or not isinstance(config.get("trunk"), dict):
+        raise UserError(f"{path} is no description of a DinoRankCLIP model: it lacks 'format' or 'trunk'")
+    if found > FORMAT:
+        raise UserError(f"{path} has format {found}, this version reads {FORMAT}: install a newer dinorankclip")
+    if found != FORMAT:
+        raise UserError(f"{path} has format {found}; this version reads format {FORMAT}")
+    unknown = sorted(config.keys() - _KEYS)
+    if unknown:
+        raise UserError(f"{path} has entries that this version does not know: {', '.join(unknown)}")
+    return config
+
+
+def load_weights(model: JointModel, folder: Path, expected_hash: str | None = None) -> None:
+    """Copy a folder's weights into a model, after all of them were found to fit."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise UserError(f"{folder} has {CONFIG} but no {WEIGHTS}: copy the whole folder again")
+    try:
+        weights = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{folder / WEIGHTS} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read, it is cut short or no safetensors file: {error}") from error
+    misfit = _misfit(model.state_dict(), weights)
+    if misfit:
+        raise UserError(f"{path} does not fit {CONFIG}: {misfit}")
+    if expected_hash is not None and weights_hash(weights) != expected_hash:
+        raise UserError(f"{path} is damaged: its weights are not those that were exported; copy the folder again")
+    broken = [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]
+    if broken:
+        raise UserError(
+            f"{path} holds values that are not finite ({_some(broken)}): the model is damaged, or its training "
+            "diverged; use another checkpoint"
+        )
+    model.load_state_dict(weights, strict=True)
+
+
+def _misfit(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> str:
+    """In words what keeps `found` from filling `wanted`; empty if nothing does."""
+    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    faults = [f"{_some(missing)} missing"] if missing else []
+    faults += [f"{_some(extra)} not of this model"] if extra else []
+    for name in sorted(wanted.keys() & found.keys()):
+        ours, theirs = wanted[name], found[name]
+        if ours.shape != theirs.shape:
+            faults.append(f"{name} has shape {list(theirs.shape)} instead of {list(ours.shape)}")
+        elif ours.is_floating_point() != theirs.is_floating_point():
+            faults.append(f"{name} has type {theirs.dtype} instead of {ours.dtype}")
+    rest = f"; and {len(faults) - _SHOWN} more faults" if len(faults) > _SHOWN else ""
+    return "; ".join(faults[:_SHOWN]) + rest
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _design(kind: type[Design], values: Any, folder: Path) -> Design:
+    known = {field.name for field in dataclasses.fields(kind)}
+    if not isinstance(values, dict) or values.keys() - known:
+        raise UserError(f"{folder / CONFIG}: '{values}' is not {kind.__name__} with {', '.join(sorted(known))}")
+    return kind(**values)
+
+
+def _why_no_model(where: Path) -> str:
+    """What is there instead of a model, and what to do."""
+    expected = f"expected a run folder, a checkpoint or a folder with {CONFIG} and {WEIGHTS}"
+    if not where.exists():
+        return f"{where} holds no model: there is no such folder ({expected})"
+    if where.is_file():
+        return f"{where} is a file: {expected}; a file of open_clip weights is open_clip:NAME:{where}"
+    if (where / OPEN_CLIP_CONFIG).is_file():
+        return f"{where} is an open_clip folder: use open_clip:{where}"
+    if (where / "metrics.jsonl").is_file() or (where / "checkpoints").is_dir():
+        return f"{where} holds no model: it is a run without a finished checkpoint"
+    if (where / "config.json").is_file() and _says(where / "config.json", ("model_type", "architectures")):
+        return (
+            f"{where} holds no model of ours: it is a Hugging Face transformers folder; {expected}. Models that also "
+            f"come in open_clip's format (with {OPEN_CLIP_CONFIG}) load as open_clip:FOLDER"
+        )
+    if (where / WEIGHTS).is_file():
+        return f"{where} holds no model: it has {WEIGHTS} but no {CONFIG}; copy the whole folder again"
+    return f"{where} holds no model: {expected}"
+
+
+def _says(path: Path, keys: tuple[str, ...]) -> bool:
     try:
-        model.load_state_dict(weights, strict=True)
-    except RuntimeError as error:
-        raise UserError(f"{folder / WEIGHTS} does not fit this model: {str(error)[:500]}") from error
+        found = json.loads(path.read_text())
+    except (ValueError, OSError):
+        return False
+    return isinstance(found, dict) and any(key in found for key in keys)

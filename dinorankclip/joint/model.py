@@ -1,6 +1,10 @@
-"""The model: what turns a batch into named embeddings. Methods are settings of the objective, not of this file.
+"""The model: trunk, students and fusion, wired. Methods are settings of these and of the objective.
 
-The teacher is no part of it: students learn from cached features, which only the objective sees.
+    pixels ─ trunk ─────────────── v ─┐
+         └── student ─ tokens, class ─ fusion ─ embedding          and the same for captions, with weights of its own
+
+Without fusion the embedding is v; without students there is the trunk alone. The teacher is no part of it: students
+learn from cached features, which only the objective sees.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dinorankclip.encoders.students import image_student, text_student, token_table
+from dinorankclip.encoders.students import StudentFeatures, image_student, text_student, token_table
 from dinorankclip.encoders.trunk import Trunk
+from dinorankclip.fusion import Fused, build_fusion
 from dinorankclip.types import Embeddings
 
 
@@ -25,30 +30,67 @@ class Students:
     text: str | None = None
 
 
+@dataclass(frozen=True)
+class FusionDesign:
+    """One of `fusion.VARIANTS`, or "none"; each branch that has a student is fused."""
+
+    variant: str = "none"
+    gate: bool = True
+
+
+@dataclass
+class Side:
+    """What the model makes of one batch of images, or of captions."""
+
+    raw: Tensor  # [B, D], the embedding before normalisation
+    contrastive: Tensor  # [B, D], the trunk's own output; the same tensor when nothing is fused
+    features: StudentFeatures | None = None
+    fused: Fused | None = None
+
+
 class JointModel(nn.Module):
-    def __init__(self, trunk_config: dict[str, Any], seed: int = 0, students: Students | None = None):
+    def __init__(
+        self,
+        trunk_config: dict[str, Any],
+        seed: int = 0,
+        students: Students | None = None,
+        fusion: FusionDesign | None = None,
+    ):
         super().__init__()
         self.trunk = Trunk(trunk_config, seed)
-        self.students = Students()
+        self.students, self.fusion = Students(), FusionDesign()
         self.image_student: nn.Module | None = None
         self.text_student: nn.Module | None = None
+        self.image_fusion: nn.Module | None = None
+        self.text_fusion: nn.Module | None = None
         self.students_only = False  # distil-only training leaves the trunk alone
-        self.set_students(students or Students(), seed)
+        self.set_parts(students or Students(), fusion or FusionDesign(), seed)
         spec = self.trunk.image_spec
         # Pixels arrive as uint8; (p/255 - mean)/std becomes one multiply and one add.
         mean, std = torch.tensor(spec.mean).view(3, 1, 1), torch.tensor(spec.std).view(3, 1, 1)
         self.register_buffer("pixel_scale", 1.0 / (255.0 * std), persistent=False)
         self.register_buffer("pixel_shift", -mean / std, persistent=False)
 
-    def set_students(self, students: Students, seed: int = 0) -> None:
-        """Add or drop students; one that is there under the same name keeps its weights."""
-        if students.image != self.students.image:
+    def set_parts(self, students: Students, fusion: FusionDesign, seed: int = 0) -> None:
+        """Add or drop students and fusion; what is there under the same name keeps its weights."""
+        new_image = students.image != self.students.image
+        new_text = students.text != self.students.text
+        if new_image:
             size = self.trunk.image_spec.size
             self.image_student = image_student(students.image, size, seed) if students.image else None
-        if students.text != self.students.text:
+        if new_text:
             context, width = self.trunk.text_spec.context_length, token_table(self.trunk.towers).shape[1]
             self.text_student = text_student(students.text, context, width, seed) if students.text else None
-        self.students = students
+        if new_image or fusion != self.fusion:
+            self.image_fusion = self._fusion_for(self.image_student, fusion, "image", seed)
+        if new_text or fusion != self.fusion:
+            self.text_fusion = self._fusion_for(self.text_student, fusion, "text", seed)
+        self.students, self.fusion = students, fusion
+
+    def _fusion_for(self, student: nn.Module | None, fusion: FusionDesign, branch: str, seed: int) -> nn.Module | None:
+        if student is None or fusion.variant == "none":
+            return None
+        return build_fusion(fusion.variant, fusion.gate, self.dim, student.width, branch, seed)
 
     @property
     def dim(self) -> int:
@@ -61,22 +103,46 @@ class JointModel(nn.Module):
     def forward(self, images: Tensor, texts: Tensor, second_texts: Tensor | None = None) -> Embeddings:
         """uint8 images [B, 3, S, S] and token ids [B, L] → raw (unnormalised) embeddings [B, D] by name.
 
-        Students add `image_student_tokens` [B, h·w, C] row by row of the student's grid, `text_student_tokens`
-        [B, L, C] at the places of the ids, and `image_student_class`, `text_student_class` [B, C].
+        Images of a frozen tower come as its embeddings, float [B, D]. Students add `image_student_tokens`
+        [B, h·w, C] row by row of the student's grid, `text_student_tokens` [B, L, C] at the places of the ids, and
+        `image_student_class`, `text_student_class` [B, C].
         """
-        pixels = self.normalised(images)
+        image = Side(images, images) if images.ndim == 2 else self.see(self.normalised(images))
+        text = self.read(texts)
         named: dict[str, Tensor] = {}
         if not self.students_only:
-            named |= {"image": self.trunk.encode_image(pixels), "text": self.trunk.encode_text(texts)}
+            named |= {"image": image.raw, "text": text.raw}
             if second_texts is not None:
-                named["second_text"] = self.trunk.encode_text(second_texts)
-        if self.image_student is not None:
-            seen = self.image_student(pixels)
-            named |= {"image_student_tokens": seen.tokens, "image_student_class": seen.summary}
-        if self.text_student is not None:
-            read = self.text_student(texts, token_table(self.trunk.towers))  # which detaches the table
-            named |= {"text_student_tokens": read.tokens, "text_student_class": read.summary}
+                named["second_text"] = self.read(second_texts).raw
+        for branch, side in (("image", image), ("text", text)):
+            if side.features is not None:
+                named |= {
+                    f"{branch}_student_tokens": side.features.tokens,
+                    f"{branch}_student_class": side.features.summary,
+                }
         return Embeddings(named)
+
+    def see(self, pixels: Tensor) -> Side:
+        """Normalised pixels [B, 3, S, S] → the image side."""
+        features = self.image_student(pixels) if self.image_student is not None else None
+        return self._joined(self.trunk.encode_image, pixels, features, self.image_fusion)
+
+    def read(self, texts: Tensor) -> Side:
+        """Token ids [B, L] → the text side. The student borrows the trunk's token table, detached."""
+        features = None
+        if self.text_student is not None:
+            features = self.text_student(texts, token_table(self.trunk.towers))
+        return self._joined(self.trunk.encode_text, texts, features, self.text_fusion)
+
+    def _joined(self, encode, items: Tensor, features: StudentFeatures | None, fusion: nn.Module | None) -> Side:
+        if self.students_only:
+            nothing = items.new_empty(len(items), 0)
+            return Side(nothing, nothing, features)
+        contrastive = encode(items)
+        if fusion is None or features is None:
+            return Side(contrastive, contrastive, features)
+        fused = fusion(contrastive, features)
+        return Side(fused.embedding, contrastive, features, fused)
 
     def scale(self) -> Tensor:
         """s = exp(logit_scale), the inverse temperature, with gradient."""
@@ -84,12 +150,12 @@ class JointModel(nn.Module):
 
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
-        features = self.trunk.encode_image(self.normalised(images.to(self.device))).float()
+        features = self.see(self.normalised(images.to(self.device))).raw.float()
         return F.normalize(features, dim=-1) if normalize else features
 
     @torch.inference_mode()
     def encode_text(self, texts: Tensor, normalize: bool = True) -> Tensor:
-        features = self.trunk.encode_text(texts.to(self.device)).float()
+        features = self.read(texts.to(self.device)).raw.float()
         return F.normalize(features, dim=-1) if normalize else features
 
     def normalised(self, images: Tensor) -> Tensor:

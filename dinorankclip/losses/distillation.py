@@ -124,7 +124,7 @@ class DistillationLoss(nn.Module):
         teacher = comm.gather_rows(companions[f"{name}_summary"])
         if criterion == "crd":
             return {"crd": crd_loss(self.projectors[name](student), teacher.to(student.dtype))}
-        items = rkd_items(len(student), self.seed, progress.step).to(student.device)
+        items = rkd_items(len(student), self.seed, progress.step, self.settings.relational_items).to(student.device)
         relational = {"relational": rkd_loss(student[items], teacher[items])}
         return relational if criterion == "rkd" else {"gram": self._gram(name, embeddings, companions)} | relational
 

@@ -34,6 +34,7 @@ class Objective(nn.Module):
     alip      InfoNCE with two captions an image, weighted by how well the three agree
     rankclip  + first-order lists, exact
     rank      + lists of order `settings.order`
+    dinorankclip  the same; what it adds is distillation, and fusion in the model
     distil    no contrast: nothing but distillation
 
     Each of them may have distillation beside it.
@@ -55,7 +56,7 @@ class Objective(nn.Module):
         self.method = method
         self.distillation = distillation
         self.ranking: RankingLoss | None = None
-        if method in ("rankclip", "rank"):
+        if method in ("rankclip", "rank", "dinorankclip"):
             settings = settings or LossSettings()
             self.ranking = ranking_loss(dim, replace(settings, order=1) if method == "rankclip" else settings, seed)
         if method == "alip":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,12 +15,13 @@ from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
-from dinorankclip.joint.model import JointModel
+from dinorankclip.joint.model import JointModel, Students
 from dinorankclip.losses.objective import Objective
 from dinorankclip.optim.groups import freeze
 from dinorankclip.optim.update import Updater
 from dinorankclip.pretrain import checkpoints
-from dinorankclip.pretrain.distilling import distillation_loss, open_cache, wanted_students
+from dinorankclip.pretrain.distilling import distillation_loss, open_cache, wanted_parts
+from dinorankclip.pretrain.frozen import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.state import TrainingState
@@ -39,10 +40,14 @@ class Parts:
     loader: PairLoader
     train: Source
     held_out: dict[str, Source]
+    frozen: FrozenImages | None = None  # what is known of all images, if the image side does not learn
 
 
-def assemble(settings: TrainSettings) -> Parts:
-    """Join the processes, open the data, build model, objective and optimiser; nothing is written."""
+def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
+    """Join the processes, open the data, build model, objective and optimiser; no run folder is written.
+
+    `dry`: long preparations are left out, stand-ins take the place of what they would give.
+    """
     world = comm.join(settings.budget.device)
     if settings.budget.threads is not None:
         torch.set_num_threads(settings.budget.threads)
@@ -54,6 +59,10 @@ def assemble(settings: TrainSettings) -> Parts:
     held_out = {split: open_pairs(settings.data, settings.reading, split) for split in wanted}
     model = build_model(settings).to(placement.device)
     freeze(model, settings.optim.freeze)
+    frozen = None
+    if settings.model.frozen_image_tower:
+        freeze_image_side(model)
+        frozen = frozen_images(model, {"train": train} | held_out, settings.reading, dry)
     _refuse_batch_statistics(model, settings)
     tokenizer = Tokenizer(model.trunk.text_spec)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)
@@ -70,6 +79,7 @@ def assemble(settings: TrainSettings) -> Parts:
         world=world.size,
         second_caption=settings.method == "alip",
         companions=cache,
+        rows=frozen.rows["train"] if frozen else None,
     )
     length = Length(loader.steps_per_epoch, settings.budget.epochs)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
@@ -82,20 +92,26 @@ def assemble(settings: TrainSettings) -> Parts:
         loader=loader,
         train=train,
         held_out=held_out,
+        frozen=frozen,
     )
 
 
 def build_model(settings: TrainSettings) -> JointModel:
     """From a folder (`init`), from open_clip weights (`model.weights`), or from scratch."""
-    if settings.init is not None and settings.model != preset(settings.preset).model:
+    described = replace(settings.model, frozen_image_tower=False)
+    if settings.init is not None and described != preset(settings.preset).model:
         raise UserError("--init brings the whole model of that folder: leave out --model.*")
-    students = wanted_students(settings.distil)
+    students, fusion = wanted_parts(settings)
     if settings.init is not None:
         model = load_folder(settings.init)
-        model.set_students(students, settings.seed)
+        if fusion.variant == "none" and model.fusion.variant != "none":
+            # The model's embeddings are fused ones: fine-tuning goes on from those.
+            students = Students(model.students.image or students.image, model.students.text or students.text)
+            fusion = model.fusion
+        model.set_parts(students, fusion, settings.seed)
     else:
         config = trunk_config(settings.model.trunk, settings.model.image_size)
-        model = JointModel(config, settings.seed, students)
+        model = JointModel(config, settings.seed, students, fusion)
         if settings.model.weights is not None:
             model.trunk.load_weights(settings.model.weights)
     model.students_only = settings.method == "distil"
@@ -105,6 +121,7 @@ def build_model(settings: TrainSettings) -> JointModel:
 def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:
     """BatchNorm sees a chunk or one process's share, so neither chunks nor processes would equal one whole batch."""
     cut = comm.world().size > 1 or (settings.budget.chunk or settings.budget.batch) < settings.budget.batch
+    cut = cut and not settings.model.frozen_image_tower  # which is only ever run in evaluation mode
     if cut and any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in model.modules()):
         raise UserError(
             f"the trunk {settings.model.trunk} uses BatchNorm, whose statistics depend on how a batch is cut: use one "
@@ -117,6 +134,8 @@ def resume(parts: Parts, run: Path) -> None:
     newest = checkpoints.newest(run / "checkpoints")
     if newest is not None:
         parts.state.read(newest)
+        if parts.frozen is not None:
+            parts.frozen.demand(parts.state.model)
         parts.loader.step = parts.state.step
         say(f"resuming from {newest}")
     if not comm.same_everywhere(parts.state.step):

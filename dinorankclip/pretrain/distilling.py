@@ -1,31 +1,64 @@
-"""The parts of a run that distillation adds: students, the cache as the loader's companions, the loss."""
+"""The parts of a run that distillation and fusion add: students, the cache as the loader's companions, the loss."""
 
 from __future__ import annotations
 
-from dinorankclip.config import DistilSettings, ReadingSettings
+from dataclasses import replace
+
+import torch
+
+from dinorankclip.config import AUTO, DistilSettings, ReadingSettings, TrainSettings
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import WHOLE_VIEW, TeacherCache
+from dinorankclip.dino.layout import Keeping
+from dinorankclip.dino.of_data import Wish, automatic_folder, cache_of_data, is_complete
 from dinorankclip.equations import resample_grid
-from dinorankclip.joint.model import JointModel, Students
+from dinorankclip.joint.model import FusionDesign, JointModel, Students
 from dinorankclip.losses.distillation import Branch, DistillationLoss, needed
 from dinorankclip.pretrain.records import say
+from dinorankclip.pretrain.standin import StandIn
 from dinorankclip.types import Source, UserError
 
 
-def wanted_students(settings: DistilSettings) -> Students:
-    """None without a cache."""
-    if settings.cache is None:
-        return Students()
-    return Students(settings.image_student, settings.text_student if settings.branches == "image+text" else None)
+def wanted_parts(settings: TrainSettings) -> tuple[Students, FusionDesign]:
+    """Students come with a teacher's cache or with fusion; fusion may do without a teacher (a control)."""
+    fusion, distil = FusionDesign(settings.fusion.variant, settings.fusion.gate), settings.distil
+    if distil.cache is None and fusion.variant == "none":
+        return Students(), FusionDesign()
+    return Students(distil.image_student, distil.text_student if distil.branches == "image+text" else None), fusion
+
+
+def with_cache(settings: TrainSettings, device: torch.device, dry: bool = False) -> TrainSettings:
+    """Settings whose cache is a folder: `auto` is made first, unless it is there. A dry run makes none."""
+    distil = settings.distil
+    if distil.cache != AUTO:
+        return settings
+    wish = Wish(
+        settings.data,
+        distil.teacher,
+        distil.teacher_size,
+        distil.text_teacher if distil.branches == "image+text" else None,
+        Keeping("both" if distil.criterion in ("mse", "cosine") else "gram"),
+    )
+    if dry:
+        return settings
+    if settings.budget.threads is not None:
+        torch.set_num_threads(settings.budget.threads)
+    folder = automatic_folder(wish, settings.reading)
+    if not is_complete(folder):
+        say(f"caching the teacher's features in {folder}, once for all runs on this data")
+        cache_of_data(folder, wish, settings.reading, device)
+    return replace(settings, distil=replace(distil, cache=str(folder)))
 
 
 def open_cache(
     settings: DistilSettings, reading: ReadingSettings, train: Source | PipeSource, tokenizer: Tokenizer
-) -> TeacherCache | None:
+) -> TeacherCache | StandIn | None:
     """The cache of the training part, checked against the data; None without distillation."""
     if settings.cache is None:
         return None
+    if settings.cache == AUTO:
+        return StandIn(settings, tokenizer if settings.branches == "image+text" else None)
     if isinstance(train, PipeSource):
         raise UserError("--distil.cache finds features by key, and pipe: shards have no cache: store the data first")
     texts = settings.branches == "image+text"
@@ -56,13 +89,14 @@ def cache_part(settings: DistilSettings, part: str, tokenizer: Tokenizer | None)
 
 
 def distillation_loss(
-    settings: DistilSettings, model: JointModel, cache: TeacherCache | None, seed: int
+    settings: DistilSettings, model: JointModel, cache: TeacherCache | StandIn | None, seed: int
 ) -> DistillationLoss | None:
     if cache is None:
         return None
     text = None
     if model.text_student is not None:
-        text = Branch(model.text_student.width, cache.plan["text"]["reduced"], cache.plan["text"]["summary_width"])
+        told = cache.plan["text"]
+        text = Branch(model.text_student.width, told["reduced"], told["summary_width"])
     student = model.image_student
     image = Branch(student.width, cache.width, cache.summary_width)
     return DistillationLoss(settings, image, student.grid, cache.compare_grid, text, seed)

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import torch
 
-from dinorankclip.config import TrainSettings
+from dinorankclip.config import AUTO, TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.joint.model import parameters_by_part
@@ -20,6 +20,9 @@ from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
+# Millions of parameters the paper states: students, and rank heads by order. Of towers and fusion it states none.
+PAPER_STUDENTS = {"image_student": 5.7, "text_student": 5.7}
+PAPER_HEADS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)
 _BYTES = 4
 
 
@@ -27,10 +30,11 @@ def dry_run(
     state: TrainingState, loader: PairLoader, length: Length, settings: TrainSettings, placement: Placement
 ) -> dict[str, float]:
     """Print parameters per part, pairs/s, hours, peak memory and disk; the first step only warms up."""
-    for part, count in parameters_by_part(state.model).items():
-        say(f"  {part:<18}{count / 1e6:10.2f} M parameters")
     heads = sum(p.numel() for p in state.objective.parameters())
-    say(f"  {'objective':<18}{heads / 1e6:10.2f} M parameters")
+    for line in part_lines(parameters_by_part(state.model) | {"objective": heads}, settings):
+        say(line)
+    if settings.distil.cache == AUTO:
+        say("  the teacher's features are stand-ins of DINOv3 ViT-L's shape: reading a cache is not in these times")
     last = length.steps - 1  # late in a run every order of the ranking loss acts
     seconds, waited = [], []
     with closing(iter(loader)) as iterator:
@@ -63,6 +67,15 @@ def dry_run(
     kept = f"{settings.record.keep} checkpoints and the best, {checkpoint / 1e6:.0f} MB each"
     say(f"  {'disk':<18}{disk / 1e9:10.2f} GB ({kept})")
     return {"pairs/s": rate, "hours": hours, "memory": memory, "disk": disk}
+
+
+def part_lines(counts: dict[str, int], settings: TrainSettings) -> list[str]:
+    """`image_student  5.52 M parameters (paper: 5.7)`; the paper's counts hold for its own preset alone."""
+    said = PAPER_STUDENTS | {"objective": PAPER_HEADS[settings.loss.order]} if settings.preset == "cc3m" else {}
+    return [
+        f"  {part:<18}{count / 1e6:10.2f} M parameters" + (f" (paper: {said[part]})" if part in said else "")
+        for part, count in counts.items()
+    ]
 
 
 def peak_memory(device: torch.device) -> float:

@@ -16,12 +16,13 @@ from dinorankclip import comm
 from dinorankclip.config import difference
 from dinorankclip.types import UserError
 
-CONFIG, ENVIRONMENT, METRICS, BEFORE, SCORES = (
+CONFIG, ENVIRONMENT, METRICS, BEFORE, SCORES, FUSION = (
     "config.json",
     "environment.json",
     "metrics.jsonl",
     "before.json",
     "scores.json",
+    "fusion.json",
 )
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
 

@@ -4,43 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from dinorankclip.data.evaluation import iterate_pairs
+from dinorankclip.data.damage import Damage
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import TeacherCache
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import JointModel
+from dinorankclip.scoring.embed import EmbeddedImages, captions_of, embed_images, embed_texts
 from dinorankclip.scoring.fidelity import Fidelity, collect, fidelity
-from dinorankclip.scoring.retrieval import recalls, right_pairs
-from dinorankclip.types import Encoder, ImageSpec, Source
+from dinorankclip.scoring.retrieval import retrieval_scores
+from dinorankclip.scoring.scores import Score
+from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
 
-TEXTS_AT_ONCE = 512
 FIDELITY_ITEMS = {"train": 4000, "val": 1000, "test": 5000}  # the paper scores on 5000
 
 
 class RetrievalEvaluator:
-    """Retrieval on held-out pairs; every caption of an image is used."""
+    """Retrieval on held-out pairs; every caption of an image is used. `rows`: what a frozen image side says of them."""
 
-    def __init__(self, name: str, source: Source, image: ImageSpec, tokenizer: Tokenizer):
+    def __init__(
+        self, name: str, source: Source, image: ImageSpec, tokenizer: Tokenizer, rows: ImageRows | None = None
+    ):
         self.name = name
-        self.source, self.image, self.tokenizer = source, image, tokenizer
+        self.source, self.image, self.tokenizer, self.rows = source, image, tokenizer, rows
+        self.taken: list[Score] = []  # of the last call, with items
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]:
-        images, captions = [], []
-        for _keys, pixels, groups in iterate_pairs(self.source, self.image):
-            images.append(encoder.encode_image(pixels).cpu())
-            captions.extend(groups)
-        texts, right = right_pairs(captions)
-        # Captions of like length go together, so that short ones are not padded to the longest.
-        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        rows: list[torch.Tensor] = [torch.empty(0)] * len(texts)
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            some = by_length[start : start + TEXTS_AT_ONCE]
-            for i, row in zip(some, encoder.encode_text(self.tokenizer([texts[i] for i in some])).cpu()):
-                rows[i] = row
-        yield from recalls(torch.cat(images), torch.stack(rows), right).items()
-        yield "images", float(sum(map(len, images)))
+        if self.rows is not None:
+            seen = known_images(self.source, self.rows)
+        else:
+            seen = embed_images({"embedding": encoder.encode_image}, self.source, self.image)
+        captions = [captions_of(self.source, int(index)) for index in seen.indices]
+        rows = embed_texts(encoder.encode_text, self.tokenizer, [text for group in captions for text in group])
+        self.taken = list(retrieval_scores(seen.rows["embedding"], rows, captions))
+        yield from ((score.name, score.value) for score in self.taken)
+        yield "chance R@1", self.taken[-1].chance
+        yield "images", float(len(seen.indices))
+
+
+def known_images(source: Source, rows: ImageRows) -> EmbeddedImages:
+    """What `embed_images` would find, unit-norm, from rows that are kept."""
+    found: list[Tensor] = []
+    indices: list[int] = []
+    damaged: list[tuple[str, str]] = []
+    for index in range(len(source)):
+        try:
+            row = rows(index)
+            source.captions(index)  # a pair is usable if both of its sides are
+        except Damage as damage:
+            damaged.append((source.key(index), damage.cause))
+            continue
+        found.append(row)
+        indices.append(index)
+    if not found:
+        raise UserError(f"none of the {len(source)} held-out pairs can be read: {damaged[0][0]} ({damaged[0][1]})")
+    return EmbeddedImages({"embedding": F.normalize(torch.stack(found), dim=-1)}, np.array(indices), damaged)
 
 
 class FidelityEvaluator:

@@ -5,15 +5,24 @@ Shapes: Q queries, G gallery items, P right (query, item) pairs, D embedding wid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dinorankclip.scoring.scores import Score, mean_score
+
+if TYPE_CHECKING:
+    from dinorankclip.scoring.seen import SeenSet
+
 KS = (1, 5, 10)
+AT_ONCE = 1 << 21  # similarities in memory: 8 MB stay in the cache for the comparisons that follow
 
 
-def ranks(queries: Tensor, gallery: Tensor, right: Tensor, chunk: int = 512) -> Tensor:
+def ranks(queries: Tensor, gallery: Tensor, right: Tensor, chunk: int | None = None) -> Tensor:
     """Place (from 0) of each query's best right item: int64 [Q].
 
     `queries` [Q, D] and `gallery` [G, D] are unit-norm; `right` [P, 2] lists (query, item), at least one a query.
@@ -23,6 +32,7 @@ def ranks(queries: Tensor, gallery: Tensor, right: Tensor, chunk: int = 512) -> 
         order = sorted(range(G), key=lambda g: (-dot(queries[q], gallery[g]), g))
         ranks[q] = min(order.index(g) for (p, g) in right if p == q)
     """
+    chunk = chunk or max(1, AT_ONCE // max(1, len(gallery)))
     right = right[right[:, 0].argsort(stable=True)]
     places = torch.empty(len(queries), dtype=torch.long)
     column = torch.arange(len(gallery), device=gallery.device)
@@ -41,12 +51,16 @@ def ranks(queries: Tensor, gallery: Tensor, right: Tensor, chunk: int = 512) -> 
     return places
 
 
-def right_pairs(captions: Sequence[Sequence[str]]) -> tuple[list[str], Tensor]:
+def right_pairs(captions: Sequence[Sequence[str]], equal_captions: bool = True) -> tuple[list[str], Tensor]:
     """All captions in image order, and the right (image, caption) pairs [P, 2].
 
-    Captions that read the same (spaces and case aside) are right for every image that has one of them.
+    Captions that read the same (spaces and case aside) are right for every image that has one of them. With
+    `equal_captions` off they are not, as clip-benchmark has it: identical texts then compete with each other.
     """
     texts = [text for group in captions for text in group]
+    if not equal_captions:
+        own = [image for image, group in enumerate(captions) for _ in group]
+        return texts, torch.stack([torch.tensor(own, dtype=torch.long), torch.arange(len(own))], 1)
     by_words: dict[str, tuple[list[int], list[int]]] = {}
     index = 0
     for image, group in enumerate(captions):
@@ -60,15 +74,73 @@ def right_pairs(captions: Sequence[Sequence[str]]) -> tuple[list[str], Tensor]:
     return texts, torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2)
 
 
-def recalls(image: Tensor, text: Tensor, right: Tensor) -> dict[str, float]:
-    """R@k image→text and text→image, their mean at 1, and what chance would give at 1; shares, not percent.
+@dataclass(frozen=True)
+class Places:
+    """Where each query's best right item stands, from 0."""
 
-    `image` [I, D], `text` [T, D] unit-norm; `right` [P, 2] lists (image, text).
-    """
+    i2t: Tensor  # int64 [I]
+    t2i: Tensor  # int64 [T]
+
+
+def both_ways(image: Tensor, text: Tensor, right: Tensor) -> Places:
+    """`image` [I, D], `text` [T, D] unit-norm; `right` [P, 2] lists (image, text)."""
+    return Places(ranks(image, text, right), ranks(text, image, right.flip(1)))
+
+
+def chance_recall(right: Tensor, queries: int, gallery: int, k: int) -> float:
+    """R@k of random orders: mean over queries of 1 - C(G - r, k) / C(G, k), r being the right items of a query."""
+    r = torch.bincount(right[:, 0], minlength=queries).double()
+    missed = torch.ones_like(r)
+    for j in range(min(k, gallery)):
+        missed *= ((gallery - r - j) / (gallery - j)).clamp_min(0)
+    return (1 - missed).mean().item()
+
+
+def recalls(image: Tensor, text: Tensor, right: Tensor) -> dict[str, float]:
+    """R@k image→text and text→image, their mean at 1, and what chance would give at 1; shares, not percent."""
+    places = both_ways(image, text, right)
     found: dict[str, float] = {}
-    for name, queries, gallery, pairs in (("i2t", image, text, right), ("t2i", text, image, right.flip(1))):
-        places = ranks(queries, gallery, pairs)
-        found |= {f"{name} R@{k}": (places < k).double().mean().item() for k in KS}
+    for name, where in (("i2t", places.i2t), ("t2i", places.t2i)):
+        found |= {f"{name} R@{k}": (where < k).double().mean().item() for k in KS}
     found["mean R@1"] = (found["i2t R@1"] + found["t2i R@1"]) / 2
-    found["chance R@1"] = len(right) / (len(image) * len(text))
+    found["chance R@1"] = chance_recall(right, len(image), len(text), 1)
     return found
+
+
+def retrieval_scores(
+    image: Tensor, text: Tensor, captions: Sequence[Sequence[str]], equal_captions: bool = True
+) -> Iterator[Score]:
+    """R@k both ways and their mean at 1, with items; `text` are the rows of all captions in image order."""
+    texts, right = right_pairs(captions, equal_captions)
+    places = both_ways(image, text, right)
+    image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
+    hits, chance = {}, {}
+    for way, where, pairs, gallery, clusters in (
+        ("i2t", places.i2t, right, len(text), None),
+        ("t2i", places.t2i, right.flip(1), len(image), image_of),
+    ):
+        for k in KS:
+            hits[way, k] = (where < k).numpy()
+            chance[way, k] = chance_recall(pairs, len(where), gallery, k)
+            yield mean_score(f"{way} R@{k}", hits[way, k], clusters, chance=chance[way, k])
+    # Both directions of one image as one item: the mean of these is the mean of the two recalls.
+    share = np.bincount(image_of, hits["t2i", 1], minlength=len(captions)) * len(captions) / len(texts)
+    both = (chance["i2t", 1] + chance["t2i", 1]) / 2
+    yield mean_score("mean R@1", (hits["i2t", 1] + share) / 2, chance=both)
+
+
+class RetrievalScorer:
+    """R@1, 5, 10 both ways. Text queries are clustered by the image they belong to."""
+
+    name = "retrieval"
+    version = 1
+
+    def __init__(self, equal_captions: bool = True):
+        self.equal_captions = equal_captions
+
+    def applies(self, seen: SeenSet) -> bool:
+        return seen.kind == "retrieval"
+
+    def __call__(self, seen: SeenSet) -> Iterator[Score]:
+        rows, _owner = seen.caption_rows()
+        yield from retrieval_scores(seen.images(), rows, seen.captions(), self.equal_captions)

@@ -1,6 +1,7 @@
 import pytest
 
-from dinorankclip.commands.train import parse, score_table
+from dinorankclip.commands.train import parse
+from dinorankclip.commands.training_scores import score_table
 from dinorankclip.config import difference
 from dinorankclip.types import UserError
 

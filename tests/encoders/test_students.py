@@ -30,7 +30,7 @@ def test_the_papers_students_have_the_papers_size():
 @pytest.mark.parametrize(
     ("name", "size", "grid", "width"),
     [
-        ("vit-micro", 48, (8, 8), 64),
+        ("vit-micro", 48, (6, 6), 64),
         ("vit-micro", 64, (8, 8), 64),
         ("vit-mini", 96, (8, 8), 96),
         ("mobilenetv3-large", 64, (8, 8), 960),

@@ -22,7 +22,7 @@ CRITERIA = ("gram+rel", "mse", "cosine", "rkd", "crd")
 
 
 def settings(criterion, **others):
-    return DistilSettings("cache", criterion, branches="image+text", **others)
+    return DistilSettings(cache="cache", criterion=criterion, branches="image+text", **others)
 
 
 def loss_of(criterion, **others):

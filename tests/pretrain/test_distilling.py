@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dinorankclip.commands.teacher import cache as cache_command
-from dinorankclip.commands.train import parse, take_fidelity
+from dinorankclip.commands.train import parse
+from dinorankclip.commands.training_scores import take_fidelity
 from dinorankclip.config import TrainSettings, as_dict, difference
 from dinorankclip.dino import open_teacher, open_text_teacher
 from dinorankclip.dino.weights import hash_of

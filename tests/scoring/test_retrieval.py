@@ -1,7 +1,10 @@
+from math import comb
+
+import pytest
 import torch
 import torch.nn.functional as F
 
-from dinorankclip.scoring.retrieval import ranks, recalls, right_pairs
+from dinorankclip.scoring.retrieval import chance_recall, ranks, recalls, retrieval_scores, right_pairs
 
 
 def slow_ranks(queries, gallery, right):
@@ -57,3 +60,40 @@ def test_identical_embeddings_score_everything():
     rows = F.normalize(torch.randn(50, 8, generator=torch.Generator().manual_seed(2)), dim=1)
     found = recalls(rows, rows, torch.arange(50)[:, None].expand(50, 2))
     assert found["mean R@1"] == 1.0
+
+
+def test_equal_captions_may_count_as_different():
+    texts, right = right_pairs([["a cat", "a cat"], ["a cat"]], equal_captions=False)
+    assert texts == ["a cat"] * 3 and right.tolist() == [[0, 0], [0, 1], [1, 2]]
+
+
+def test_chance_is_the_share_of_draws_that_hit():
+    right = torch.tensor([[0, 0], [0, 1], [0, 2], [1, 3]])  # 3 and 1 right items of 9
+    for k in (1, 5, 8, 9):
+        expected = sum(1 - comb(9 - r, k) / comb(9, k) for r in (3, 1)) / 2
+        assert chance_recall(right, 2, 9, k) == pytest.approx(expected)
+    assert chance_recall(right, 2, 9, 20) == 1.0
+
+
+def test_scores_agree_with_recalls_and_their_items_with_both():
+    generator = torch.Generator().manual_seed(3)
+    captions = [[f"caption {i} {c}" for c in range(1 + i % 3)] for i in range(40)]
+    count = sum(map(len, captions))
+    image = F.normalize(torch.randn(40, 5, generator=generator), dim=1)
+    text = F.normalize(torch.randn(count, 5, generator=generator), dim=1)
+    expected = recalls(image, text, right_pairs(captions)[1])
+    found = {score.name: score for score in retrieval_scores(image, text, captions)}
+    for name, score in found.items():
+        assert score.value == pytest.approx(expected[name]), name
+    assert found["t2i R@1"].clusters.tolist()[:4] == [0, 1, 1, 2] and found["mean R@1"].n == 40
+    assert found["mean R@1"].chance == pytest.approx(expected["chance R@1"])
+
+
+def test_random_embeddings_score_at_chance_at_every_k_with_several_captions():
+    generator = torch.Generator().manual_seed(4)
+    captions = [[f"{i} {c}" for c in range(5)] for i in range(800)]
+    image = F.normalize(torch.randn(800, 24, generator=generator), dim=1)
+    text = F.normalize(torch.randn(4000, 24, generator=generator), dim=1)
+    for score in retrieval_scores(image, text, captions):
+        # Captions of one image are independent here, so the spread is that of n separate guesses.
+        assert abs(score.value - score.chance) < 4 * (score.chance / score.n) ** 0.5, score.name

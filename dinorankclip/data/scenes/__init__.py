@@ -9,9 +9,9 @@ The generator knows every scene, so it also yields graded relevance between scen
     compose      chance → scene             relations    positions → left of, on, …
     render       scene → picture            renditions   sketch, night, mosaic, watercolour
     captions     scene → captions           phrases, grammar
-    relevance    scene, scene → [0, 1]
+    relevance    scene, scene → [0, 1]      caption_matrix   the same for many captions at once
     samples      (set, split, index) → files of a sample
-    make         all sets → folder
+    make         all sets → folder          stored       shards of a set → scenes
 
 Names below are loaded when first used: importing this package alone imports neither numpy nor Pillow.
 """
@@ -29,6 +29,9 @@ _HOME = {
     "relevance": "relevance",
     "relevance_matrix": "relevance",
     "caption_relevance": "relevance",
+    "caption_relevance_matrix": "caption_matrix",
+    "stored_scenes": "stored",
+    "holds_scenes": "stored",
     "render": "render",
     "RENDITIONS": "renditions",
     "VERSION": "knobs",

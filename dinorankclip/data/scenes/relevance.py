@@ -75,8 +75,8 @@ def relevance(a: Scene, b: Scene) -> float:
 
 def relevance_matrix(rows: Sequence[Scene], columns: Sequence[Scene] | None = None, block: int = 128) -> np.ndarray:
     """`relevance` of every row scene to every column scene, float32 [rows, columns]; columns are rows by default."""
-    a = _encode(rows)
-    b = a if columns is None else _encode(columns)
+    a = encode_scenes(rows)
+    b = a if columns is None else encode_scenes(columns)
     result = np.empty((len(a["count"]), len(b["count"])), np.float32)
     for start in range(0, len(result), block):
         part = {name: values[start : start + block] for name, values in a.items()}
@@ -104,21 +104,25 @@ def caption_relevance(mention: Mention, scene: Scene) -> float:
     return (best + (mention.background == scene.background)) / total
 
 
-def _fits(said: Said, thing: Thing) -> float:
-    kind = KINDS[thing.kind]
+def kin_to_noun(said: Said, kind: str) -> int:
+    """How close a kind is to the noun of a caption, in tenths."""
     if said.kind is not None:
-        kin = kinship(said.kind, thing.kind)
-    elif said.family is not None:
+        return kinship(said.kind, kind)
+    if said.family is not None:
+        if KINDS[kind].family == said.family:
+            return KIN_SAME
         group = next(k.group for k in KINDS.values() if k.family == said.family)
-        kin = KIN_SAME if kind.family == said.family else KIN_GROUP if kind.group == group else KIN_OTHER
-    else:
-        kin = KIN_SAME if kind.group == said.group else KIN_OTHER
+        return KIN_GROUP if KINDS[kind].group == group else KIN_OTHER
+    return KIN_SAME if KINDS[kind].group == said.group else KIN_OTHER
+
+
+def _fits(said: Said, thing: Thing) -> float:
     spoken = {name: weight for name, weight in WEIGHTS.items() if getattr(said, name) is not None}
     agreeing = sum(weight for name, weight in spoken.items() if getattr(said, name) == getattr(thing, name))
-    return kin * (BASE + agreeing) / (KIN_SAME * (BASE + sum(spoken.values())))
+    return kin_to_noun(said, thing.kind) * (BASE + agreeing) / (KIN_SAME * (BASE + sum(spoken.values())))
 
 
-def _encode(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
+def encode_scenes(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
     """Scenes as numbers: attributes [N, MOST_THINGS] with -1 where there is no thing; counts and backgrounds [N]."""
     table = {name: np.full((len(scenes), MOST_THINGS), -1, np.int16) for name in ("kind", *WEIGHTS)}
     for n, scene in enumerate(scenes):

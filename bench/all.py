@@ -1,0 +1,56 @@
+"""Every bench against open_clip and ourselves, one after the other: python -m bench.all [--pairs DIR] [--quick]
+
+Ends with a summary of all that was wanted, dated like the records. Run it with nothing else running.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.harness import arguments, written
+
+BENCHES = ("step", "end_to_end", "embedding", "orders", "scaling")
+
+
+def summary(records: list[dict]) -> str:
+    """One line for each ratio that something was wanted of."""
+    lines = [
+        f"# Benches, {records[0]['date']}",
+        "",
+        "Ratios are medians (ranges) over alternating rounds; noise is the spread of our side against itself.",
+        "",
+        "| what | side | ratio | noise | wanted | reached |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for record in records:
+        for one in record["comparisons"]:
+            for side, wanted in one["wanted"].items():
+                seen, sign = one["sides"][side], "≤" if one["cost"] else "≥"
+                cells = [one["title"], side, written(seen["ratio"]), f"{seen['noise']:.0%}", f"{sign} {wanted:g}"]
+                lines.append(f"| {' | '.join(cells)} | {'yes' if seen['met'] else 'no'} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> None:
+    options = arguments(__doc__).parse_args(argv)
+    words = ["--pairs", options.pairs, "--threads", str(options.threads), "--out", str(options.out)]
+    words += ["--rounds", str(options.rounds)] if options.rounds else []
+    words += ["--quick"] if options.quick else []
+    begin, records = time.perf_counter(), []
+    for bench in BENCHES:
+        subprocess.run([sys.executable, "-m", f"bench.{bench}", *words], check=True)
+        kept = Path(options.out).glob(f"{bench.replace('_', '-')}{'-quick' * options.quick}-2*.json")
+        records.append(json.loads(max(kept, key=lambda path: path.stat().st_mtime).read_text()))
+    text = summary(records)
+    date = datetime.date.today().isoformat()
+    (options.out / f"summary{'-quick' * options.quick}-{date}.md").write_text(text)
+    print(f"\n{text}\n{(time.perf_counter() - begin) / 60:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Comparisons on one machine: sides timed in turn, ratios with their spread, and the dated record of them.
+
+A round runs every side once, forwards and backwards by turns, so that whatever slows the machine for a while slows
+all sides alike. A ratio is taken within a round; what is reported is the median over rounds with its range. Noise is
+the spread of one side against itself, (slowest - fastest) / median: a ratio means nothing below it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from tqdm import tqdm
+
+from bench.sides import Side
+
+PACKAGES = ("torch", "open_clip_torch", "torchvision", "pillow", "simplejpeg", "webdataset")
+
+
+@dataclass
+class Comparison:
+    """Seconds of each side, round by round. `base` is the side that the others are measured against.
+
+    As a speed (the default) a ratio says how many times faster than `base` a side is, and `wanted` is the least;
+    as a cost it says how many times longer a side takes, and `wanted` is the most.
+    """
+
+    title: str
+    seconds: dict[str, list[float]]
+    base: str
+    items: int  # pairs or images that one run of a side handles
+    unit: str = "pairs"
+    cost: bool = False
+    wanted: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+
+    def ratio(self, side: str) -> dict[str, float]:
+        pairs = zip(self.seconds[self.base], self.seconds[side])
+        each = [own / base if self.cost else base / own for base, own in pairs]
+        return {"median": statistics.median(each), "least": min(each), "most": max(each)}
+
+    def noise(self, side: str) -> float:
+        values = self.seconds[side]
+        return (max(values) - min(values)) / statistics.median(values)
+
+    def met(self, side: str) -> bool | None:
+        """Whether the median reaches what was wanted; None if nothing was."""
+        if side not in self.wanted:
+            return None
+        median = self.ratio(side)["median"]
+        return median <= self.wanted[side] if self.cost else median >= self.wanted[side]
+
+    def as_record(self) -> dict:
+        sides = {
+            side: {"ratio": self.ratio(side), "noise": self.noise(side), "met": self.met(side)} for side in self.seconds
+        }
+        return asdict(self) | {"sides": sides}
+
+    def as_markdown(self) -> str:
+        what = f"times as long as {self.base}" if self.cost else f"times faster than {self.base}"
+        lines = [
+            f"## {self.title}",
+            "",
+            *([self.note, ""] if self.note else []),
+            f"| side | seconds | {self.unit}/s | noise | {what}, median (range) | wanted |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        for side, values in self.seconds.items():
+            middle = statistics.median(values)
+            wanted = f"{'≤' if self.cost else '≥'} {self.wanted[side]:g}" if side in self.wanted else ""
+            shown = "" if side == self.base else written(self.ratio(side))
+            lines.append(
+                f"| {side} | {middle:.4g} | {self.items / middle:.4g} | {self.noise(side):.0%} | {shown} | {wanted} |"
+            )
+        return "\n".join(lines) + "\n"
+
+
+def written(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['least']:.2f}–{ratio['most']:.2f})"
+
+
+def alternate(sides: dict[str, Side], rounds: int, warmups: int = 1, title: str = "") -> dict[str, list[float]]:
+    """Seconds of each side in each round, after `warmups` rounds that are not counted."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in tqdm(range(warmups + rounds), desc=title, unit="round", leave=False):
+        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
+            seconds = sides[name]()["seconds"]
+            if turn >= warmups:
+                times[name].append(seconds)
+    return times
+
+
+def machine(threads: int) -> dict[str, object]:
+    """What the figures depend on; no names of hosts or folders, since the record may be published."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load at the start": round(os.getloadavg()[0], 2),
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.is_file() else ():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """The flags that every bench has."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", default="scenes", help="real pairs: a retrieval-layout folder; default: built in")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="torch threads of the measured process")
+    parser.add_argument("--rounds", type=int, help="timed rounds; default: the bench's own")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; not for the record")
+    parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
+    return parser
+
+
+def write_record(
+    name: str, comparisons: Sequence[Comparison], options: argparse.Namespace, about: dict, extra: str = "", **more
+) -> None:
+    """`name-DATE.json` and `.md` in `options.out`. `about` is `machine()` from before the first timing."""
+    date = datetime.date.today().isoformat()
+    told = {key: Path(value).name if key in ("pairs", "out") else value for key, value in vars(options).items()}
+    told = {key: value for key, value in told.items() if isinstance(value, str | int | float | list | None)}
+    record = {"bench": name, "date": date, "machine": about, "options": told}
+    record |= {"comparisons": [one.as_record() for one in comparisons]} | more
+    text = "\n".join([heading(name, date, about, options), *(one.as_markdown() for one in comparisons), extra])
+    options.out.mkdir(parents=True, exist_ok=True)
+    target = options.out / f"{name}{'-quick' if options.quick else ''}-{date}"
+    target.with_suffix(".json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    target.with_suffix(".md").write_text(text.rstrip() + "\n")
+    print(f"\n{text.rstrip()}\n\nwritten to {target}.json and .md")
+
+
+def heading(name: str, date: str, about: dict, options: argparse.Namespace) -> str:
+    versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())
+    return (
+        f"# Bench: {name}, {date}\n\n"
+        f"{about['processor']}, {about['cores']} cores, {about['threads']} torch threads, load at the start "
+        f"{about['load at the start']}; {versions}. Pairs: {Path(options.pairs).name}.\n"
+        "Ratios: median (range) over alternating rounds. Noise: (slowest - fastest) / median of one side.\n"
+    )

@@ -1,0 +1,115 @@
+"""Parameters and batch-1 latency of each part of a model: trunk, students, fusion, the whole.
+
+  python bench/latency.py --models scenes cc3m --threads 2
+
+Times are of one image and of one caption of 12 words, in evaluation mode; parts are timed in turn, round by round.
+Run with nothing else running. Figures go to docs/bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from dinorankclip.config import for_method, preset
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.joint.model import JointModel
+from dinorankclip.pretrain.assemble import build_model
+
+CAPTION = "a small red bird with a long beak sits on a wooden fence"
+
+
+def parts_of(model: JointModel) -> dict[str, tuple[nn.Module, Callable[[], object]]]:
+    """Name → (its parameters, one forward pass of batch 1)."""
+    side = model.trunk.image_spec.size
+    pixels = model.normalised(torch.randint(0, 256, (1, 3, side, side), dtype=torch.uint8))
+    texts = Tokenizer(model.trunk.text_spec)([CAPTION])
+    seen, read = model.see(pixels), model.read(texts)
+    table = model.trunk.towers.token_embedding.weight
+    visual = model.trunk.towers.visual
+    return {
+        "image: trunk": (visual, lambda: model.trunk.encode_image(pixels)),
+        "image: student": (model.image_student, lambda: model.image_student(pixels)),
+        "image: fusion": (model.image_fusion, lambda: model.image_fusion(seen.contrastive, seen.features)),
+        "image: whole": (None, lambda: model.see(pixels)),
+        "text: trunk": (None, lambda: model.trunk.encode_text(texts)),
+        "text: student": (model.text_student, lambda: model.text_student(texts, table)),
+        "text: fusion": (model.text_fusion, lambda: model.text_fusion(read.contrastive, read.features)),
+        "text: whole": (None, lambda: model.read(texts)),
+    }
+
+
+def parameters(model: JointModel, name: str, module: nn.Module | None) -> int:
+    if module is not None:
+        return sum(p.numel() for p in module.parameters())
+    image = sum(p.numel() for p in model.trunk.towers.visual.parameters())
+    trunk = sum(p.numel() for p in model.trunk.parameters())
+    if name == "text: trunk":
+        return trunk - image
+    if name.startswith("image"):
+        own, extra = image, (model.image_student, model.image_fusion)
+    else:
+        own, extra = trunk - image, (model.text_student, model.text_fusion)
+    return own + sum(p.numel() for part in extra for p in part.parameters())
+
+
+@torch.inference_mode()
+def measure(name: str, rounds: int) -> list[dict[str, object]]:
+    model = build_model(for_method(preset(name), "dinorankclip")).eval()
+    parts = parts_of(model)
+    milliseconds: dict[str, list[float]] = {part: [] for part in parts}
+    for _ in range(rounds):
+        for part, (_module, forward) in parts.items():
+            begin = time.perf_counter()
+            forward()
+            milliseconds[part].append(1000 * (time.perf_counter() - begin))
+    rows = []
+    for part, (module, _forward) in parts.items():
+        timed = sorted(milliseconds[part][rounds // 10 :])  # the first tenth warms up
+        rows.append(
+            {
+                "preset": name,
+                "part": part,
+                "parameters": parameters(model, part, module),
+                "p50 ms": timed[len(timed) // 2],
+                "p95 ms": timed[int(0.95 * (len(timed) - 1))],
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["scenes", "cc3m"])
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("docs/bench"))
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    rows = [row for name in asked.models for row in measure(name, asked.rounds)]
+    lines = [
+        f"Batch 1, CPU, {asked.threads} threads, torch {torch.__version__}, {asked.rounds} rounds, parts in turn.",
+        "",
+        "| preset | part | parameters | p50 | p95 |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {r['preset']} | {r['part']} | {r['parameters'] / 1e6:.2f} M | {r['p50 ms']:.2f} ms | {r['p95 ms']:.2f} ms |"
+        for r in rows
+    ]
+    print("\n".join(lines))
+    asked.out.mkdir(parents=True, exist_ok=True)
+    name = f"latency-{datetime.date.today().isoformat()}"
+    (asked.out / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (asked.out / f"{name}.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

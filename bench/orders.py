@@ -1,0 +1,132 @@
+"""Each order, and the full method, against order 0 of ours: python -m bench.orders [--pairs DIR]
+
+A step as a run takes it late, when every order acts: reading the batch (in the same process, so that nothing is
+hidden), the teacher's cached features, forward, backward, update. The full method is `--method dinorankclip` at order
+3: both students, fusion, distillation from the cache; the teacher is efficientnet-lite0, whose cache is made first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from bench.harness import Comparison, alternate, arguments, machine, write_record, written
+from bench.photos import read_pairs
+from bench.sides import Built, running
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.packing import Writer
+
+PAPER_MS = (301, 312, 348, 379, 412, 446)  # projected by the paper for orders 0 to 5, not measured by anybody
+BASE, FULL = "order 0", "full method, order 3"
+FULL_WANTED = {"ViT-B-32": 1.5}
+TEACHER, TEACHER_SIZE, TEXT_TEACHER = "efficientnet-lite0", 224, "minilm"
+# Trunk → the preset whose students go with it.
+PRESETS = {"ViT-B-32": "cc3m", "drc-photo": "flickr8k"}
+
+
+def training_steps(flags: list[str], count: int) -> Built:
+    """`count` steps of a run with these flags, at the last place of its schedule."""
+    from dinorankclip.commands.train import parse
+    from dinorankclip.optim.gradients import backward
+    from dinorankclip.pretrain.assemble import assemble
+    from dinorankclip.types import Progress
+
+    with contextlib.redirect_stdout(io.StringIO()):  # what a run says of itself
+        parts = assemble(parse(flags)[0])
+    state, progress = parts.state, Progress(parts.length.steps - 1, parts.length.steps, parts.length.epochs)
+    batches = iter(parts.loader)
+
+    def run() -> None:
+        for _ in range(count):
+            backward(state.model, state.objective, next(batches), progress, parts.placement)
+            state.updater.step(progress, state.model.trunk.logit_scale)
+
+    run()  # the first step sets up the optimiser's moments
+    return run, {}
+
+
+def make_cache(data: Path, out: Path) -> None:
+    from dinorankclip.dino.of_data import Wish, cache_of_data
+
+    wish = Wish(str(data), TEACHER, TEACHER_SIZE, TEXT_TEACHER)
+    cache_of_data(out, wish, ReadingSettings(), torch.device("cpu"))
+
+
+def compare(
+    name: str, batch: int, orders: list[int], data: Path, cache: Path, rounds: int, count: int, threads: int
+) -> Comparison:
+    flags = ["--preset", PRESETS.get(name, "scenes"), "--model.trunk", name, "--data", str(data)]
+    flags += ["--budget.batch", str(batch), "--reading.workers", "0", "--budget.threads", str(threads)]
+    builders = {}
+    for order in orders:
+        method = ["--method", "rank", "--loss.order", str(order)] if order else ["--method", "clip"]
+        builders[f"order {order}"] = partial(training_steps, [*flags, *method], count)
+    full = ["--method", "dinorankclip", "--loss.order", "3", "--distil.cache", str(cache)]
+    builders[FULL] = partial(training_steps, [*flags, *full], count)
+    with running(builders, threads) as sides:
+        times = alternate(sides, rounds, title=name)
+    note = f"Reading included. Teachers: {TEACHER} at {TEACHER_SIZE} px, {TEXT_TEACHER}. {count} steps a round."
+    wanted = {FULL: FULL_WANTED[name]} if name in FULL_WANTED else {}
+    title = f"Orders and the full method, {name}, batch {batch}"
+    return Comparison(title, times, BASE, batch * count, cost=True, wanted=wanted, note=note)
+
+
+def beside_paper(comparison: Comparison) -> str:
+    """Our measured ratios to order 0 and the paper's projected ones, which are no results."""
+    lines = [
+        "## Beside the paper's projections",
+        "",
+        f"Measured: {comparison.title}. The paper's milliseconds are projections for other hardware and batch.",
+        "",
+        "| order | measured, times order 0 | paper (projected), times order 0 | paper (projected) ms |",
+        "| --- | --- | --- | --- |",
+    ]
+    for order, projected in enumerate(PAPER_MS):
+        if (side := f"order {order}") in comparison.seconds:
+            ours = "1" if side == BASE else written(comparison.ratio(side))
+            lines.append(f"| {order} | {ours} | {projected / PAPER_MS[0]:.2f} | {projected} |")
+    return "\n".join(lines) + "\n"
+
+
+def prepare(pairs: str, count: int, folder: Path) -> tuple[Path, Path]:
+    """`count` training pairs and a few for validation inside `folder`, and the teacher's cache of them."""
+    samples = read_pairs(pairs, count + count // 8)
+    data, cache = folder / "pairs", folder / "cache"
+    data.mkdir()
+    writer = Writer(data, "shards")
+    writer.write("train", samples[:count])
+    writer.write("val", samples[count:])
+    make_cache(data, cache)
+    return data, cache
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = arguments(__doc__)
+    usual = ["ViT-B-32:32:0,3", "drc-small:256:0,1,2,3,4,5"]
+    parser.add_argument("--trunks", nargs="+", default=usual, help="TRUNK:BATCH:ORDERS …; order 0 is always there")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.trunks = ["drc-tiny:16:0,2"]
+    plans = []
+    for name, batch, orders in (trunk.split(":") for trunk in options.trunks):
+        plans.append((name, int(batch), sorted({0, *map(int, orders.split(","))})))
+    about = machine(options.threads)
+    torch.set_num_threads(options.threads)
+    comparisons = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        data, cache = prepare(options.pairs, 2 * max(batch for _, batch, _ in plans), Path(folder))
+        for name, batch, orders in plans:
+            large = not name.startswith("drc-")
+            rounds = options.rounds or (2 if options.quick else 3 if large else 5)
+            count = 1 if large else 2
+            comparisons.append(compare(name, batch, orders, data, cache, rounds, count, options.threads))
+    write_record("orders", comparisons, options, about, beside_paper(comparisons[-1]))
+
+
+if __name__ == "__main__":
+    main()

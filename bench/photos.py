@@ -1,0 +1,64 @@
+"""Real pairs for the benches: read once, one caption each, written again as shards or as a folder of files."""
+
+from __future__ import annotations
+
+import io
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from PIL import Image
+
+from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.packing import Writer
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.types import RawSample, UserError
+
+LARGE = (512, 384)  # width and height of the enlarged photos, about what web corpora are stored at
+JPEG_QUALITY = 90
+
+
+def read_pairs(where: str, count: int) -> list[RawSample]:
+    """The first `count` training pairs, image n with one of its captions (n modulo their number)."""
+    source = open_pairs(where)
+    if len(source) < count:
+        raise UserError(f"{where} has {len(source)} pairs, this bench needs {count}; --quick needs fewer")
+    found = []
+    for index in range(count):
+        raw = source.read(index)
+        found.append(replace(raw, captions=(raw.captions[index % len(raw.captions)],)))
+    return found
+
+
+def enlarged(samples: list[RawSample], size: tuple[int, int] = LARGE) -> list[RawSample]:
+    """The same photos scaled to `size` and stored as JPEG again: decoding small photos would understate its cost."""
+    return [replace(sample, image=_enlarge(sample.image, size)) for sample in samples]
+
+
+def _enlarge(data: bytes, size: tuple[int, int]) -> bytes:
+    stored = io.BytesIO()
+    picture = Image.open(io.BytesIO(data)).convert("RGB").resize(size, Image.Resampling.BICUBIC)
+    picture.save(stored, "JPEG", quality=JPEG_QUALITY)
+    return stored.getvalue()
+
+
+@contextmanager
+def stored(samples: list[RawSample], layout: str, shards: int = 4) -> Iterator[Path]:
+    """A folder that holds the pairs for a while: tars for `layout` "shards", else .jpg and .txt files."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        part = "" if layout == "folder" else "train"
+        Writer(folder, layout, shard_size=math.ceil(len(samples) / shards)).write(part, samples)
+        yield folder / part
+    finally:
+        shutil.rmtree(folder)
+
+
+def caption_lengths(captions: list[str], tokenizer: Tokenizer) -> tuple[float, int]:
+    """Mean and greatest number of tokens, start and end included."""
+    lengths = [len(tokenizer.encode(caption)) for caption in captions]
+    return sum(lengths) / len(lengths), max(lengths)

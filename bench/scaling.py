@@ -1,0 +1,155 @@
+"""Time and memory of a step over batch and order, and two processes against one: python -m bench.scaling
+
+A whole training step of a small trunk on made-up pixels and captions of 20 tokens, with full lists, at the end of the
+schedule. Every cell is a fresh process; memory is what its resident set grows by at the peak of a step, after a small
+step has set everything up. What a step needs above one at order 0 is the ranking loss, whose memory must not grow
+faster than B². Two processes share the batch and the threads of one.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from functools import partial
+
+import torch
+
+from bench.figure import panels
+from bench.harness import Comparison, arguments, machine, write_record
+from bench.sides import Built, Side
+from dinorankclip import comm
+from dinorankclip.config import LossSettings, OptimSettings
+from dinorankclip.device import choose
+from dinorankclip.encoders.trunk import trunk_config
+from dinorankclip.joint.model import JointModel
+from dinorankclip.losses import Objective
+from dinorankclip.optim.gradients import backward
+from dinorankclip.optim.update import Updater
+from dinorankclip.types import Batch, Progress, View
+
+LATE = Progress(900, 1000, 64)  # every order acts
+SMALL = 16
+ONE, TWO = "one process", "two processes"
+
+
+def step_of(trunk: str, order: int, batch: int) -> Built:
+    """One step of this process's share of `batch` pairs."""
+    world = comm.join("cpu")
+    model = JointModel(trunk_config(trunk))
+    method = "rank" if order else "clip"
+    objective = Objective(model.dim, method, LossSettings(order=order))
+    updater = Updater({"model": model, "objective": objective}, OptimSettings(), LATE.total_steps)
+    placement = choose("cpu", "fp32")
+
+    def step(pairs: Batch) -> None:
+        backward(model, objective, pairs, LATE, placement)
+        updater.step(LATE, model.trunk.logit_scale)
+
+    step(made_up(model, SMALL))  # loads what is loaded once, sets up the optimiser
+    pairs = made_up(model, batch // world.size)
+    return lambda: step(pairs), {}
+
+
+def made_up(model: JointModel, count: int) -> Batch:
+    draws = torch.Generator().manual_seed(comm.world().rank)
+    size = model.trunk.image_spec.size
+    images = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=draws)
+    texts = torch.randint(1, 49406, (count, 20), generator=draws)
+    texts[:, -1] = 49407
+    return Batch(images, texts, [""] * count, [View()] * count, [""] * count)
+
+
+def cell(trunk: str, order: int, batch: int, threads: int, rounds: int) -> dict[str, float]:
+    """Least seconds of `rounds` steps; bytes of the first, for which the heap is fresh."""
+    side = Side(partial(step_of, trunk, order, batch), threads)
+    try:
+        measured = [side() for _ in range(rounds)]
+    finally:
+        side.close()
+    return {"seconds": min(one["seconds"] for one in measured), "bytes": measured[0]["bytes"]}
+
+
+def growth(cells: dict[str, dict[str, float]], order: int, batches: list[int]) -> float | None:
+    """Exponent p of B^p between two batches, of the memory that the loss adds; None if it adds too little to see."""
+    ends = [b for b in (batches[0], batches[-1])]
+    added = [cells[f"{order}/{b}"]["bytes"] - cells[f"0/{b}"]["bytes"] for b in ends]
+    if min(added) < 4e6 or len(set(ends)) < 2:
+        return None
+    return math.log(added[1] / added[0]) / math.log(ends[1] / ends[0])
+
+
+def processes(trunk: str, order: int, batch: int, threads: int, rounds: int) -> Comparison:
+    """The same global batch on one process, and on two that share its threads."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    build = partial(step_of, trunk, order, batch)
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    sides = {ONE: [Side(build, threads)], TWO: [Side(build, max(1, threads // 2), group | rank) for rank in ranks]}
+    times: dict[str, list[float]] = {ONE: [], TWO: []}
+    try:
+        for turn in range(1 + rounds):
+            for name, members in sides.items():
+                for member in members:
+                    member.begin()
+                slowest = max(member.end()["seconds"] for member in members)
+                if turn:
+                    times[name].append(slowest)
+    finally:
+        for member in [*sides[ONE], *sides[TWO]]:
+            member.close()
+    title = f"Two processes against one, {trunk}, order {order}, batch {batch} in all"
+    note = f"{threads} threads in one process, {max(1, threads // 2)} in each of two; they exchange over gloo."
+    return Comparison(title, times, ONE, batch, cost=True, note=note)
+
+
+def as_markdown(cells: dict[str, dict[str, float]], orders: list[int], batches: list[int], figure: str) -> str:
+    lines = [
+        "## Time and memory of a step",
+        "",
+        f"![seconds and memory over the batch]({figure})",
+        "",
+        "| seconds (MB) | " + " | ".join(f"B = {batch}" for batch in batches) + " | memory of the loss grows as |",
+        "| --- |" + " --- |" * (len(batches) + 1),
+    ]
+    for order in orders:
+        shown = [cells[f"{order}/{batch}"] for batch in batches]
+        power = growth(cells, order, batches[-3:]) if order else None
+        said = "" if not order else "too little to see" if power is None else f"B^{power:.2f}"
+        written = " | ".join(f"{one['seconds']:.3f} ({one['bytes'] / 1e6:.0f})" for one in shown)
+        lines.append(f"| order {order} | {written} | {said} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--trunk", default="drc-tiny")
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 128, 256, 512, 1024])
+    parser.add_argument("--orders", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5])
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.batches, options.orders = [16, 32], [0, 2]
+    about = machine(options.threads)
+    rounds = options.rounds or (1 if options.quick else 3)
+    cells = {}
+    for batch in options.batches:
+        for order in options.orders:
+            once = 1 if batch >= 1024 and order > 1 else rounds  # half a minute each
+            cells[f"{order}/{batch}"] = found = cell(options.trunk, order, batch, options.threads, once)
+            print(f"batch {batch}, order {order}: {found['seconds']:.3f} s, {found['bytes'] / 1e6:.0f} MB", flush=True)
+    middle = options.batches[len(options.batches) // 2]
+    last = max(order for order in options.orders if order <= 3)
+    shared = [processes(options.trunk, order, middle, options.threads, 2 + rounds) for order in sorted({0, last})]
+    lines = {what: {f"order {o}": {b: cells[f"{o}/{b}"][what] * unit for b in options.batches} for o in options.orders}
+             for what, unit in (("seconds", 1.0), ("bytes", 1e-6))}  # fmt: skip
+    figure = f"scaling{'-quick' * options.quick}.svg"
+    options.out.mkdir(parents=True, exist_ok=True)
+    drawn = {"Time of a step": ("seconds", lines["seconds"]), "Memory of a step": ("megabytes", lines["bytes"])}
+    (options.out / figure).write_text(panels(drawn, "pairs in a batch"))
+    text = as_markdown(cells, options.orders, options.batches, figure)
+    write_record("scaling", shared, options, about, text, cells=cells)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""`dinorankclip compare A B`: two scored models side by side, item by item where items were kept."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from dinorankclip.types import UserError
+
+if TYPE_CHECKING:
+    from dinorankclip.pretrain.budget import Spending
+    from dinorankclip.scoring.comparison import Row
+
+HELP = """\
+Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
+
+  dinorankclip compare runs/first runs/second
+  dinorankclip compare runs/first open_clip:ViT-B-32:weights.safetensors --level 0.99
+
+Scores that train took at a run's end have no intervals; those that `dinorankclip score` takes do.
+Exit status 1 if scores had to be left out because the two were scored on different data.
+"""
+WAYS = {"i2t": "image → text", "t2i": "text → image", "i2i": "image → image"}
+
+
+def compare(
+    a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")],
+    b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")],
+    level: float = 0.95,
+    draws: int = 1000,
+    matched: bool = False,
+) -> None:
+    """Compare two scored models.
+
+    Args:
+        a: A run folder, another model that was scored, or a folder that `score --out` wrote.
+        b: The other one.
+        level: Of the intervals.
+        draws: Of the bootstrap.
+        matched: Refuse runs that differ in more than the method (data, seed, pairs seen, batch, trunk, schedule).
+    """
+    from dinorankclip.scoring.comparison import compare_scores, only_one
+    from dinorankclip.scoring.scored import read_scores
+
+    if not 0 < level < 1:
+        raise UserError(f"--level {level}: a share between 0 and 1, such as 0.95")
+    if draws < 100:
+        raise UserError(f"--draws {draws}: fewer than 100 draws have no quantiles to speak of")
+    folders = folder_of(a), folder_of(b)
+    scored = read_scores(folders[0]), read_scores(folders[1])
+    print(_spending_table(*folders, matched))
+    blocks = [
+        compare_scores(scored[0].trained, scored[1].trained, level, draws),
+        compare_scores(scored[0].sets, scored[1].sets, level, draws),
+    ]
+    rows = [row for block in blocks for row in block.rows]
+    refused = {name: why for block in blocks for name, why in block.refused.items()}
+    if not rows and not refused:
+        raise UserError(f"{a} and {b} have no score in common; score both: dinorankclip score MODEL --sets PATH")
+    if rows:
+        print("\n" + score_table(rows, level))
+        print("\n" + _reading_notes(rows, level))
+    for name in only_one(*scored):
+        print(f"only one of the two was scored on {name}")
+    for name, why in refused.items():
+        print(f"NOT compared: {name}: {why}; score both again on the same set", file=sys.stderr)
+    if refused:
+        sys.exit(1)
+
+
+def folder_of(model: str) -> Path:
+    """Where the scores of a model are: with it, or where `score` puts those of models that are no runs."""
+    from dinorankclip.commands.score import default_out
+    from dinorankclip.scoring.scored import SCORES
+
+    elsewhere = default_out(model)
+    return elsewhere if not (Path(model) / SCORES).is_file() and (elsewhere / SCORES).is_file() else Path(model)
+
+
+def score_table(rows: list[Row], level: float) -> str:
+    """A line for each score; shares in percent. Columns that no row fills are left out."""
+    chances, paired = any(row.chance is not None for row in rows), any(row.difference for row in rows)
+    names = [(row.set, _words(row.metric)) for row in rows]
+    set_width = max(len("set"), *(len(name) for name, _ in names)) + 2
+    metric_width = max(len("shares in %"), *(len(metric) for _, metric in names)) + 2
+    head = f"{'set':<{set_width}}{'shares in %':<{metric_width}}" + (f"{'chance':>9}" if chances else "")
+    head += f"{'A':>9}{'B':>9}{'B - A':>9}"
+    lines = [head + (f"{f'{100 * level:g} % interval':>20}{'n':>9}  B is" if paired else "")]
+    previous = None
+    for row, (set_name, metric) in zip(rows, names):
+        line = f"{set_name if set_name != previous else '':<{set_width}}{metric:<{metric_width}}"
+        if chances:
+            line += f"{'' if row.chance is None else _number(row.chance, row.unit):>9}"
+        numbers = _number(row.a, row.unit), _number(row.b, row.unit), _number(row.b - row.a, row.unit, "+")
+        line += "".join(f"{number:>9}" for number in numbers)
+        lines.append(line + (_paired_cells(row) if row.difference is not None else ""))
+        previous = set_name
+    return "\n".join(lines)
+
+
+def _paired_cells(row: Row) -> str:
+    found = row.difference
+    span = f"{_number(found.low, row.unit, '+')} … {_number(found.high, row.unit, '+')}"
+    words = found.verdict
+    if words not in ("higher", "lower") and 0 < found.detectable < math.inf:
+        words += f" (it would take {_number(found.detectable, row.unit)})"
+    return f"{span:>20}{found.n:>9,}  {words}"
+
+
+def _spending_table(a: Path, b: Path, matched: bool) -> str:
+    """Who the two are and, of runs, what they spent and whether that was the same."""
+    from dinorankclip.pretrain.budget import spending, unmatched
+    from dinorankclip.pretrain.checkup import is_run
+
+    spent = [spending(folder) if is_run(folder) else None for folder in (a, b)]
+    columns = [_about(one) for one in spent]
+    left = max(24, len(str(a)) + 2, *(len(value) + 2 for value in columns[0].values()))
+    lines = [f"{'':<20}{'A':<{left}}B", f"{'':<20}{a!s:<{left}}{b}"]
+    for name in dict.fromkeys([*columns[0], *columns[1]]):
+        lines.append(f"{name:<20}{columns[0].get(name, '-'):<{left}}{columns[1].get(name, '-')}")
+    if spent[0] is None or spent[1] is None:
+        unknown = [str(folder) for folder, one in zip((a, b), spent) if one is None]
+        differs = [f"no run folder, so nothing is known of the training: {', '.join(unknown)}"]
+    else:
+        differs = unmatched(*spent)
+    if differs and matched:
+        raise UserError(f"{a} and {b} are not matched:\n  " + "\n  ".join(differs))
+    if differs:
+        lines += ["", "NOT MATCHED: a difference need not come from the method", *(f"  {line}" for line in differs)]
+    else:
+        lines += ["", "matched: same data, seed, pairs seen, batch, trunk and schedule"]
+        if (spent[0].teacher is None) != (spent[1].teacher is None):
+            lines.append(
+                f"         but only {'AB'[spent[0].teacher is None]} has a teacher, which was trained elsewhere"
+            )
+    return "\n".join(lines)
+
+
+def _about(spent: Spending | None) -> dict[str, str]:
+    if spent is None:
+        return {}
+    settings = spent.settings
+    found = {
+        "method": spent.method,
+        "pairs seen": "?" if spent.pairs_seen is None else f"{spent.pairs_seen:,}",
+        "batch, epochs": f"{settings['budget']['batch']}, {settings['budget']['epochs']}",
+        "trunk": settings["model"]["trunk"] if settings["init"] is None else f"from {settings['init']}",
+        "data, seed": f"{settings['data']}, {settings['seed']}",
+    }
+    if spent.teacher is not None:
+        found["teacher"] = spent.teacher
+    if spent.model_parameters is not None:
+        heads = f" + {_count(spent.heads)} of the loss" if spent.heads else ""
+        found["parameters trained"] = _count(spent.model_parameters) + heads
+    return found
+
+
+def _reading_notes(rows: list[Row], level: float) -> str:
+    """What the table does not say by itself."""
+    notes = []
+    paired = [row for row in rows if row.difference is not None]
+    if len(paired) < len(rows):
+        which = "some are" if paired else "these are"
+        notes.append(
+            f"Without intervals: {which} rates that train took, and train keeps nothing of single items. For paired\n"
+            "intervals: dinorankclip score MODEL --sets PATH, for both, then compare again."
+        )
+    if paired:
+        notes.append(
+            "Intervals are over items, clustered by image, of these two models: another seed may differ by more.\n"
+            f"By chance alone about {(1 - level) * len(paired):.2g} of {len(paired)} such rows would show a difference."
+        )
+    return "\n".join(notes)
+
+
+def _words(metric: str) -> str:
+    """`i2t R@1` → `image → text R@1`"""
+    way, _, rest = metric.partition(" ")
+    return f"{WAYS[way]:<14}{rest}" if way in WAYS else metric
+
+
+def _number(value: float, unit: str, sign: str = "") -> str:
+    if unit == "share":
+        return f"{100 * value:{sign}.2f}"
+    return f"{value:{sign}.2f}°" if unit == "degrees" else f"{value:{sign}.4f}"
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e6:.2f} M" if parameters >= 1e5 else f"{parameters:,}"
+
+
+def main(argv: list[str]) -> None:
+    tyro.cli(compare, args=argv, prog="dinorankclip compare", description=HELP)

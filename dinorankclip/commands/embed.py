@@ -1,0 +1,90 @@
+"""`dinorankclip embed`: images and captions → embeddings with their keys, as NumPy and Parquet."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.types import UserError
+
+EXAMPLES = """\
+Examples:
+  dinorankclip embed runs/first --images photos --out embedded/photos
+  dinorankclip embed runs/first --data scenes --split test --out embedded/scenes"""
+
+
+def embed(
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    out: Path,
+    images: str | None = None,
+    captions: str | None = None,
+    data: str | None = None,
+    split: Literal["train", "val", "test", "all"] = "all",
+    half: bool = False,
+    device: str = "auto",
+    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+) -> None:
+    """Embed images, captions or both. The same command again resumes, or says that all is there.
+
+    Args:
+        model: A run, a checkpoint, an exported folder, or open_clip:NAME[:FILE].
+        out: The folder to write: images.npy, texts.npy (a row each), keys, Parquet, damaged.tsv, manifest.json.
+        images: A folder of images (and all below it), a .txt list of paths, a CSV/TSV/Parquet table, or shards.
+        captions: A .txt file with a caption on each line, the caption column of a table, or pairs.
+        data: Pairs, as --data of train: images and captions at once, with the same keys.
+        split: Which part of --data, if it is divided into parts.
+        half: Write fp16 instead of fp32: half the bytes, three digits.
+        device: Where the model runs.
+        reading: How images and captions are found.
+    """
+    from dinorankclip.commands.loading import load_quietly
+    from dinorankclip.data.images_only import open_captions, open_images
+    from dinorankclip.data.kept import one_at_a_time
+    from dinorankclip.data.opening import open_pairs
+    from dinorankclip.serving.embedding_files import EmbeddingFolder
+    from dinorankclip.serving.embedding_run import embed_captions, embed_images, plan_of
+
+    if data is None and images is None and captions is None:
+        raise UserError("nothing to embed: give --images, --captions, or --data for pairs")
+    if data is not None and (images is not None or captions is not None):
+        raise UserError("--data brings its own images and captions; leave out --images and --captions")
+    if data is not None and data.startswith("pipe:"):
+        raise UserError("embedding resumes where it stopped, which pipe: shards cannot; store them first")
+    pictures = texts = open_pairs(data, reading, split) if data is not None else None
+    pictures = open_images(images, reading) if images is not None else pictures
+    texts = open_captions(captions, reading) if captions is not None else texts
+    loaded = load_quietly(model, device)
+    print(f"{model}: {loaded.dim} numbers a row, {loaded.reason}")
+    about = {"model": model, "images": images or data, "captions": captions or data, "split": split if data else None}
+    with one_at_a_time(".embedding", folder=out):
+        folder = EmbeddingFolder(out, plan_of(loaded, pictures, texts), about, loaded.dim, half)
+        if folder.complete:
+            print(f"{out} is complete already: {_counts(folder)}")
+            return
+        if pictures is not None:
+            embed_images(folder, loaded, pictures, max_pixels=reading.max_pixels)
+        if texts is not None:
+            embed_captions(folder, loaded, texts)
+        with_parquet = folder.finish()
+    print(f"{out}: {_counts(folder)}")
+    if not with_parquet:
+        print("no Parquet files, which need pyarrow: pip install 'dinorankclip[parquet]'")
+
+
+def _counts(folder: Any) -> str:
+    rows = folder.manifest["rows"]
+    size = sum(folder.manifest["bytes"].values())
+    text = ", ".join(f"{count} {kind}" for kind, count in rows.items()) + f", {size / 1e6:.1f} MB"
+    if folder.damaged:
+        causes = ", ".join(f"{count} {cause}" for cause, count in sorted(folder.damaged.items()))
+        text += f"; left out as damaged (damaged.tsv): {causes}"
+    return text
+
+
+def main(argv: list[str]) -> None:
+    head = inspect.getdoc(embed).split("Args:")[0].strip()
+    tyro.cli(embed, prog="dinorankclip embed", args=argv, description=f"{head}\n\n{EXAMPLES}")

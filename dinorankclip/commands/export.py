@@ -1,0 +1,42 @@
+"""`dinorankclip export`: a model to give away, as a folder of ours, of open_clip's, or as ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+EXAMPLE = "dinorankclip export runs/first --out exported/first"
+Format = Literal["folder", "open-clip", "onnx"]
+
+
+def export(
+    model: Annotated[str, tyro.conf.Positional],
+    out: Path,
+    to: tuple[Format, ...] = ("folder",),
+    data_note: str = "",
+    licence: str = "",
+    replace: bool = False,
+) -> None:
+    """Write a model as a folder that works anywhere, without a network, with a card that says how it was made.
+
+    Args:
+        model: A run, a checkpoint, an exported folder or open_clip:NAME[:FILE].
+        out: The folder to make.
+        to: folder (for load_model; the default), open-clip (the trunk alone, for open_clip's local-dir:), onnx (both
+            encoders, checked with onnxruntime; needs the extra onnx). With several, the model folder is OUT itself
+            and the others lie in it as open_clip/ and onnx/.
+        data_note: A sentence about the training data for the card, such as its source and terms.
+        licence: The licence of the model, for the card; left open if you do not say.
+        replace: Replace an earlier export of that name.
+    """
+    from dinorankclip.joint.exporting import write_export
+
+    written = write_export(model, out, to, data_note, licence, replace)
+    print(written.summary())
+
+
+def main(argv: list[str]) -> None:
+    head = (export.__doc__ or "").split("Args:")[0].strip()
+    tyro.cli(export, prog="dinorankclip export", args=argv, description=f"{head}\n\nExample: {EXAMPLE}")

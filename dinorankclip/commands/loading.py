@@ -1,0 +1,15 @@
+"""Loading the model that a verb was given."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+
+def load_quietly(model: str, device: str) -> Any:
+    """`load_model` for a command, which prints `reason` in its own words: its warnings say the same."""
+    from dinorankclip import load_model
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return load_model(model, device=device)

@@ -1,0 +1,228 @@
+"""`dinorankclip score`: a model on evaluation sets, with intervals."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from dinorankclip.types import UserError
+
+if TYPE_CHECKING:
+    from dinorankclip.data.benchmark_sets import Place
+    from dinorankclip.scoring.scores import Score
+    from dinorankclip.scoring.shift import Shift
+    from dinorankclip.scoring.suite import SetResult, SuiteResult
+
+HELP = """\
+Score a model on evaluation sets: zero-shot, retrieval, linear probe, shift, modality gap, ranking quality.
+
+  dinorankclip score runs/first --sets scenes
+  dinorankclip score runs/first --sets data/caltech101 data/flickr8k --metrics zero-shot retrieval
+  dinorankclip score open_clip:ViT-B-32:weights.safetensors --sets imagenet1k imagenet-r --sets-root sets
+  dinorankclip score runs/first --sets photos.csv --split all
+  dinorankclip score --catalogue
+
+A set is a folder in the clip-benchmark layout, a folder of such folders, a name of the catalogue, `scenes` (built in),
+or pairs of your own as train takes them. Embeddings are kept under built/embeddings and used again.
+Exit status 1 if a set could not be scored; the others are.
+"""
+OUT = Path("built/scores")
+
+
+def score(
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    sets: tuple[str, ...] = ("scenes",),
+    metrics: tuple[str, ...] = (),
+    out: Path | None = None,
+    split: str | None = None,
+    sets_root: Path = Path("sets"),
+    shift: tuple[str, ...] = (),
+    level: float = 0.95,
+    draws: int = 1000,
+    max_damaged: float = 0.0,
+    cache: bool = True,
+    pictures: bool = True,
+    device: str = "auto",
+    precision: str = "auto",
+    threads: int | None = None,
+) -> None:
+    """Score a model.
+
+    Args:
+        model: A run (its last checkpoint), a checkpoint, an exported folder, or open_clip:NAME[:FILE].
+        sets: What to score on.
+        metrics: Of zero-shot, retrieval, probe, shift, modality-gap, order-agreement, ranking-quality, fidelity;
+            by default all that apply (known sets are probed only where the catalogue says so).
+        out: Where scores.json goes; by default the run folder, for other models built/scores/NAME.
+        split: The part to score; by default test, else val.
+        sets_root: Where sets named as in the catalogue are.
+        shift: BASE=RENDITION,RENDITION: further sets that are renditions of another.
+        level: Of the intervals.
+        draws: Of the bootstrap.
+        max_damaged: Share of damaged samples to leave out; a set with more is refused.
+        cache: Keep embeddings under built/embeddings.
+        pictures: Write retrieval examples and the hardest classes as pictures.
+        device: Where the model runs.
+        precision: auto, fp32 or bf16.
+        threads: CPU threads; by default torch's choice.
+    """
+    import torch
+
+    from dinorankclip.joint.loaded import load_model
+    from dinorankclip.scoring.embedding_store import FOLDER, EmbeddingStore
+    from dinorankclip.scoring.score_files import write_scores
+    from dinorankclip.scoring.scorers import all_scorers
+    from dinorankclip.scoring.suite import SuiteOptions, run_suite
+
+    scorers = all_scorers()
+    wanted = known_metrics(metrics, [scorer.name for scorer in scorers])
+    shifts = tuple(parse_shift(text) for text in shift)
+    places = [place for where in sets for place in find(where, sets_root)]
+    if threads is not None:
+        torch.set_num_threads(threads)
+    loaded = load_model(model, device, precision)
+    print(f"{loaded.name}: {loaded.reason}")
+    print(heading(level))
+    options = SuiteOptions(wanted, split, max_damaged, shifts, level, draws)
+    store = EmbeddingStore(FOLDER if cache else None)
+    found = run_suite(loaded, places, scorers, store, options, report=show)
+    if wanted is None or "fidelity" in wanted:
+        add_fidelity(model, loaded, found, options)
+    folder = out or default_out(model)
+    print(f"\nscores in {write_scores(folder, loaded, found)}")
+    if pictures:
+        drawn = draw(found, folder / "pictures", wanted)
+        if drawn:
+            print(f"{drawn} pictures in {folder / 'pictures'}")
+    if found.errors:
+        print(f"\n{len(found.errors)} could NOT be scored:", file=sys.stderr)
+        for name, text in found.errors.items():
+            print(f"  {name}: {text}", file=sys.stderr)
+        sys.exit(1)
+
+
+def find(where: str, root: Path) -> list[Place]:
+    """Sets behind one word after --sets: a path, or a name of the catalogue."""
+    from dinorankclip.data.benchmark_sets import find_sets
+    from dinorankclip.scoring.catalogue import catalogue
+
+    if not Path(where).exists() and catalogue().find(where) is not None:
+        return [catalogue().locate(where, root)]
+    return find_sets(where)
+
+
+def known_metrics(asked: tuple[str, ...], scorers: list[str]) -> tuple[str, ...] | None:
+    """Names of scorers, which may be written with hyphens; None if nothing was asked for."""
+    if not asked:
+        return None
+    names = {name.replace(" ", "-"): name for name in [*scorers, "shift", "fidelity"]}
+    unknown = [name for name in asked if name.replace(" ", "-") not in names]
+    if unknown:
+        raise UserError(f"--metrics {unknown[0]}: there are {', '.join(names)}")
+    return tuple(names[name.replace(" ", "-")] for name in asked)
+
+
+def parse_shift(text: str) -> Shift:
+    from dinorankclip.scoring.shift import Shift
+
+    base, equals, renditions = text.partition("=")
+    names = tuple(name for name in renditions.split(",") if name)
+    if not equals or not base or not names:
+        raise UserError(f"--shift {text}: write BASE=RENDITION,RENDITION with names of sets, e.g. photo=sketch,night")
+    return Shift(base, names)
+
+
+def default_out(model: str) -> Path:
+    """A run keeps its scores; other models' go to a folder named after them."""
+    from dinorankclip.pretrain.checkup import is_run
+
+    if is_run(Path(model)):
+        return Path(model)
+    return OUT / (re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model")
+
+
+def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> None:
+    """Of runs that were distilled, how faithful the students are."""
+    from dinorankclip.pretrain.checkup import is_run
+    from dinorankclip.scoring import run_fidelity
+    from dinorankclip.scoring.suite import add_scores
+
+    if not is_run(Path(model)):
+        return
+    try:
+        result = run_fidelity.run_fidelity(Path(model), loaded)
+    except UserError as error:
+        found.errors[run_fidelity.NAME] = str(error)
+        return
+    if result is not None:
+        add_scores(result, list(result.scores.values()), run_fidelity.NAME, run_fidelity.VERSION, options)
+        found.sets[result.name] = result
+        show(result)
+
+
+def draw(found: SuiteResult, folder: Path, wanted: tuple[str, ...] | None) -> int:
+    """A picture of each set that has one to show; how many there are."""
+    from dinorankclip.scoring.pictures import hardest_classes, retrieval_examples
+    from dinorankclip.writeup.confusion_picture import draw_hardest
+    from dinorankclip.writeup.retrieval_picture import draw_retrieval
+
+    count = 0
+    for name, seen in found.seen.items():
+        metric = "retrieval" if seen.kind == "retrieval" else "zero-shot"
+        if wanted is not None and metric not in wanted:
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        if seen.kind == "retrieval":
+            draw_retrieval(f"{name}: what was found", *retrieval_examples(seen)).save(folder / f"{name}-retrieval.png")
+        else:
+            draw_hardest(f"{name}: the hardest classes", hardest_classes(seen)).save(folder / f"{name}-hardest.png")
+        count += 1
+    return count
+
+
+def heading(level: float) -> str:
+    return f"\n{'set':<26}{'score':<32}{'value':>10}{f'{100 * level:g} % interval':>22}{'chance':>10}{'n':>9}"
+
+
+def show(result: SetResult) -> None:
+    if result.scores:
+        print(rows_of(result), flush=True)
+
+
+def rows_of(result: SetResult) -> str:
+    """A line for each score of a set; shares in percent."""
+    lines = []
+    for number, found in enumerate(result.scores.values()):
+        name = result.name if number == 0 else ""
+        value, chance = _shown(found, found.value), _shown(found, found.chance)
+        lines.append(f"{name:<26}{found.name:<32}{value:>10}{_interval(found):>22}{chance:>10}{found.n:>9}")
+    lines += [f"{'':<26}note: {note}" for note in result.notes]
+    return "\n".join(lines)
+
+
+def _shown(found: Score, value: float | None) -> str:
+    if value is None:
+        return ""
+    if found.unit == "share":
+        return f"{100 * value:.2f} %"
+    return f"{value:.2f}°" if found.unit == "degrees" else f"{value:.4f}"
+
+
+def _interval(found: Score) -> str:
+    if found.low is None:
+        return ""
+    scale, digits = {"share": (100, 2), "degrees": (1, 2)}.get(found.unit, (1, 4))
+    return f"[{scale * found.low:.{digits}f}, {scale * found.high:.{digits}f}]"
+
+
+def main(argv: list[str]) -> None:
+    if argv == ["--catalogue"]:
+        from dinorankclip.scoring.catalogue import catalogue_table
+
+        print(catalogue_table())
+        return
+    tyro.cli(score, args=argv, prog="dinorankclip score", description=HELP)

@@ -1,0 +1,134 @@
+"""The scores and inspections that `train` takes before, during and after a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dinorankclip import comm
+from dinorankclip.pretrain.assemble import Parts
+from dinorankclip.pretrain.records import BEFORE, FUSION, SCORES, say, write_json
+from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
+from dinorankclip.scoring.inspection import inspect
+from dinorankclip.scoring.score_files import write_training_items
+from dinorankclip.scoring.scores import Score
+
+
+def evaluators(parts: Parts, *splits: str) -> list[RetrievalEvaluator]:
+    if parts.settings.method == "distil":  # the trunk does not learn: its retrieval says nothing
+        return []
+    image = parts.state.model.trunk.image_spec
+    return [
+        RetrievalEvaluator(
+            split, parts.held_out[split], image, parts.tokenizer, parts.frozen.rows[split] if parts.frozen else None
+        )
+        for split in splits
+        if split in parts.held_out
+    ]
+
+
+def take(parts: Parts, items: dict[str, Score] | None = None) -> dict[str, float]:
+    """Scores of the held-out parts by name; `items` is filled with the same ones and what they are made of."""
+    model = parts.state.model.eval()
+    scores: dict[str, float] = {}
+    for evaluator in evaluators(parts, "val", "test"):
+        scores |= {f"{evaluator.name}/{name}": value for name, value in evaluator(model)}
+        if items is not None:
+            items |= {f"{evaluator.name}/{score.name}": score for score in evaluator.taken}
+    model.train()
+    return scores
+
+
+def take_fidelity(parts: Parts) -> dict[str, float]:
+    """How faithful the students are to the cached teacher; nothing without distillation."""
+    distil = parts.settings.distil
+    if distil.cache is None:
+        return {}
+    sources = {"train": parts.train} | parts.held_out
+    own = dict(parts.state.objective.distillation.projectors.items())
+    evaluator = FidelityEvaluator(distil.cache, distil.compare_grid, sources, parts.tokenizer, own)
+    model = parts.state.model.eval()
+    scores = dict(evaluator(model))
+    model.train()
+    return scores
+
+
+def starting_scores(parts: Parts, folder: Path) -> dict[str, float]:
+    """Scores of the starting weights, so that fine-tuning can show before and after; taken once a run."""
+    if comm.world().leads and not (folder / BEFORE).exists():
+        write_json(folder / BEFORE, take(parts))
+    comm.wait_for_all()
+    return json.loads((folder / BEFORE).read_text())
+
+
+def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
+    """Score the last weights on the held-out parts, print the table, write scores.json."""
+    if comm.world().leads:
+        items: dict[str, Score] = {}
+        scores = take(parts, items)
+        faithful = take_fidelity(parts)
+        found = {"checkpoint": "last", "step": parts.state.step, "scores": scores, "before": before}
+        kept = json.loads((folder / SCORES).read_text()) if (folder / SCORES).exists() else {}  # of `score`
+        write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
+        write_training_items(folder, items)
+        if scores:
+            say(score_table(scores, before))
+        for name, value in faithful.items():
+            say(f"held-out {name:<32}{value:8.3f}")
+        final_inspection(parts, folder)
+        say(f"\nrun folder: {folder}")
+    comm.wait_for_all()
+
+
+def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
+    """Percentages, a line for each held-out part and direction; the starting weights above, if they were scored."""
+    columns = ("R@1", "R@5", "R@10")
+    lines = [f"{'held-out retrieval, %':<28}" + "".join(f"{name:>8}" for name in columns)]
+    for part in dict.fromkeys(name.split("/")[0] for name in scores):
+        for way, words in (("i2t", "image → text"), ("t2i", "text → image")):
+            for when, values in (("before", before), ("after" if before else "", scores)):
+                cells = [values[f"{part}/{way} {name}"] for name in columns] if values else []
+                if cells:
+                    lines.append(f"{part:<6}{words:<14}{when:<8}" + "".join(f"{100 * cell:>8.2f}" for cell in cells))
+        lines.append(f"{part:<6}{'chance':<22}{100 * scores[f'{part}/chance R@1']:>8.2f}")
+    return "\n".join(lines)
+
+
+def starting_inspection(parts: Parts, folder: Path) -> None:
+    """What fusion does before the first step, kept for the comparison at the end."""
+    if is_fused(parts) and comm.world().leads and parts.state.step == 0:
+        write_json(folder / FUSION, {"start": take_inspection(parts)})
+
+
+def final_inspection(parts: Parts, folder: Path) -> None:
+    if is_fused(parts):
+        start = json.loads((folder / FUSION).read_text()) if (folder / FUSION).exists() else {}
+        told = start | {"end": take_inspection(parts)}
+        write_json(folder / FUSION, told)
+        say("\n" + inspection_table(told))
+
+
+def is_fused(parts: Parts) -> bool:
+    return parts.state.model.fusion.variant != "none"
+
+
+def take_inspection(parts: Parts) -> dict[str, Any]:
+    model = parts.state.model.eval()
+    found = inspect(model, parts.held_out["val"], parts.tokenizer)
+    model.train()
+    return {branch: inspected.numbers() for branch, inspected in found.items()}
+
+
+def inspection_table(told: dict[str, Any]) -> str:
+    """Angle between fused and contrastive embedding, its bound and the gate, at the start and at the end."""
+    columns = ("mean", "5 %", "median", "95 %", "max")
+    lines = [f"{'fusion on held-out pairs':<36}" + "".join(f"{name:>9}" for name in columns)]
+    for branch in told["end"]:
+        for what, words in (("angle", "angle, degrees"), ("bound", "its bound"), ("gate", "gate α")):
+            for when in ("start", "end") if "start" in told else ("end",):
+                cells = told[when][branch][what]
+                lines.append(f"{branch:<7}{words:<21}{when:<8}" + "".join(f"{cells[name]:>9.3f}" for name in columns))
+        beyond = told["end"][branch]["share at ratio >= 1"]
+        lines.append(f"{branch:<7}{100 * beyond:.1f} % of items at ratio ≥ 1, where the bound says nothing")
+    return "\n".join(lines)

@@ -1,0 +1,197 @@
+"""Which evaluation sets a user means, and one such set: `find_sets` looks, `open_set` reads its small files.
+
+    DIR with test/0.tar …        a set in the clip-benchmark layout, captioned or classified
+    DIR of such folders          all of them
+    scenes                       the built-in sets, made on first use
+    anything --data takes        captioned pairs of one's own: a retrieval set
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tarfile import BLOCKSIZE
+from typing import Any, Literal
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.contents import source_digest
+from dinorankclip.data.damage import CAUSES, NAMED
+from dinorankclip.data.labelled import CLASS_NAMES, LabelledSource, read_class_names, read_templates
+from dinorankclip.data.opening import PART_NAMES, built_in_scenes, open_pairs, splits_of
+from dinorankclip.data.scenes.make import MANIFEST
+from dinorankclip.data.shards import ShardSource, shards_of_folder
+from dinorankclip.types import UserError
+
+KIND_FILE = "dataset_type.txt"
+FAMILIES = "families.json"  # of fine-grained sets: family name → names of its classes
+
+Kind = Literal["classification", "retrieval"]
+Split = Literal["train", "val", "test", "all"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A set that was found but not read yet."""
+
+    name: str
+    where: str
+
+
+@dataclass(frozen=True)
+class BenchmarkSet:
+    """One set: what kind it is, its parts, and for classification its classes and prompts."""
+
+    name: str
+    where: str
+    kind: Kind
+    splits: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    families: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    reading: ReadingSettings = field(default_factory=ReadingSettings)
+
+    def open(self, split: str) -> Any:
+        """The samples of a part: a `LabelledSource`, or a source of pairs. Its fingerprint covers every byte."""
+        if self.kind == "classification":
+            shards = self._shards(split)
+            _refuse_cut(shards)
+            return LabelledSource(shards, len(self.class_names))
+        source = open_pairs(self.where, self.reading, split)
+        if isinstance(source, ShardSource):
+            _refuse_cut(source.shards)
+        source.fingerprint = source_digest(source)
+        return source
+
+    @property
+    def usual_split(self) -> str | None:
+        """The part that is scored unless another is asked for: test, else val; None if there is neither."""
+        if self.splits == ("all",):
+            return "val"  # carved
+        return next((split for split in ("test", "val") if split in self.splits), None)
+
+    def scored_split(self, asked: str | None = None) -> str:
+        """The part to score: the one asked for, else the usual one."""
+        if asked is None:
+            if self.usual_split is None:
+                there = ", ".join(self.splits)
+                raise UserError(f"{self.where} has no test or val part, only {there}; name it by --split")
+            return self.usual_split
+        if asked not in self.splits and self.splits != ("all",):
+            raise UserError(f"{self.where} has no {asked} part, only {', '.join(self.splits)}")
+        return asked
+
+    def _shards(self, split: str) -> list[Path]:
+        folder = _part_folder(Path(self.where), split)
+        shards = shards_of_folder(folder) if folder else []
+        if not shards:
+            raise UserError(f"the {split} part of {self.where} is empty")
+        return shards
+
+
+def find_sets(where: str, reading: ReadingSettings | None = None) -> list[Place]:
+    """The sets behind what a user typed; `UserError` if there is none."""
+    path = built_in_scenes() if where == "scenes" else Path(where)
+    if path.is_dir():
+        if _looks_like_a_set(path):
+            return [Place(_name(path.resolve()), str(path))]
+        inside = [child for child in sorted(path.iterdir()) if child.is_dir() and _looks_like_a_set(child)]
+        if inside:
+            return [Place(_name(child.resolve()), str(child)) for child in inside]
+    splits_of(where, reading)  # raises, with advice, for what is no data at all
+    return [Place(path.stem, where)]
+
+
+def open_set(place: Place, reading: ReadingSettings | None = None) -> BenchmarkSet:
+    """Read what lies beside the shards."""
+    reading = reading or ReadingSettings()
+    folder = Path(place.where)
+    if not folder.is_dir() or not _looks_like_a_set(folder):
+        return BenchmarkSet(place.name, place.where, "retrieval", splits_of(place.where, reading), reading=reading)
+    splits = tuple(part for part in PART_NAMES if _part_folder(folder, part))
+    if not splits:
+        raise UserError(f"{folder} has none of the parts {', '.join(PART_NAMES)}")
+    if _kind(folder, splits) == "retrieval":
+        return BenchmarkSet(place.name, place.where, "retrieval", splits, reading=reading)
+    names = read_class_names(folder)
+    templates, note = read_templates(folder)
+    notes = (note,) if note else ()
+    families = _families(folder, names)
+    return BenchmarkSet(place.name, place.where, "classification", splits, names, templates, families, notes, reading)
+
+
+def refuse_damage(name: str, damaged: Sequence[tuple[str, str]], total: int, most: float = 0.0) -> None:
+    """A score over fewer items is another score: damaged samples are an error unless a share of them was allowed."""
+    if len(damaged) <= most * total:
+        return
+    causes: dict[str, list[str]] = {}
+    for key, cause in damaged:
+        causes.setdefault(cause, []).append(key)
+    lines = [
+        f"{len(keys)} {cause} ({CAUSES[cause]}): {', '.join(keys[:NAMED])}" + ", …" * (len(keys) > NAMED)
+        for cause, keys in causes.items()
+    ]
+    raise UserError(
+        f"{len(damaged)} of {total} samples of {name} are damaged:\n  " + "\n  ".join(lines) +
+        "\nFetch or pack the set again; --max-damaged 0.01 would score the others."
+    )  # fmt: skip
+
+
+def _refuse_cut(shards: Sequence[Path]) -> None:
+    """A tar ends in two blocks of zeros. One that was cut between two samples looks whole otherwise."""
+    for shard in shards:
+        with open(shard, "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 2 * BLOCKSIZE))
+            if size < 2 * BLOCKSIZE or any(file.read()):
+                raise UserError(f"{shard} was cut off: it has no end. Fetch or pack it again.")
+
+
+def _name(folder: Path) -> str:
+    """The folder's name; built-in sets are called scenes-pairs, scenes-kinds and so on."""
+    return f"scenes-{folder.name}" if (folder.parent / MANIFEST).is_file() else folder.name
+
+
+def _looks_like_a_set(folder: Path) -> bool:
+    if (folder / KIND_FILE).is_file() or (folder / CLASS_NAMES).is_file():
+        return True
+    parts = [_part_folder(folder, part) for part in PART_NAMES]
+    return any(part and ((part / "nshards.txt").is_file() or any(part.glob("*.tar"))) for part in parts)
+
+
+def _part_folder(folder: Path, part: str) -> Path | None:
+    return next((folder / name for name in PART_NAMES[part] if (folder / name).is_dir()), None)
+
+
+def _kind(folder: Path, splits: tuple[str, ...]) -> Kind:
+    file = folder / KIND_FILE
+    if file.is_file():
+        said = file.read_text().strip().lower()
+        if said not in ("classification", "retrieval"):
+            raise UserError(f"{file} says '{said}'; classification and retrieval sets can be scored")
+        return said
+    if (folder / CLASS_NAMES).is_file():
+        return "classification"
+    # Neither file is there: captions beside the images decide.
+    shards = shards_of_folder(_part_folder(folder, splits[-1]))
+    try:
+        ShardSource(shards[:1])
+    except UserError:
+        return "classification"
+    return "retrieval"
+
+
+def _families(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    file = folder / FAMILIES
+    if not file.is_file():
+        return {}
+    try:
+        families = json.loads(file.read_text())
+        strangers = [name for family in families.values() for name in family if name not in names]
+    except (ValueError, AttributeError, TypeError):
+        raise UserError(f"{file} should be a JSON object: family name → list of class names") from None
+    if strangers:
+        raise UserError(f"{file} names classes that {CLASS_NAMES} does not have: {', '.join(strangers[:5])}")
+    return families

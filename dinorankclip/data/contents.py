@@ -1,0 +1,66 @@
+"""What data holds, as a short name: a fingerprint of all bytes.
+
+A source's own fingerprint knows names and sizes, which is enough to resume a run. Kept embeddings must notice an image
+that was replaced by another of the same size, so here every byte counts. That of a shard is remembered until it is
+written again; other sources are read through, which takes a fraction of the time of embedding them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dinorankclip.data import kept
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.parts import Part
+from dinorankclip.data.shards import ShardSource, file_stamp
+
+_PIECE = 1 << 22
+_WORTH_A_BAR = 1 << 30  # bytes; less than this takes a second or two
+
+
+def source_digest(source: Any) -> str:
+    """A name for all that a source of pairs holds."""
+    if isinstance(source, ShardSource):
+        return content_digest(source.shards)
+    if isinstance(source, Part) and isinstance(source.source, ShardSource):
+        return kept.digest("part", content_digest(source.source.shards), source.indices.tobytes())
+    summary = hashlib.blake2b(digest_size=16)
+    for index in tqdm(range(len(source)), "fingerprint", unit="image", leave=False, disable=None):
+        try:
+            raw = source.read(index)
+            pieces = [raw.key.encode("utf-8", "surrogateescape"), raw.image, "\n".join(raw.captions).encode()]
+        except Damage as damage:
+            pieces = [source.key(index).encode("utf-8", "surrogateescape"), damage.cause.encode()]
+        for piece in pieces:
+            summary.update(len(piece).to_bytes(8, "little") + piece)
+    return kept.digest("samples", summary.hexdigest())
+
+
+def content_digest(paths: Sequence[Path]) -> str:
+    """A name for the bytes of these files, in their order; their paths do not matter."""
+    unknown = sum(path.stat().st_size for path in paths if kept.load(_name(path)) is None)
+    shown = tqdm(paths, "fingerprint", unit="file", leave=False, disable=None if unknown > _WORTH_A_BAR else True)
+    return kept.digest("contents", *(_digest_of(path) for path in shown))
+
+
+def _digest_of(path: Path) -> str:
+    name = _name(path)
+    known = kept.load(name)
+    if known is not None:
+        return str(known["digest"])
+    summary = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            summary.update(piece)
+    kept.save(name, {"digest": np.array(summary.hexdigest())})
+    return summary.hexdigest()
+
+
+def _name(path: Path) -> str:
+    return file_stamp(path, "contents")

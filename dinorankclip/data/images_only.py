@@ -1,0 +1,179 @@
+"""Images without captions, and captions without images: what `embed` and `search` read besides pairs.
+
+    DIR of images                  all below it, by path; captions beside them are not looked at
+    FILE.txt                       a list of image paths, one a line, relative to the list
+    FILE.csv, .tsv, .parquet       the column of image paths, each image once
+    DIR of .tar files, FILE.tar    shards with or without captions or classes; also a-{000..123}.tar and globs
+
+Both kinds of source answer `len`, `key(index)`, `fingerprint` and `stamps()`; then `image(index)`, or
+`captions(index)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data import captions as caption_files
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.folders import find_images, read_file, sizes_and_times
+from dinorankclip.data.kept import digest
+from dinorankclip.data.opening import local_shards, nearest, open_pairs
+from dinorankclip.data.shards import ShardSource, shards_of_folder
+from dinorankclip.data.tables import TABLE_KINDS, table_rows
+from dinorankclip.types import RawSample, UserError
+
+LIST_KIND = ".txt"
+_MARK = b"\xef\xbb\xbf"  # the byte-order mark that Windows editors put first
+_PIECE = 1 << 24
+
+
+class ImageFiles:
+    """Image files by name, relative to a folder; the name is the key."""
+
+    def __init__(self, base: Path, names: Sequence[str]) -> None:
+        self.base, self._names = base, names
+        self.fingerprint = digest("images", *names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def key(self, index: int) -> str:
+        return self._names[index]
+
+    def stamps(self) -> np.ndarray:
+        """What tells a replaced image from the old one."""
+        return sizes_and_times(self.base / name for name in self._names)
+
+    def image(self, index: int) -> bytes:
+        return read_file(self.base / self._names[index], missing="missing-image")
+
+
+class ImageShards(ShardSource):
+    """Images of shards, whatever lies beside them."""
+
+    def _check_texts(self) -> None:
+        """There need be none."""
+
+
+class WithoutCaptions:
+    """A source of images as `data.evaluation` reads sources of pairs. A missing caption does not damage an image."""
+
+    def __init__(self, images: Any) -> None:
+        self.images = images
+        self.fingerprint = images.fingerprint
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def key(self, index: int) -> str:
+        return self.images.key(index)
+
+    def read(self, index: int) -> RawSample:
+        return RawSample(self.key(index), self.images.image(index), ())
+
+
+class Lines(Sequence[bytes]):
+    """The lines of a text file, read when they are asked for: a list of ten million captions costs 80 MB."""
+
+    def __init__(self, path: Path) -> None:
+        self._text = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        starts = [np.zeros(1, np.int64)]
+        for at in range(0, len(self._text), _PIECE):
+            starts.append(np.flatnonzero(self._text[at : at + _PIECE] == ord("\n")) + (at + 1))
+        self._starts = np.concatenate(starts)
+        if self._starts[-1] != len(self._text):  # the last line does not end in a line break
+            self._starts = np.append(self._starts, len(self._text) + 1)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        start, end = int(self._starts[index]), int(self._starts[index + 1]) - 1
+        return self._text[start:end].tobytes().removeprefix(_MARK if index == 0 else b"")
+
+
+class CaptionLines:
+    """Captions one by one, from a text file or the column of a table; the key is the number of the line or row."""
+
+    def __init__(self, captions: Sequence[bytes], fingerprint: str) -> None:
+        self._captions = captions
+        self.fingerprint = fingerprint
+
+    def __len__(self) -> int:
+        return len(self._captions)
+
+    def key(self, index: int) -> str:
+        return str(index + 1)
+
+    def stamps(self) -> np.ndarray:
+        """Nothing that the fingerprint does not know: int64 [n, 0]."""
+        return np.empty((len(self), 0), dtype=np.int64)
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        try:
+            text = self._captions[index].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Damage("not-utf8", str(error)) from None
+        return caption_files.cleaned([text])
+
+
+def open_images(where: str | Path, reading: ReadingSettings | None = None) -> ImageFiles | ImageShards:
+    """The images behind what a user types after `--images`."""
+    reading, path, where = reading or ReadingSettings(), Path(where), str(where)
+    if path.is_dir():
+        if shards := shards_of_folder(path):
+            return ImageShards(shards)
+        names, _ = find_images(path)
+        if not names:
+            raise UserError(f"no images in {path} or below; to choose a part of a data set, name its folder of shards")
+        return ImageFiles(path, names)
+    kind = path.suffix.lower()
+    if path.is_file() and kind == LIST_KIND:
+        return ImageFiles(path.parent, _listed(path))
+    if path.is_file() and kind in TABLE_KINDS:
+        rows = table_rows(path, path.read_bytes(), {"image-column": reading.image_column})
+        names = dict.fromkeys(cell.strip() or f"row {number} (no image)" for number, (cell,) in enumerate(rows, 1))
+        if not names:
+            raise UserError(f"{path} has a header but no rows")
+        return ImageFiles(path.parent, list(names))
+    if where.startswith("pipe:"):
+        raise UserError("images are read in any order, which pipe: shards cannot be; store them first")
+    if (path.is_file() and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
+        return ImageShards(local_shards(where))
+    if path.is_file():
+        raise UserError(f"{where}: images come from a folder, .tar, {LIST_KIND} list or {', '.join(TABLE_KINDS)} table")
+    raise UserError(f"there is no {where}.{nearest(path)}")
+
+
+def open_captions(where: str | Path, reading: ReadingSettings | None = None) -> Any:
+    """The captions behind what a user types after `--captions`: a text file, a table, or those of pairs."""
+    reading, path = reading or ReadingSettings(), Path(where)
+    if path.is_file() and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
+        if path.suffix.lower() == LIST_KIND:
+            captions: Sequence[bytes] = Lines(path)
+        else:
+            rows = table_rows(path, path.read_bytes(), {"caption-column": reading.caption_column})
+            captions = [cell.encode("utf-8", "surrogateescape") for (cell,) in rows]
+        if not any(caption.strip() for caption in captions):
+            raise UserError(f"no captions in {path}")
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "blake2b").digest()
+        return CaptionLines(captions, digest("captions", content, reading.caption_column))
+    if str(where).startswith("pipe:"):
+        raise UserError("captions are read in any order, which pipe: shards cannot be; store them first")
+    return open_pairs(where, reading, "all")
+
+
+def _listed(path: Path) -> list[str]:
+    """Lines of a list of paths. File names are bytes to the system, so bytes that are no UTF-8 stay as they are."""
+    text = path.read_bytes().removeprefix(_MARK).decode("utf-8", "surrogateescape")
+    names = [name for line in text.split("\n") if (name := line.rstrip("\r")).strip()]
+    if not names:
+        raise UserError(f"{path} lists no images: one path a line is expected, relative to the list")
+    return names

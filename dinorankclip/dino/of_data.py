@@ -1,0 +1,64 @@
+"""The cache of a whole data set: from what a user types (data, teachers) to a finished folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dinorankclip import comm
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.types import UserError
+
+from . import layout
+from .cache import make_cache
+from .layout import Keeping
+from .sources import open_teacher, open_text_teacher
+
+AUTOMATIC = Path("built/teacher")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a cache is to be made of. `split`: parts of the data; all there are if empty."""
+
+    data: str
+    teacher: str
+    input_size: int | None = None
+    text_teacher: str | None = None
+    keeping: Keeping = field(default_factory=Keeping)
+    split: tuple[str, ...] = ()
+
+
+def cache_of_data(out: str | Path, wish: Wish, reading: ReadingSettings, device: torch.device) -> dict[str, Any]:
+    """Make (or finish) the cache. All processes call; returns the manifest."""
+    parts = undivided_parts(wish, reading)
+    frozen = open_teacher(wish.teacher, wish.input_size).to(device)
+    reader = open_text_teacher(wish.text_teacher).to(device) if wish.text_teacher else None
+    if comm.world().leads and frozen.card.note:
+        print(f"{frozen.name}: {frozen.card.note}")
+    return make_cache(out, parts, frozen, reader, wish.keeping, reading.max_pixels)
+
+
+def undivided_parts(wish: Wish, reading: ReadingSettings) -> dict[str, Any]:
+    """Part → source. A validation part carved from the data belongs to the same cache as the rest."""
+    if wish.data.startswith("pipe:"):
+        raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
+    parts = wish.split or splits_of(wish.data, reading)
+    opened = {part: open_pairs(wish.data, reading, part) for part in parts}
+    return {part: getattr(source, "source", source) for part, source in opened.items()}
+
+
+def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
+    """Where the cache of this wish lies: another name for other data, other teachers, other keeping."""
+    prints = [f"{part} {source.fingerprint}" for part, source in undivided_parts(wish, reading).items()]
+    said = [wish.teacher, str(wish.input_size), str(wish.text_teacher), str(wish.keeping), *prints]
+    kind = wish.teacher.split(":")[1] if ":" in wish.teacher else wish.teacher
+    return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
+
+
+def is_complete(folder: Path) -> bool:
+    return (folder / layout.MANIFEST).is_file()

@@ -1,0 +1,183 @@
+"""The card of an exported model: what it is, how it was trained, what it may and may not be used for.
+
+Says only what the run left behind (`provenance`); what nobody recorded is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dinorankclip.joint.loaded import LoadedModel
+from dinorankclip.joint.model import parameters_by_part
+
+_METHODS = {
+    "clip": "contrastive loss (CLIP)",
+    "cyclip": "contrastive loss with cyclic consistency (CyCLIP)",
+    "alip": "contrastive loss weighted by a second caption (ALIP-style)",
+    "rankclip": "contrastive loss with first-order ranking consistency (RankCLIP)",
+    "rank": "contrastive loss with ranking consistency of order {order}",
+    "dinorankclip": "contrastive loss, ranking consistency of order {order}, distillation and fusion (DinoRankCLIP)",
+    "distil": "distillation of a teacher into students alone: the trunk did not learn",
+}
+_WAYS = {"i2t": "image → text", "t2i": "text → image"}
+_RECALLS = ("R@1", "R@5", "R@10")
+
+
+def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
+    """README.md of an export. `loading`: three lines of Python; `warning`: what this format leaves out."""
+    name = known["name"]
+    sections = [
+        _front(licence),
+        f"# {name}",
+        f"**{warning}**" if warning else "",
+        _what(model),
+        f"## Loading\n```python\n{loading}\n```",
+        f"## Training\n{_training(known)}",
+        f"## Data\n{_data(known)}",
+        _teachers(known.get("teachers", [])),
+        f"## Scores\n{_scores(known, model.identity)}",
+        _USE,
+        f"## Licence\n{licence}" if licence else _NO_LICENCE,
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+_USE = """\
+## Intended use
+Search and ranking of images by text and of texts by image, zero-shot classification and features for small
+classifiers, on data that resembles what the model was trained on.
+
+## Limits
+- Scores hold for the data above. On other images measure first: `dinorankclip score`.
+- What the captions of the training data leave out or get wrong, the model does not know or repeats, people included:
+  not for decisions about persons, and not for identifying them.
+- Captions of about a sentence, in the language of the training data; words after the last position are cut off."""
+
+_NO_LICENCE = """\
+## Licence
+**Not chosen yet.** Whoever publishes this folder fills this in (`license:` at the top, and here), after a look at the
+terms of the training data and of the teachers above."""
+
+
+def _front(licence: str) -> str:
+    """The header model hubs read."""
+    terms = json.dumps(licence) if licence else "unknown  # to be filled in by whoever publishes the model"
+    return f"---\nlibrary_name: dinorankclip\npipeline_tag: zero-shot-image-classification\nlicense: {terms}\n---"
+
+
+def _what(model: LoadedModel) -> str:
+    parts = model.parts
+    counts = parameters_by_part(parts)
+    rows = "\n".join(f"| {part} | {count / 1e6:.2f} M |" for part, count in counts.items())
+    extra = []
+    if parts.students.image or parts.students.text:
+        extra.append(f"Students: {parts.students.image or 'none'} (image), {parts.students.text or 'none'} (text)")
+    if parts.image_fusion is not None or parts.text_fusion is not None:
+        extra.append(f"Fusion: {parts.fusion.variant}{'' if parts.fusion.gate else ', without gate'}")
+    return (
+        f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
+        f"{model.image_spec.size}×{model.image_spec.size} pixels, the centre square, bicubic. Captions: CLIP's byte "
+        f"pairs, at most {model.text_spec.context_length}.{''.join(f' {line}.' for line in extra)}\n\n"
+        f"| part | parameters |\n| --- | --- |\n{rows}\n| all | {sum(counts.values()) / 1e6:.2f} M |\n\n"
+        f"Identity of design and weights: `{model.identity}`"
+    )
+
+
+def _training(known: dict[str, Any]) -> str:
+    settings = known.get("settings")
+    if not settings:
+        return "Unknown: the model does not come from a run of this program, or its run folder is gone."
+    budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
+    method = _METHODS.get(settings["method"], settings["method"]).format(order=loss["order"])
+    start = settings.get("init") or settings.get("model", {}).get("weights")
+    lines = [
+        f"- method: `{settings['method']}`, {method}",
+        f"- started from: {start or 'random weights'}; trunk {settings['model']['trunk']}, seed {settings['seed']}",
+        f"- {known['step']} steps of {budget['batch']} pairs, {known['step'] * budget['batch']:,} pairs seen "
+        f"({budget['epochs']} epochs planned)",
+        f"- AdamW, learning rate {optim['lr']:g}, weight decay {optim['weight_decay']:g}",
+    ]
+    if optim.get("freeze"):
+        lines.append(f"- not trained: {', '.join(optim['freeze'])}")
+    environment = known.get("environment", {})
+    if environment:
+        packages = environment.get("packages", {})
+        gpus = ", ".join(environment.get("gpus") or ["CPU"])
+        lines.append(f"- on {gpus}, torch {packages.get('torch')}, revision {environment.get('revision')}")
+    return "\n".join([*lines, "", "All settings are in `provenance.json`."])
+
+
+def _data(known: dict[str, Any]) -> str:
+    lines = []
+    settings = known.get("settings", {})
+    if settings:
+        lines.append(f"- name: `{settings.get('data')}`")
+    if known.get("images"):
+        lines.append("- images: " + ", ".join(f"{part} {count:,}" for part, count in known["images"].items()))
+    if known.get("data_fingerprint"):
+        lines.append(f"- fingerprint: `{known['data_fingerprint']}`")
+    lines.append(f"- note: {known['data_note']}" if known.get("data_note") else "- terms of use: not recorded")
+    return "\n".join(lines)
+
+
+def _teachers(teachers: list[dict[str, str]]) -> str:
+    if not teachers:
+        return ""
+    lines = [
+        "## Teachers",
+        "Students learnt from their frozen features, so results also rest on what the teachers were trained with. The",
+        "teachers themselves are not in this folder.",
+        "",
+    ]
+    for teacher in teachers:
+        licence = teacher.get("licence") or "not recorded, see its source"
+        note = f"; {teacher['note']}" if teacher.get("note") else ""
+        lines.append(f"- {teacher['side']}: `{teacher['name']}`, licence: {licence}{note}")
+    return "\n".join(lines)
+
+
+def _scores(known: dict[str, Any], identity: str) -> str:
+    tables = [table for table in (_training_scores(known), _set_scores(known, identity)) if table]
+    return "\n\n".join(tables) or "None were recorded."
+
+
+def _training_scores(known: dict[str, Any]) -> str:
+    """Retrieval that was taken at the end of training."""
+    scores = known.get("scores") or {}
+    values = scores.get("values", {})
+    rows = []
+    for part in dict.fromkeys(name.split("/")[0] for name in values):
+        for way, words in _WAYS.items():
+            cells = [values.get(f"{part}/{way} {recall}") for recall in _RECALLS]
+            if None not in cells:
+                rows.append(f"| {part}, {words} | " + " | ".join(f"{100 * cell:.2f}" for cell in cells) + " |")
+    if not rows:
+        return ""
+    head = ["| held-out retrieval, % | " + " | ".join(_RECALLS) + " |", "| --- |" + " --- |" * len(_RECALLS)]
+    closing = "Measured on the held-out parts of the training data's own source, by this program."
+    if scores.get("step") != known.get("step"):
+        closing = f"**Of step {scores.get('step')}; the weights here are of step {known.get('step')}.** {closing}"
+    return "\n".join([*head, *rows, "", closing])
+
+
+def _set_scores(known: dict[str, Any], identity: str) -> str:
+    """What `dinorankclip score` found, if it was these weights that it scored."""
+    scored = known.get("set_scores") or {}
+    if scored.get("identity") != identity:
+        return ""
+    rows = [
+        f"| {name} | {metric} | {_number(score)} |"
+        for name, scores in scored["sets"].items()
+        for metric, score in scores.items()
+    ]
+    return "\n".join(["| set | score | value |", "| --- | --- | --- |", *rows]) if rows else ""
+
+
+def _number(score: dict[str, Any]) -> str:
+    """Shares as percentages, with their interval."""
+    share = score.get("unit", "share") == "share"
+    found = [score[name] for name in ("value", "low", "high") if name in score]
+    shown = [f"{100 * value:.2f}" if share else f"{value:.4g}" for value in found]
+    interval = f" ({shown[1]} to {shown[2]})" if len(shown) == 3 else ""
+    return f"{shown[0]}{' %' if share else ''}{interval}"

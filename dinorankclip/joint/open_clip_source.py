@@ -1,0 +1,110 @@
+"""`open_clip:…` as a model: a name, a name with a local weights file, or a folder in open_clip's format.
+
+    open_clip:ViT-B-32                    its shape with random weights from seed 0
+    open_clip:ViT-B-32:laion.safetensors  a local file; .pt and .bin are read without unpickling code
+    open_clip:exported/trunk              a folder with open_clip_config.json and its weights
+
+Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.encoders.trunk import trunk_config
+from dinorankclip.joint.folder import OPEN_CLIP_CONFIG
+from dinorankclip.joint.model import JointModel
+from dinorankclip.joint.undrawn import Undrawn
+from dinorankclip.types import ImageSpec, UserError
+
+PREFIX = "open_clip:"
+VOCABULARY = 49408  # of CLIP's byte-pair encoding, the only one we read captions with
+# What open_clip itself looks for in a folder, in its order.
+_WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
+
+
+def open_clip_model(where: str) -> tuple[JointModel, str]:
+    """The trunk alone, and what to say about its weights ("" if they are what was asked for)."""
+    name = where.removeprefix(PREFIX)
+    if name and (Path(name) / OPEN_CLIP_CONFIG).is_file():
+        return _from_folder(Path(name)), ""
+    name, _, file = name.partition(":")
+    if not name or Path(name).is_dir():
+        raise UserError(f"{where}: expected open_clip:NAME[:FILE], or a folder with {OPEN_CLIP_CONFIG}")
+    config = trunk_config(name)
+    _refuse_foreign(config, name)
+    if file and not Path(file).is_file():
+        raise UserError(f"{where}: {_advice(name, file)}")
+    if not file:
+        return JointModel(config), "random weights from seed 0, since no weights file was given"
+    return _filled(config, file), ""
+
+
+def _from_folder(folder: Path) -> JointModel:
+    path = folder / OPEN_CLIP_CONFIG
+    try:
+        described = json.loads(path.read_text())
+        config = described["model_cfg"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no open_clip configuration: {error!r}") from error
+    _refuse_foreign(config, str(folder))
+    preprocessing = described.get("preprocess_cfg", {})
+    _refuse_other_views(preprocessing, path)
+    config = copy.deepcopy(config)
+    # CLIP's own mean and std are left out, so that a folder made of one of our models is that model again.
+    usual = ImageSpec(0)
+    values = {name: list(preprocessing.get(name, getattr(usual, name))) for name in ("mean", "std")}
+    if (tuple(values["mean"]), tuple(values["std"])) != (usual.mean, usual.std):
+        config["preprocess_cfg"] = values
+    for name in _WEIGHTS_FILES:
+        if (folder / name).is_file():
+            return _filled(config, folder / name)
+    raise UserError(f"{folder} has {OPEN_CLIP_CONFIG} but none of {', '.join(_WEIGHTS_FILES)}")
+
+
+def _filled(config: dict[str, Any], weights: str | Path) -> JointModel:
+    with Undrawn():
+        model = JointModel(config)
+    model.trunk.load_weights(weights)
+    return model
+
+
+def _refuse_foreign(config: dict[str, Any], name: str) -> None:
+    """Captions are read with CLIP's vocabulary, and nothing may be fetched while a model is built."""
+    text = config.get("text_cfg", {})
+    for key in ("hf_model_name", "hf_tokenizer_name"):
+        if text.get(key):
+            raise UserError(
+                f"{name} reads captions with a tokenizer of its own ({text[key]}); only models with CLIP's vocabulary "
+                "can be used here"
+            )
+    if text.get("tokenizer_kwargs"):
+        raise UserError(f"{name} cleans captions in a way of its own ({text['tokenizer_kwargs']}), unknown here")
+    if text.get("vocab_size", VOCABULARY) != VOCABULARY:
+        raise UserError(f"{name} has a vocabulary of {text['vocab_size']}; only CLIP's, of {VOCABULARY}, is known here")
+    if config.get("vision_cfg", {}).get("timm_model_pretrained"):
+        config["vision_cfg"]["timm_model_pretrained"] = False  # timm would go and fetch
+
+
+def _refuse_other_views(preprocessing: dict[str, Any], path: Path) -> None:
+    for key, ours in (("resize_mode", "shortest"), ("interpolation", "bicubic")):
+        theirs = preprocessing.get(key, ours)
+        if theirs != ours:
+            raise UserError(f"{path}: {key} '{theirs}' is not supported, images are shown by '{ours}' here")
+
+
+def _advice(name: str, file: str) -> str:
+    """`file` is no file: perhaps the name of pretrained weights that open_clip would download."""
+    import open_clip
+
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if file in tags:
+        return (
+            f"'{file}' are weights that open_clip downloads; nothing is downloaded here. Fetch the file once where "
+            f"there is a network (python -c \"import open_clip; open_clip.create_model('{name}', '{file}')\" keeps it "
+            f"in its cache) and give its path: open_clip:{name}:PATH"
+        )
+    return f"no weights file at {file}; give a local path, or leave it out for random weights"

@@ -1,0 +1,117 @@
+"""What a run has spent, read from its folder, and whether two runs may be compared: same data, compute and start.
+
+Only small JSON and the head of one file are read, no weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.config import difference
+from dinorankclip.dino.layout import PLAN
+from dinorankclip.pretrain.checkpoints import LAST
+from dinorankclip.pretrain.records import CONFIG, SCORES
+from dinorankclip.pretrain.state import NUMBERS, TENSORS
+from dinorankclip.types import UserError
+
+# What makes a method a method; everything else must agree for a difference to be the method's.
+OF_THE_METHOD = ("preset", "method", "loss.", "distil.", "fusion.")
+# Gradients are the same however a batch is cut and wherever it is computed.
+WITHOUT_EFFECT = ("budget.chunk", "budget.device", "record.")
+
+
+@dataclass(frozen=True)
+class Spending:
+    """`heads` are trained parameters that only the loss uses; they are not part of the model. None: not known."""
+
+    settings: dict[str, Any]
+    pairs_seen: int | None
+    model_parameters: int | None
+    heads: int | None
+    data: str | None  # fingerprint of the training part
+    teacher: str | None  # of the cached features, with what a table must say beside its results
+
+    @property
+    def method(self) -> str:
+        """As a reader would name it: `rank, order 3`, with what was added to it."""
+        settings = self.settings
+        words = [settings["method"]]
+        if settings["method"] in ("rank", "dinorankclip"):
+            words.append(f"order {settings['loss']['order']}")
+        fusion = settings.get("fusion", {}).get("variant", "none")
+        if fusion != "none":
+            words.append(f"fusion {fusion}")
+        if settings.get("distil", {}).get("cache") is not None:
+            words.append(f"distilled by {settings['distil']['criterion']}")
+        return ", ".join(words)
+
+
+def spending(run: Path) -> Spending:
+    """What `run` has spent up to its last checkpoint or, if it was scored at its end, up to there."""
+    settings = _json(run / CONFIG)
+    last = run / "checkpoints" / LAST
+    numbers = _json(last / NUMBERS) if (last / NUMBERS).is_file() else {}
+    scores = _json(run / SCORES) if (run / SCORES).is_file() else {}
+    steps = scores.get("step", numbers.get("step"))
+    trained = _trained(last / TENSORS) if (last / TENSORS).is_file() else None
+    return Spending(
+        settings,
+        None if steps is None else steps * settings["budget"]["batch"],
+        None if trained is None else trained["model"],
+        None if trained is None else trained["objective"],
+        # A teacher cache adds its own identity behind a plus; the pairs are the same.
+        numbers["data"].split("+")[0] if "data" in numbers else None,
+        _teacher(settings.get("distil", {}).get("cache")),
+    )
+
+
+def unmatched(a: Spending, b: Spending) -> list[str]:
+    """Lines `name: A → B` for all that differs besides the method; empty if a difference is the method's."""
+    ignored = OF_THE_METHOD + WITHOUT_EFFECT + (("data",) if a.data and b.data else ())
+    lines = [
+        line
+        for line in difference(a.settings, b.settings)
+        if not any(_covers(pattern, line.split(":")[0]) for pattern in ignored)
+    ]
+    if a.data and b.data and a.data != b.data:
+        lines.append(f"training data: {a.settings['data']} ({a.data[:8]}) → {b.settings['data']} ({b.data[:8]})")
+    if a.pairs_seen != b.pairs_seen:
+        lines.append(f"pairs seen: {a.pairs_seen} → {b.pairs_seen}")
+    return lines
+
+
+def _teacher(cache: str | None) -> str | None:
+    """Who the cache says its teachers were; its path if the folder is gone."""
+    if cache is None:
+        return None
+    if not (Path(cache) / PLAN).is_file():
+        return f"of {cache}"
+    plan = _json(Path(cache) / PLAN)
+    told = [plan, *([plan["text"]] if plan.get("text") else [])]
+    return ", ".join(one["teacher"] + (f" ({one['note']})" if one.get("note") else "") for one in told)
+
+
+def _covers(pattern: str, name: str) -> bool:
+    return name == pattern or (pattern.endswith(".") and name.startswith(pattern))
+
+
+def _trained(path: Path) -> dict[str, int]:
+    """Numbers that AdamW has moments for, by part; a frozen parameter, or an order not begun, has none."""
+    found = {"model": 0, "objective": 0}
+    with open(path, "rb") as file:  # safetensors: length of the head (8 bytes), then the head as JSON
+        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    for name, entry in head.items():
+        if name.startswith("optimizer/") and name.endswith("/exp_avg"):
+            found[name.removeprefix("optimizer/").split(".")[0]] += math.prod(entry["shape"])
+    return found
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error

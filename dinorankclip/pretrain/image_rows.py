@@ -1,0 +1,190 @@
+"""Embeddings of the images of a source, computed once and kept: what a frozen image side says of each of them.
+
+    built/features/NAME/about.json          whose embeddings of which images, for a person who looks
+    built/features/NAME/causes-00000.npy    int8 [n]: why an image cannot be used (its place in `CAUSES`), -1 if it can
+    built/features/NAME/rows-00000.npy      float32 [n, D], in the order of the source; zeros where there is a cause
+
+NAME is a hash of all that the rows depend on, so nothing is ever stale: other weights, another image or another size
+are other rows. Images are dealt out in blocks; process r of W makes blocks r, r + W, … A block depends on its images
+and the model alone, and its rows are written last: a killed computation goes on with the first block that has none,
+on any number of processes. Deleting a folder only costs the time to make it again.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from dinorankclip import comm
+from dinorankclip.data.damage import CAUSES, Damage, DamageCount
+from dinorankclip.data.evaluation import iterate_pairs
+from dinorankclip.data.images_only import WithoutCaptions
+from dinorankclip.data.kept import digest
+from dinorankclip.data.parts import Part
+from dinorankclip.dino.layout import write_json, write_whole
+from dinorankclip.types import ImageSpec, Source, UserError
+
+FOLDER = Path("built/features")
+FORMAT = 1
+BATCH = 64  # images the model sees at once
+BLOCK = 2048  # rows of a file, at least: what a kill costs
+MOST_BLOCKS = 128  # each is an open file in every process
+_CAUSES = list(CAUSES)
+_GOOD = -1
+
+
+class KeptRows:
+    """`rows(index)` → the raw embedding of that image, float32 [D]: a `types.ImageRows` on disk."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder, self.count = folder, count
+        self._size = block_size(count)
+        blocks = range(-(-count // self._size))
+        self._rows = [_open(folder, number) for number in blocks]
+        self._causes = np.concatenate([np.load(folder / causes_name(number)) for number in blocks])
+
+    def __call__(self, index: int) -> Tensor:
+        if self._causes[index] != _GOOD:
+            raise Damage(_CAUSES[self._causes[index]])
+        block, place = divmod(index, self._size)
+        return torch.from_numpy(np.array(self._rows[block][place]))  # a copy: the map itself is read-only
+
+    def __reduce__(self) -> tuple:
+        return KeptRows, (self.folder, self.count)  # a spawned worker opens the files instead of receiving them
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """What turns images into rows. `encode`: uint8 [B, 3, S, S] → [B, D]; `identity` names it, weights included."""
+
+    encode: Callable[[Tensor], Tensor]
+    identity: str
+    image: ImageSpec
+    dim: int
+    max_pixels: int
+
+    def folder(self, source: Source) -> Path:
+        # A table's and a folder's fingerprint know the names of images; the stamps also tell a replaced image.
+        data = (source.fingerprint, source.stamps().tobytes())
+        return FOLDER / digest("image rows", FORMAT, self.identity, self.image, self.max_pixels, *data)
+
+    def missing(self, source: Source) -> list[int]:
+        """Blocks that are not there, or not whole."""
+        folder = self.folder(source)
+        return [n for n in range(block_count(len(source))) if not _is_whole(folder, n, self._shape(source, n))]
+
+    def make(self, source: Source, name: str, max_damaged: float = 1.0) -> KeptRows:
+        """The rows of a source, all of which are kept afterwards. All processes call. `name` labels the progress."""
+        folder, world = self.folder(source), comm.world()
+        todo = self.missing(source)[world.rank :: world.size]
+        comm.wait_for_all()  # nobody writes before everybody has looked, or the shares would not fit together
+        count = DamageCount(max_damaged)
+        total = sum(self._shape(source, number)[0] for number in todo)
+        with tqdm(
+            total=total, desc=f"embedding {name}", unit="image", disable=not (world.leads and total), mininterval=1.0,
+            dynamic_ncols=True,
+        ) as bar:  # fmt: skip
+            for number in todo:
+                rows, causes = self._block(source, number, count, bar)
+                self._write(folder, number, rows, causes, source)
+        comm.wait_for_all()
+        if self.missing(source):
+            raise UserError(f"{folder.resolve()} lacks what another process made: all machines must share that disk")
+        return KeptRows(folder, len(source))
+
+    def seconds(self, source: Source) -> float:
+        """How long the missing rows would take one process, from one batch."""
+        images = WithoutCaptions(Part(source, np.arange(min(BATCH, len(source)))))
+        begin, seen = time.perf_counter(), 0
+        for _keys, pixels, _captions in iterate_pairs(images, self.image, BATCH, max_pixels=self.max_pixels):
+            self.encode(pixels).cpu()
+            seen += len(pixels)
+        rate = max(1, seen) / (time.perf_counter() - begin)
+        return sum(self._shape(source, number)[0] for number in self.missing(source)) / rate
+
+    def bytes(self, source: Source) -> int:
+        return len(source) * self.dim * 4
+
+    def _shape(self, source: Source, number: int) -> tuple[int, int]:
+        size = block_size(len(source))
+        return min(size, len(source) - number * size), self.dim
+
+    def _block(self, source: Source, number: int, count: DamageCount, bar: tqdm) -> tuple[np.ndarray, np.ndarray]:
+        first, length = number * block_size(len(source)), self._shape(source, number)[0]
+        images = WithoutCaptions(Part(source, np.arange(first, first + length)))
+        place = {images.key(at): at for at in range(length)}
+        rows = np.zeros((length, self.dim), np.float32)
+        causes = np.full(length, _GOOD, np.int8)
+        for keys, pixels, _captions in iterate_pairs(
+            images, self.image, BATCH, max_pixels=self.max_pixels, damage=count
+        ):
+            rows[[place[key] for key in keys]] = self.encode(pixels).float().cpu().numpy()
+            bar.update(len(keys))
+        for key, cause in count.keys.items():
+            if key in place:  # not one of an earlier block
+                causes[place[key]] = _CAUSES.index(cause)
+        bar.update(int((causes != _GOOD).sum()))
+        if not np.isfinite(rows).all():
+            raise UserError("the image side gives embeddings that are not finite: its weights are broken")
+        return rows, causes
+
+    def _write(self, folder: Path, number: int, rows: np.ndarray, causes: np.ndarray, source: Source) -> None:
+        about = {
+            "image side": self.identity,
+            "preprocessing": asdict(self.image),
+            "data": source.fingerprint,
+            "images": len(source),
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "about.json", about)
+            write_whole(folder / causes_name(number), _as_npy(causes))
+            write_whole(folder / rows_name(number), _as_npy(rows))
+        except OSError as error:
+            needed = self.bytes(source) / 1e6
+            raise UserError(
+                f"{folder.resolve()} cannot be written ({error.strerror}): the embeddings of {len(source)} images need "
+                f"{needed:.0f} MB there"
+            ) from error
+
+
+def block_size(count: int) -> int:
+    return max(BLOCK, -(-count // MOST_BLOCKS))
+
+
+def block_count(count: int) -> int:
+    return -(-count // block_size(count))
+
+
+def rows_name(number: int) -> str:
+    return f"rows-{number:05d}.npy"
+
+
+def causes_name(number: int) -> str:
+    return f"causes-{number:05d}.npy"
+
+
+def _open(folder: Path, number: int) -> np.ndarray:
+    return np.load(folder / rows_name(number), mmap_mode="r")
+
+
+def _is_whole(folder: Path, number: int, shape: tuple[int, int]) -> bool:
+    try:
+        return _open(folder, number).shape == shape and len(np.load(folder / causes_name(number))) == shape[0]
+    except (OSError, ValueError, EOFError):  # absent, or cut short by a machine that lost power
+        return False
+
+
+def _as_npy(values: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()

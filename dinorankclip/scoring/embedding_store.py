@@ -1,0 +1,176 @@
+"""Embeddings kept on disk: built/embeddings/KEY/{rows.npy, indices.npy, keys.txt, about.json}. They can be deleted.
+
+KEY holds the model's identity (weights and design), its precision, the fingerprint of the data, and what preprocessing
+makes of one fixed picture and caption: code or libraries that show another picture lead to another key. Rows are fp32
+and read as a memory map. A folder appears under its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simplejpeg
+import torch
+from torch import Tensor
+
+from dinorankclip.data.images import decode
+from dinorankclip.data.kept import digest
+from dinorankclip.data.views import evaluation_view, render
+from dinorankclip.scoring.embed import EmbeddedImages, embed_images, embed_texts
+
+FOLDER = Path("built/embeddings")
+VERSION = 1  # of this file's layout
+KNOWN_CAPTION = "a photo of a cat, 2 dogs & a boat"
+STALE_AFTER = 24 * 3600  # seconds; nobody fills one folder for longer
+KINDS = {"embedding": "encode_image", "features": "image_features"}  # kind of row → method of a loaded model
+ROWS, INDICES, KEYS, ABOUT = "rows.npy", "indices.npy", "keys.txt", "about.json"
+
+
+class EmbeddingStore:
+    """What loaded models (`load_model`) say of sources and texts; `folder=None` keeps nothing."""
+
+    def __init__(self, folder: Path | None = FOLDER) -> None:
+        self.folder = folder
+
+    def images(self, model: Any, source: Any, kinds: Sequence[str] = ("embedding",), label: str = "") -> EmbeddedImages:
+        """Rows of every kind: those not kept yet are computed in one pass over the images."""
+        known = {kind: self._load(_image_key(model, source, kind)) for kind in kinds}
+        missing = [kind for kind, found in known.items() if found is None]
+        if missing:
+            made = self._make(model, source, missing, label)
+            for kind in missing:
+                known[kind] = EmbeddedImages({kind: made.rows[kind]}, made.indices, made.damaged)
+        first = known[kinds[0]]
+        return EmbeddedImages({kind: found.rows[kind] for kind, found in known.items()}, first.indices, first.damaged)
+
+    def texts(self, model: Any, texts: Sequence[str], label: str = "") -> Tensor:
+        """fp32 [T, D] of captions or prompts."""
+        ids = model.tokenizer([KNOWN_CAPTION]).numpy().tobytes()
+        key = digest("text", VERSION, model.identity, _precision(model), model.text_spec, ids, *texts)
+        found = self._load(key)
+        if found is None:
+            rows = embed_texts(model.encode_text, model.tokenizer, texts, label=label)
+            with self._new(key) as folder, suppress(OSError):
+                if folder is not None:
+                    np.save(folder / ROWS, rows.numpy())
+                    _describe(folder, "text", np.arange(len(texts)), texts, [], model)
+            return rows
+        return found.rows["text"]
+
+    def _make(self, model: Any, source: Any, kinds: Sequence[str], label: str) -> EmbeddedImages:
+        with ExitStack() as stack:
+            folders = {kind: stack.enter_context(self._new(_image_key(model, source, kind))) for kind in kinds}
+
+            def allocate(kind: str, shape: tuple[int, int]) -> np.ndarray:
+                if folders[kind] is not None:
+                    try:
+                        return _rows_on_disk(folders[kind] / ROWS, shape)
+                    except OSError:
+                        folders[kind] = None  # no room: in memory, and not kept
+                return np.empty(shape, np.float32)
+
+            encoders = {kind: getattr(model, KINDS[kind]) for kind in kinds}
+            made = embed_images(encoders, source, model.image_spec, label=label, allocate=allocate)
+            keys = [source.key(int(index)) for index in made.indices]
+            for kind, folder in folders.items():
+                if folder is not None:
+                    with suppress(OSError):
+                        _describe(folder, kind, made.indices, keys, made.damaged, model)
+        return made
+
+    @contextmanager
+    def _new(self, key: str):
+        """A folder to fill, which gets its name if nothing goes wrong; None if nothing can or should be kept."""
+        aside = self._aside(key)
+        if aside is None:
+            yield None
+            return
+        try:
+            yield aside
+            if (aside / ABOUT).is_file():
+                _flush(aside)
+                with suppress(OSError):  # another process was faster: the same rows
+                    os.rename(aside, self.folder / key)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _aside(self, key: str) -> Path | None:
+        if self.folder is None:
+            return None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left_over in self.folder.glob(f".{key}.*"):  # of a process that was killed
+                if time.time() - left_over.stat().st_mtime > STALE_AFTER:
+                    shutil.rmtree(left_over, ignore_errors=True)
+            aside = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=self.folder))
+            aside.chmod(0o755)  # mkdtemp makes folders that only their owner can read
+            return aside
+        except OSError:
+            return None  # a read-only disk must not stop anybody from scoring
+
+    def _load(self, key: str) -> EmbeddedImages | None:
+        if self.folder is None:
+            return None
+        folder = self.folder / key
+        try:
+            about = json.loads((folder / ABOUT).read_text())
+            indices = np.load(folder / INDICES)
+            rows = np.load(folder / ROWS, mmap_mode="c")  # copy on write: torch wants arrays it may write to
+        except (OSError, ValueError, EOFError):
+            shutil.rmtree(folder, ignore_errors=True)  # absent, or damaged by a disk
+            return None
+        table = torch.from_numpy(rows)[: len(indices)]
+        return EmbeddedImages({about["kind"]: table}, indices, [tuple(pair) for pair in about["damaged"]])
+
+
+def _rows_on_disk(path: Path, shape: tuple[int, int]) -> np.ndarray:
+    """Rows that live in a file. Its room is taken first: writing to a mapped file on a full disk kills the process."""
+    table = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    return table
+
+
+def _flush(folder: Path) -> None:
+    """To the disk before the name: after a power cut there is the whole folder or none."""
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+
+def _image_key(model: Any, source: Any, kind: str) -> str:
+    seen_as = (model.image_spec, _known_picture(model.image_spec.size))
+    return digest("image", VERSION, model.identity, _precision(model), kind, source.fingerprint, *seen_as)
+
+
+@lru_cache(maxsize=8)
+def _known_picture(size: int) -> bytes:
+    """What evaluation shows of a fixed picture: smooth waves of all colours, higher than wide."""
+    rows, columns = np.mgrid[0:131, 0:97]
+    waves = [np.sin(rows / (5 + 3 * c)) * np.cos(columns / (9 - 2 * c)) for c in range(3)]
+    data = simplejpeg.encode_jpeg(np.ascontiguousarray((127.5 + 127 * np.stack(waves, -1)).astype(np.uint8)))
+    pixels = decode(data)
+    return render(pixels, evaluation_view(*pixels.shape[:2]), size).numpy().tobytes()
+
+
+def _precision(model: Any) -> str:
+    return model.placement.precision
+
+
+def _describe(folder: Path, kind: str, indices: np.ndarray, keys: Sequence[str], damaged: list, model: Any) -> None:
+    np.save(folder / INDICES, indices)
+    lines = "".join(" ".join(key.splitlines()) + "\n" for key in keys)
+    (folder / KEYS).write_text(lines, encoding="utf-8", errors="surrogateescape")
+    about = {"kind": kind, "rows": len(indices), "damaged": damaged, "model": model.name, "identity": model.identity}
+    (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n")

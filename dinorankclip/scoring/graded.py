@@ -1,0 +1,98 @@
+"""Ranking quality on sets whose relevance is graded: the built-in scenes, which know what is in every picture.
+
+Three directions: a caption ranks images (t2i), an image ranks captions (i2t) and other images (i2i, without itself).
+A gallery is one image with one of its captions for each of at most `GALLERY` scenes, drawn by the seed; the first
+`QUERIES` of them ask. At 2000 and 1000 all of it takes seconds and 50 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dinorankclip.data.scenes import caption_relevance_matrix, holds_scenes, relevance_matrix, stored_scenes
+from dinorankclip.data.scenes.scene import Mention, Scene
+from dinorankclip.data.shards import ShardSource
+from dinorankclip.scoring.order_agreement import LEAST_PAIRS
+from dinorankclip.scoring.ranking_quality import ranking_quality
+from dinorankclip.scoring.scores import Score, mean_score
+
+if TYPE_CHECKING:
+    from dinorankclip.scoring.seen import SeenSet
+
+GALLERY, QUERIES = 2000, 1000
+DIGITS = 6  # relevance is rounded: equal on paper must be equal
+
+
+def graded_quality(
+    image: Tensor,
+    text: Tensor,
+    keys: Sequence[str],
+    image_of_text: Sequence[int],
+    scenes: Mapping[str, tuple[Scene, tuple[Mention, ...]]],
+    *,
+    gallery: int = GALLERY,
+    queries: int = QUERIES,
+    seed: int = 0,
+) -> Iterator[Score]:
+    """`t2i tau-b`, `t2i NDCG@10`, `t2i NDCG` (the whole list) and the same of i2t and i2i, with what chance gives.
+
+    `image` [I, D] and `text` [T, D] are unit-norm; `keys` [I] name the images in `scenes` (`stored_scenes`), and the
+    texts of an image are its captions in their own order.
+    """
+    images, texts, mentions = _drawn(keys, np.asarray(image_of_text), scenes, gallery, seed)
+    drawn = [scenes[keys[index]][0] for index in images]
+    ask = min(queries, len(images))
+    of_captions = torch.from_numpy(caption_relevance_matrix(mentions, drawn))
+    of_images = torch.from_numpy(np.round(relevance_matrix(drawn[:ask], drawn), DIGITS))
+    seen, read = image[torch.from_numpy(images)], text[torch.from_numpy(texts)]
+    directions = {
+        "t2i": (read[:ask], seen, of_captions[:ask], None),
+        "i2t": (seen[:ask], read, of_captions.T[:ask], None),
+        "i2i": (seen[:ask], seen, of_images, torch.arange(ask)),
+    }
+    for way, (asking, items, relevance, left_out) in directions.items():
+        found = ranking_quality(asking, items, relevance, left_out)
+        clusters = images[found.queries.numpy()]
+        yield mean_score(f"{way} tau-b", found.tau.numpy(), clusters, unit="number", chance=0.0)
+        for name, values in found.ndcg.items():
+            chance = float(found.chance[name].mean())
+            yield mean_score(f"{way} {name}", values.numpy(), clusters, unit="number", chance=chance)
+
+
+class RankingQualityScorer:
+    """Graded ranking quality, on sets that hold scenes."""
+
+    name = "ranking quality"
+    version = 1
+
+    def applies(self, seen: SeenSet) -> bool:
+        if seen.kind != "retrieval" or not isinstance(seen.source(), ShardSource):
+            return False
+        return len(seen.indices()) >= LEAST_PAIRS and holds_scenes(seen.source().shards)
+
+    def __call__(self, seen: SeenSet) -> Iterator[Score]:
+        rows, owner = seen.caption_rows()
+        yield from graded_quality(seen.images(), rows, seen.keys(), owner, stored_scenes(seen.source().shards))
+
+
+def _drawn(
+    keys: Sequence[str],
+    image_of_text: np.ndarray,
+    scenes: Mapping[str, tuple[Scene, tuple[Mention, ...]]],
+    most: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray, list[Mention]]:
+    """Places of the images drawn and of one caption of each, and what that caption says."""
+    rng = np.random.default_rng(seed)
+    known = np.array([index for index, key in enumerate(keys) if key in scenes], dtype=np.int64)
+    images = rng.permutation(known)[:most]
+    order = np.argsort(image_of_text, kind="stable")
+    starts = np.searchsorted(image_of_text[order], images)
+    which = [int(rng.integers(len(scenes[keys[index]][1]))) for index in images]
+    texts = order[starts + np.array(which, dtype=np.int64)]
+    return images, texts, [scenes[keys[index]][1][number] for index, number in zip(images, which)]

@@ -1,0 +1,118 @@
+"""What is worth looking at, as data: retrieval examples with hits and misses; the hardest classes and what they are
+taken for. Drawn in writeup/.
+
+Shapes: N images, T captions, K classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from dinorankclip.scoring.retrieval import both_ways, right_pairs
+from dinorankclip.scoring.seen import SeenSet
+from dinorankclip.scoring.zero_shot import predictions, set_classes
+
+FOUND = 5  # items shown for a query
+QUERIES = 6  # of each outcome
+HARDEST = 10  # classes in a picture of confusions
+TAKEN_FOR = 4  # classes named beside each
+
+
+@dataclass(frozen=True)
+class TextQuery:
+    """A caption and the images nearest to it."""
+
+    caption: str
+    images: list[bytes]
+    right: list[bool]
+    place: int  # of the best right image, from 0
+    wanted: bytes  # a right image
+
+
+@dataclass(frozen=True)
+class ImageQuery:
+    """An image and the captions nearest to it."""
+
+    image: bytes
+    captions: list[str]
+    right: list[bool]
+    place: int
+    wanted: str
+
+
+@dataclass(frozen=True)
+class HardClass:
+    """A class that is often missed: what its images are taken for, most often first, and one that was missed."""
+
+    name: str
+    images: int
+    recall: float
+    taken_for: list[tuple[str, float]]  # other classes with their share of the images
+    example: bytes | None
+
+
+def retrieval_examples(seen: SeenSet, seed: int = 0) -> tuple[list[TextQuery], list[ImageQuery]]:
+    """Queries drawn by the seed, hits first: as many with a right item in front as without, if there are."""
+    captions = seen.captions()
+    texts, right = right_pairs(captions)
+    images, rows = seen.images(), seen.texts(texts)
+    places = both_ways(images, rows, right)
+    pairs = set(map(tuple, right.tolist()))
+    image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
+
+    by_text = []
+    for query in _some(places.t2i.numpy(), seed):
+        nearest = _nearest(rows[query] @ images.T)
+        marks = [(at, query) in pairs for at in nearest]
+        own = picture_at(seen, int(image_of[query]))
+        shown = [picture_at(seen, at) for at in nearest]
+        by_text.append(TextQuery(texts[query], shown, marks, int(places.t2i[query]), own))
+    by_image = []
+    for query in _some(places.i2t.numpy(), seed + 1):
+        nearest = _nearest(images[query] @ rows.T)
+        marks = [(query, at) in pairs for at in nearest]
+        shown = [texts[at] for at in nearest]
+        by_image.append(ImageQuery(picture_at(seen, query), shown, marks, int(places.i2t[query]), captions[query][0]))
+    return by_text, by_image
+
+
+def hardest_classes(seen: SeenSet, most: int = HARDEST) -> list[HardClass]:
+    """Classes with the lowest recall; of equal ones the one with more images, which says more."""
+    labels, names = seen.labels(), seen.benchmark.class_names
+    taken = predictions(seen.images(), set_classes(seen))
+    counts = np.bincount(labels, minlength=len(names))
+    right = np.bincount(labels, taken == labels, minlength=len(names))
+    there = np.flatnonzero(counts)
+    order = there[np.lexsort((-counts[there], right[there] / counts[there]))][:most]
+    found = []
+    for label in order.tolist():
+        own = np.flatnonzero(labels == label)
+        shares = np.bincount(taken[own], minlength=len(names)) / len(own)
+        others = [int(other) for other in np.argsort(-shares, kind="stable") if other != label and shares[other] > 0]
+        missed = own[taken[own] != label]
+        example = picture_at(seen, int(missed[0])) if len(missed) else None
+        taken_for = [(names[other], float(shares[other])) for other in others[:TAKEN_FOR]]
+        found.append(HardClass(names[label], len(own), float(right[label] / counts[label]), taken_for, example))
+    return found
+
+
+def picture_at(seen: SeenSet, at: int) -> bytes:
+    """The stored bytes of a usable image."""
+    source, index = seen.source(), int(seen.indices()[at])
+    return source.image(index) if hasattr(source, "image") else source.read(index).image
+
+
+def _some(places: np.ndarray, seed: int) -> list[int]:
+    """Queries to show: hits, then misses, each drawn by the seed."""
+    order = np.random.default_rng(seed).permutation(len(places))
+    hits = [int(query) for query in order if places[query] == 0][:QUERIES]
+    misses = [int(query) for query in order if places[query] > 0][:QUERIES]
+    return hits + misses
+
+
+def _nearest(similarity: torch.Tensor) -> list[int]:
+    """The first items, nearest first; equal ones by index, as `retrieval.ranks` has it."""
+    return similarity.sort(descending=True, stable=True).indices[:FOUND].tolist()

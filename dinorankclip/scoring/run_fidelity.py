@@ -1,0 +1,55 @@
+"""Distillation fidelity of a trained run, taken from its folder: which data, which cached teacher."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.scoring.evaluators import FidelityEvaluator
+from dinorankclip.scoring.scores import Score, mean_score
+from dinorankclip.scoring.suite import SetResult
+from dinorankclip.types import UserError
+
+NAME, VERSION = "fidelity", 1
+CONFIG = "config.json"
+
+
+def run_fidelity(run: Path, model: Any) -> SetResult | None:
+    """Fidelity on the run's held-out pairs; None for a run without students or teacher, or whose cache is gone."""
+    settings = json.loads((run / CONFIG).read_text())
+    distil = settings.get("distil", {})
+    if not distil.get("cache") or model.parts.image_student is None:
+        return None
+    if not Path(distil["cache"]).is_dir():
+        raise UserError(f"the teacher cache {distil['cache']} of {run} is not there; fidelity needs it")
+    reading = _reading(settings["reading"])
+    parts = ["train", "val"] + (["test"] if "test" in splits_of(settings["data"], reading) else [])
+    sources = {part: open_pairs(settings["data"], reading, part) for part in parts}
+    evaluator = FidelityEvaluator(distil["cache"], distil.get("compare_grid"), sources, model.tokenizer)
+    scored = sources[parts[-1]]
+    branches = ["image"] + (["text"] if model.parts.text_student is not None else [])
+    result = SetResult("distillation", "fidelity", parts[-1], len(scored), scored.fingerprint)
+    for branch in branches:
+        for score in _scores(evaluator.measure(model.parts, branch), branch):
+            result.scores[score.name] = score
+    return result
+
+
+def _scores(found: Any, branch: str) -> list[Score]:
+    """The columns that are means over images; their contributions are the images' own values."""
+    columns = {
+        "cosine": found.cosine,
+        "cosine of the mean": found.cosine_of_mean,
+        "centred cosine": found.centred_cosine,
+        "gram distance": found.held_out.gram_distance,
+    }
+    return [
+        mean_score(f"{branch} {name}", values.numpy(), unit="number") for name, values in columns.items() if len(values)
+    ]
+
+
+def _reading(stored: dict[str, Any]) -> ReadingSettings:
+    return ReadingSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()})

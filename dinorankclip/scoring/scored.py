@@ -1,0 +1,114 @@
+"""What was scored of a model, read back: `scores.json` and, beside it, what each item contributed.
+
+`scores.json` has two parts. "scores" is what `train` writes at the end of a run: {"val/i2t R@1": 0.21, …}. "sets" is
+what `score` writes: {SET: {"fingerprint": …, "scores": {METRIC: {"value": …, "version": …, "unit": …}}}}.
+`scores_items.npz` holds "NAME" [N] with mean = the score, and where they matter "NAME#clusters" and "NAME#weights";
+NAME is SET/METRIC.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dinorankclip.types import UserError
+
+SCORES = "scores.json"
+ITEMS = "scores_items.npz"
+
+
+@dataclass(frozen=True)
+class Items:
+    """Contributions of each item to one score, [N] each."""
+
+    values: np.ndarray
+    clusters: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One score. Two of them can be compared if `data` and `version` agree."""
+
+    value: float
+    unit: str = "share"  # or "number", "degrees"
+    data: str | None = None  # fingerprint of the set
+    version: int | None = None  # of the scorer
+    items: Items | None = None
+    chance: float | None = None  # what knowing nothing would give
+
+
+@dataclass
+class Scored:
+    """All scores of a model by "SET/METRIC"; `trained` are those that train itself took."""
+
+    folder: Path
+    trained: dict[str, Entry] = field(default_factory=dict)
+    sets: dict[str, Entry] = field(default_factory=dict)
+
+
+def read_scores(folder: str | Path) -> Scored:
+    folder = Path(folder)
+    path = folder / SCORES
+    if not folder.is_dir():
+        raise UserError(
+            f"there are no scores of {folder}: give a run folder or what `score --out` wrote, or score it first: "
+            f"dinorankclip score {folder} --sets PATH"
+        )
+    if not path.is_file():
+        raise UserError(
+            f"{folder} has no {SCORES} yet: let its training end (the same train command resumes it), or score it: "
+            f"dinorankclip score {folder} --sets PATH"
+        )
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); score again") from error
+    items = _read_items(folder / ITEMS)
+    scored = Scored(folder)
+    trained = found.get("scores", {})
+    for name, value in trained.items():
+        if not _beside_the_scores(name):
+            scored.trained[name] = Entry(value, items=items.get(name), chance=trained.get(_chance(name)))
+    for set_name, part in found.get("sets", {}).items():
+        for metric, one in part["scores"].items():
+            name = f"{set_name}/{metric}"
+            scored.sets[name] = Entry(
+                one["value"],
+                one.get("unit", "share"),
+                part.get("fingerprint"),
+                one.get("version"),
+                items.get(name),
+                one.get("chance"),
+            )
+    return scored
+
+
+def _chance(name: str) -> str:
+    """`val/i2t R@1` → `val/chance R@1`, which train writes among its scores."""
+    set_name, metric = name.split("/", 1)
+    return f"{set_name}/chance {metric.split()[-1]}"
+
+
+def _beside_the_scores(name: str) -> bool:
+    """Numbers that train writes among its scores and that are none."""
+    metric = name.split("/", 1)[1]
+    return metric == "images" or metric.startswith("chance ")
+
+
+def _read_items(path: Path) -> dict[str, Items]:
+    if not path.is_file():
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {
+                name: Items(arrays[name], arrays.get(f"{name}#clusters"), arrays.get(f"{name}#weights"))
+                for name in arrays
+                if "#" not in name
+            }
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged ({error}); score again") from error

@@ -1,0 +1,143 @@
+import json
+
+import numpy as np
+import pytest
+
+from dinorankclip.commands.compare import main
+from dinorankclip.types import UserError
+from tests.pretrain.test_budget import of, write_run
+
+TRAINED = {
+    "val/i2t R@1": 0.21,
+    "val/t2i R@1": 0.15,
+    "val/mean R@1": 0.18,
+    "val/chance R@1": 0.001,
+    "val/images": 1000.0,
+}
+
+
+def trained(folder, method="clip", shift=0.0, **changes):
+    """A run that has only what `train` wrote."""
+    run = write_run(folder, of(method, **changes))
+    scores = {name: value + shift * ("R@1" in name and "chance" not in name) for name, value in TRAINED.items()}
+    (run / "scores.json").write_text(json.dumps({"step": 100, "scores": scores}))
+    return run
+
+
+def scored(folder, hits, fingerprint="f", version=1, name="photos", images=None):
+    """What `score` writes: scores.json and the items beside it."""
+    folder.mkdir(exist_ok=True)
+    known = json.loads((folder / "scores.json").read_text()) if (folder / "scores.json").exists() else {}
+    hits = np.asarray(hits, float)
+    entry = {"value": hits.mean(), "version": version, "unit": "share", "chance": 0.1}
+    angle = {"value": 60.0, "version": 1, "unit": "degrees"}
+    known["sets"] = known.get("sets", {}) | {
+        name: {"fingerprint": fingerprint, "scores": {"t2i R@1": entry, "cone separation": angle}}
+    }
+    (folder / "scores.json").write_text(json.dumps(known))
+    clusters = np.arange(len(hits)) if images is None else images
+    np.savez(folder / "scores_items.npz", **{f"{name}/t2i R@1": hits, f"{name}/t2i R@1#clusters": clusters})
+    return folder
+
+
+def test_runs_that_were_only_trained_stand_side_by_side(tmp_path, capsys):
+    main([str(trained(tmp_path / "a")), str(trained(tmp_path / "b", "rank", shift=0.02))])
+    out = capsys.readouterr().out
+    assert "rank, order 3" in out and "12,800" in out and "matched: same data" in out
+    line = next(line for line in out.splitlines() if "image → text" in line)
+    assert line.split() == ["val", "image", "→", "text", "R@1", "0.10", "21.00", "23.00", "+2.00"]
+    assert "Without intervals" in out and "images" not in out.replace("clustered by image", "")
+
+
+def test_budgets_that_differ_are_flagged_and_refused_on_request(tmp_path, capsys):
+    a, b = trained(tmp_path / "a"), trained(tmp_path / "b", "rank", seed=3)
+    main([str(a), str(b)])
+    out = capsys.readouterr().out
+    assert "NOT MATCHED" in out and "seed: 0 → 3" in out
+    with pytest.raises(UserError, match="seed: 0 → 3"):
+        main([str(a), str(b), "--matched"])
+
+
+def test_a_teacher_on_one_side_is_said(tmp_path, capsys):
+    main([str(trained(tmp_path / "a")), str(trained(tmp_path / "b", "dinorankclip"))])
+    assert "but only B has a teacher" in capsys.readouterr().out
+
+
+def test_items_give_intervals_and_a_verdict(tmp_path, capsys):
+    easy = np.random.default_rng(0).random(2000)
+    a, b = scored(tmp_path / "a", easy < 0.3), scored(tmp_path / "b", easy < 0.34)
+    traded = easy < 0.3
+    traded[[*np.flatnonzero(traded)[:20], *np.flatnonzero(~traded)[:20]]] ^= True  # as many hits lost as won
+    c = scored(tmp_path / "c", traded)
+    main([str(a), str(b)])
+    out = capsys.readouterr().out
+    assert "nothing is known of the training" in out
+    line = next(line for line in out.splitlines() if "text → image" in line)
+    difference = 100 * (np.mean(easy < 0.34) - np.mean(easy < 0.3))
+    assert f"{difference:+.2f}" in line and "2,000" in line and line.endswith("higher") and "10.00" in line
+    assert next(line for line in out.splitlines() if "cone" in line).endswith("+0.00°")  # no items, no interval
+    main([str(b), str(a)])
+    assert "lower" in capsys.readouterr().out
+    main([str(a), str(c)])
+    assert "no difference shown (it would take 0." in capsys.readouterr().out
+
+
+def test_a_set_scored_on_other_data_is_not_compared_the_others_are(tmp_path, capsys):
+    a, b = trained(tmp_path / "a"), trained(tmp_path / "b")
+    scored(a, np.ones(10), fingerprint="one"), scored(b, np.ones(10), fingerprint="two")
+    with pytest.raises(SystemExit) as end:
+        main([str(a), str(b)])
+    told = capsys.readouterr()
+    assert end.value.code == 1 and "NOT compared: photos: the data differs" in told.err and "image → text" in told.out
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"version": 2}, "scorer versions 1 and 2"),
+        ({"hits": np.ones(9)}, "the items differ"),
+        ({"images": np.arange(10) // 2}, "the items differ"),
+    ],
+)
+def test_other_scorers_and_items_are_refused(tmp_path, capsys, other, reason):
+    a = scored(tmp_path / "a", np.ones(10))
+    b = scored(tmp_path / "b", **({"hits": np.ones(10)} | other))
+    with pytest.raises(SystemExit):
+        main([str(a), str(b)])
+    assert reason in capsys.readouterr().err
+
+
+def test_sets_that_only_one_was_scored_on_are_named(tmp_path, capsys):
+    a, b = trained(tmp_path / "a"), trained(tmp_path / "b")
+    scored(a, np.ones(10), name="birds")
+    main([str(a), str(b)])
+    assert "only one of the two was scored on birds" in capsys.readouterr().out
+
+
+def test_a_model_that_is_no_run_is_found_where_score_put_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "built" / "scores").mkdir(parents=True)
+    scored(tmp_path / "built" / "scores" / "open-clip-ViT-B-32", np.ones(10))
+    scored(tmp_path / "a", np.zeros(10))
+    main(["a", "open_clip:ViT-B-32"])
+    assert "built/scores/open-clip-ViT-B-32" in capsys.readouterr().out
+
+
+def test_mistakes_are_explained(tmp_path):
+    a = trained(tmp_path / "a")
+    with pytest.raises(UserError, match=r"no scores of .*nowhere"):
+        main([str(a), str(tmp_path / "nowhere")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="let its training end"):
+        main([str(a), str(tmp_path / "empty")])
+    scored(tmp_path / "c", np.ones(4))
+    with pytest.raises(UserError, match="no score in common"):
+        main([str(a), str(tmp_path / "c")])
+    with pytest.raises(UserError, match="between 0 and 1"):
+        main([str(a), str(a), "--level", "95"])
+    (tmp_path / "c" / "scores_items.npz").write_bytes(b"PK nothing")
+    with pytest.raises(UserError, match=r"scores_items\.npz is damaged"):
+        main([str(tmp_path / "c"), str(tmp_path / "c")])
+    (a / "scores.json").write_text("{")
+    with pytest.raises(UserError, match=r"scores\.json is damaged"):
+        main([str(a), str(a)])

@@ -1,0 +1,112 @@
+"""`embed` and `search` as they are typed."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dinorankclip import load_model
+from dinorankclip.commands.entry import main
+from dinorankclip.data import kept
+from tests.joint.model_making import photo, saved, small_model
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "index")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("plain") / "model", small_model(seed=1))
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    (tmp_path / "pairs").mkdir()
+    for number in range(3):
+        photo(number, 60, 48).save(tmp_path / "pairs" / f"{number}.jpg")
+        (tmp_path / "pairs" / f"{number}.txt").write_text(f"scene {number}\n")
+    return tmp_path / "pairs"
+
+
+def fails(capsys, *words):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_pairs_give_images_and_texts_with_the_same_keys(model, pairs, tmp_path, capsys):
+    command = ["embed", str(model), "--data", str(pairs), "--out", str(tmp_path / "out")]
+    main(command)
+    assert "3 images, 3 texts" in capsys.readouterr().out
+    main(command)
+    assert "is complete already: 3 images, 3 texts" in capsys.readouterr().out
+    out, loaded = tmp_path / "out", load_model(model)
+    assert (out / "image_keys.txt").read_text() == (out / "text_keys.txt").read_text() == "0.jpg\n1.jpg\n2.jpg\n"
+    expected = loaded.encode_text(["scene 0", "scene 1", "scene 2"]).numpy()
+    np.testing.assert_allclose(np.load(out / "texts.npy"), expected, atol=1e-6)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["complete"] and manifest["plan"]["the model"] == loaded.identity
+    assert manifest["plan"]["preprocessing"]["size"] == 32 and manifest["about"]["model"] == str(model)
+
+
+def test_images_alone_in_half_precision(model, pairs, tmp_path):
+    (tmp_path / "list.txt").write_text("pairs/2.jpg\npairs/0.jpg\n")
+    main(["embed", str(model), "--images", str(tmp_path / "list.txt"), "--half", "--out", "out"])
+    assert np.load("out/images.npy").dtype == np.float16
+    assert (tmp_path / "out" / "image_keys.txt").read_text() == "pairs/2.jpg\npairs/0.jpg\n"
+    assert not (tmp_path / "out" / "texts.npy").exists()
+
+
+def test_what_embed_cannot_do_is_said(model, pairs, capsys):
+    assert "--images, --captions, or --data" in fails(capsys, "embed", model, "--out", "out")
+    assert "leave out" in fails(capsys, "embed", model, "--out", "out", "--data", pairs, "--images", pairs)
+    assert "pipe:" in fails(capsys, "embed", model, "--out", "out", "--data", "pipe:cat x.tar")
+    assert "there is no nowhere" in fails(capsys, "embed", model, "--out", "out", "--images", "nowhere")
+    assert "holds no model" in fails(capsys, "embed", "nowhere", "--out", "out", "--images", pairs)
+
+
+def test_search_prints_ranks_scores_and_paths(model, pairs, capsys):
+    main(["search", str(model), "--images", str(pairs), "a red mug", "a boat", "--top", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [lines[0], lines[3]] == ['"a red mug"', '"a boat"'] and len(lines) == 6
+    rank, score, path = lines[1].split()
+    assert rank == "1" and -1 <= float(score) <= 1 and path.startswith(str(pairs))
+    assert float(score) >= float(lines[2].split()[1])
+    assert (pairs / ".dinorankclip").is_dir()
+
+
+def test_search_reads_queries_line_by_line_and_by_photo(model, pairs, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("a mug\na boat\n"))
+    main(["search", str(model), "--images", str(pairs), "--image-query", str(pairs / "1.jpg"), "--interactive"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == [f"like {pairs}/1.jpg", '"a mug"', '"a boat"']
+    assert lines[1].split() == ["1", "1.000", f"{pairs}/1.jpg"]
+
+
+def test_search_writes_a_page_and_names_damaged_photos(model, pairs, capsys):
+    (pairs / "bad.jpg").write_bytes(b"x")
+    (pairs / "odd\x1b[31m.jpg").write_bytes((pairs / "0.jpg").read_bytes())
+    main(["search", str(model), "--images", str(pairs), "<b>", "--html", "deep/found.html"])
+    printed = capsys.readouterr()
+    assert "not-an-image" in printed.err and "bad.jpg" in printed.err and "\x1b" not in printed.out
+    assert "4 photos in" in Path("deep/found.html").read_text(encoding="utf-8")
+
+
+def test_what_search_cannot_do_is_said(model, pairs, capsys):
+    assert "what to look for" in fails(capsys, "search", model, "--images", pairs)
+    assert "--top" in fails(capsys, "search", model, "--images", pairs, "--top", "0", "mug")
+    assert "does not exist" in fails(capsys, "search", model, "--images", "nowhere", "mug")
+    assert "holds no model" in fails(capsys, "search", "nowhere", "--images", pairs, "mug")
+
+
+@pytest.mark.parametrize("verb", ["embed", "search"])
+def test_help_shows_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([verb, "--help"])
+    assert stopped.value.code == 0 and f"dinorankclip {verb} runs/first" in capsys.readouterr().out

@@ -1,0 +1,43 @@
+import builtins
+
+import pytest
+
+from dinorankclip.commands.entry import VERBS, main
+from tests.joint.model_making import saved, small_model
+
+
+def test_export_writes_and_says_what(tmp_path, capsys):
+    source = saved(tmp_path / "model", small_model())
+    main(["export", str(source), "--out", str(tmp_path / "out"), "--to", "folder", "open-clip", "--licence", "mit"])
+    said = capsys.readouterr().out
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert (tmp_path / "out" / "open_clip" / "open_clip_config.json").is_file()
+    assert "model.safetensors" in said and "MB" in said and "licence in README.md is open" not in said
+
+
+def test_a_wrong_model_is_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: ") and not (tmp_path / "out").exists()
+
+
+def test_onnx_without_its_packages_says_how_to_get_them(tmp_path, capsys, monkeypatch):
+    real = builtins.__import__
+
+    def without_onnx(name, *rest):
+        if name.startswith("onnx"):
+            raise ImportError(f"No module named '{name}'", name=name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_onnx)
+    with pytest.raises(SystemExit):
+        main(["export", str(saved(tmp_path / "model", small_model())), "--out", str(tmp_path / "out"), "--to", "onnx"])
+    assert "pip install 'dinorankclip[onnx]'" in capsys.readouterr().err
+
+
+def test_help_has_a_working_example(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "--help"])
+    assert ended.value.code == 0
+    assert VERBS["export"].example in capsys.readouterr().out

@@ -1,0 +1,109 @@
+"""The command as a user meets it, with a real (tiny, untrained) model."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dinorankclip.commands.entry import main
+from dinorankclip.commands.score import default_out, known_metrics, parse_shift
+from dinorankclip.joint.folder import save_model
+from dinorankclip.joint.model import JointModel
+from dinorankclip.scoring.shift import Shift
+from dinorankclip.types import UserError
+from tests.set_making import write_captions, write_classes
+
+TINY = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 16, "patch_size": 8, "width": 16, "layers": 1, "head_width": 8},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A run folder, a folder of sets, and the current folder, so that `built/` is made there."""
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    run.mkdir()
+    save_model(JointModel(TINY), run)
+    (run / "config.json").write_text(json.dumps({"distil": {"cache": None}}))
+    write_classes(tmp_path / "sets" / "classes")
+    write_classes(tmp_path / "sets" / "classes", split="train", labels=(0, 1, 2, 3) * 5)
+    write_captions(tmp_path / "sets" / "pairs", labels=(0, 1, 2, 3) * 3)
+    return tmp_path
+
+
+def test_scores_table_items_and_pictures(here, capsys):
+    main(["score", "run", "--sets", "sets", "--threads", "1"])
+    out = capsys.readouterr().out
+    assert "95 % interval" in out and "cone separation" in out and "note:" not in out
+    stored = json.loads((here / "run" / "scores.json").read_text())
+    assert set(stored["sets"]) == {"classes", "pairs"} and stored["set_errors"] == {}
+    first = stored["sets"]["classes"]["scores"]
+    assert {"T@1", "mean per class", "embedding probe accuracy", "features probe accuracy"} <= set(first)
+    # The colours of four classes are linearly separable in any features that keep colours.
+    assert first["features probe accuracy"]["value"] == 1.0 and first["T@1"]["n"] == 12
+    assert (here / "run" / "scores_items.npz").is_file()
+    assert sorted(path.name for path in (here / "run" / "pictures").iterdir()) == [
+        "classes-hardest.png", "pairs-retrieval.png"]  # fmt: skip
+    kept = sorted((here / "built" / "embeddings").iterdir())
+    main(["score", "run", "--sets", "sets", "--threads", "1", "--no-pictures"])
+    assert sorted((here / "built" / "embeddings").iterdir()) == kept
+    assert json.loads((here / "run" / "scores.json").read_text())["sets"] == stored["sets"]
+
+
+def test_one_bad_set_of_two(here, capsys):
+    (here / "sets" / "classes" / "classnames.txt").unlink()
+    with pytest.raises(SystemExit) as end:
+        main(["score", "run", "--sets", "sets", "--no-cache", "--out", "elsewhere", "--metrics", "retrieval"])
+    assert end.value.code == 1
+    told = capsys.readouterr()
+    assert "1 could NOT be scored" in told.err and "classnames.txt" in told.err
+    stored = json.loads((here / "elsewhere" / "scores.json").read_text())
+    assert set(stored["sets"]) == {"pairs"} and "classes" in stored["set_errors"]
+    assert "i2t R@1" in stored["sets"]["pairs"]["scores"] and not (here / "built" / "embeddings").exists()
+
+
+def test_mistakes_are_answered(here, capsys):
+    for arguments, text in (
+        (["nowhere", "--sets", "sets"], "holds no model"),
+        (["run", "--sets", "set"], "Did you mean sets?"),
+        (["run", "--sets", "svhn"], "hf download clip-benchmark/wds_vtab-svhn"),
+        (["run", "--sets", "sets", "--metrics", "zeroshot"], "there are retrieval, zero-shot"),
+        (["run", "--sets", "sets", "--shift", "a"], "write BASE=RENDITION"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(["score", *arguments])
+        assert end.value.code == 2
+        assert text in capsys.readouterr().err
+
+
+def test_words_after_flags():
+    assert known_metrics((), ["modality gap"]) is None
+    assert known_metrics(("modality-gap", "shift"), ["modality gap"]) == ("modality gap", "shift")
+    assert parse_shift("photo=sketch,night") == Shift("photo", ("sketch", "night"))
+    with pytest.raises(UserError):
+        parse_shift("photo=")
+
+
+def test_where_scores_go(here):
+    assert default_out("run").name == "run"
+    assert str(default_out("open_clip:ViT-B-32:w/x.safetensors")) == "built/scores/open-clip-ViT-B-32-w-x.safetensors"
+
+
+def test_help_shows_an_example_and_loads_no_torch():
+    code = (
+        "import sys; from dinorankclip.commands.entry import main\n"
+        "try: main(['score', '--help'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "dinorankclip score runs/first --sets scenes" in done.stdout and "--max-damaged" in done.stdout
+    assert done.stdout.strip().endswith("False")
+
+
+def test_the_catalogue_is_listed(capsys):
+    main(["score", "--catalogue"])
+    assert "hf download clip-benchmark/wds_imagenet1k" in capsys.readouterr().out

@@ -8,8 +8,8 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --q
 .PHONY: quickstart test lint check-long bench-ranking parity-scoring clean
 
 quickstart: $(VENV)/installed
-	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 10 --run runs/quickstart-clip
-	$(BIN)/dinorankclip train --preset scenes --method dinorankclip --budget.epochs 10 --distil.teacher-size 128 --run runs/quickstart
+	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 3 --run runs/quickstart-clip
+	$(BIN)/dinorankclip train --preset scenes --method dinorankclip --budget.epochs 3 --distil.teacher-size 128 --run runs/quickstart
 	$(BIN)/dinorankclip compare runs/quickstart-clip runs/quickstart
 
 test: $(VENV)/installed-test

@@ -147,7 +147,7 @@ def preprocessing(name: str, samples: list[RawSample], shown: str, rounds: int) 
 def main(argv: list[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--workers", type=int, default=2, help="reading processes of open_clip's side, threads of ours")
-    parser.add_argument("--trunks", nargs="+", default=["ViT-B-32:192", "drc-small:1024"], help="TRUNK:PHOTOS …")
+    parser.add_argument("--trunks", nargs="+", default=["ViT-B-32:128", "drc-small:1024"], help="TRUNK:PHOTOS …")
     options = parser.parse_args(argv)
     if options.quick:
         options.trunks = ["drc-tiny:32"]
@@ -155,7 +155,7 @@ def main(argv: list[str] | None = None) -> None:
     plans = [(name, int(count)) for name, count in (trunk.rsplit(":", 1) for trunk in options.trunks)]
     photos = read_pairs(options.pairs, max(count for _, count in plans))
     sizes = {f"enlarged to {LARGE[0]}×{LARGE[1]}": enlarged(photos), "as they are stored": photos}
-    rounds = options.rounds or (2 if options.quick else 4)
+    rounds = options.rounds or (2 if options.quick else 3)
     comparisons = []
     for name, count in plans:
         for shown, samples in sizes.items():

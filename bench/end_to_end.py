@@ -2,8 +2,8 @@
 
 Both sides read the same tars (one caption an image), decode, crop to 90–100 % of the area, resize, tokenise and take
 steps, from the start of an epoch to its last update. open_clip runs its own data pipeline, whose workers stay alive
-between epochs; ours starts its workers anew each time. The ViT reads photos enlarged to 512×384, the small trunk also
-those as they are stored.
+between epochs; ours starts its workers anew each time. A ViT reads photos enlarged to 512×384, a small trunk an epoch
+of those as they are stored, and part of it enlarged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.harness import Comparison, alternate, arguments, machine, write_record
 from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
-from bench.photos import LARGE, caption_lengths, enlarged, read_pairs, stored
+from bench.photos import LARGE, caption_lengths, enlarged, read_pairs, stored, whole_batches
 from bench.recipe import starting_model, training_loader
 from bench.sides import Built, running
 from dinorankclip.data.opening import open_pairs
@@ -65,28 +65,24 @@ def compare(
 def main(argv: list[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--workers", type=int, default=1, help="reading processes of each side")
-    parser.add_argument("--large", default="ViT-B-32:32:256", help="TRUNK:BATCH:PAIRS on enlarged photos; '' for none")
-    parser.add_argument("--small", default="drc-small:128:5888", help="TRUNK:BATCH:PAIRS on both; '' for none")
+    usual = ["ViT-B-32:32:256:enlarged", "drc-small:128:5888:stored", "drc-small:128:1920:enlarged"]
+    parser.add_argument("--plans", nargs="+", default=usual, help="TRUNK:BATCH:PAIRS:enlarged|stored …")
     options = parser.parse_args(argv)
     if options.quick:
-        options.large, options.small = "", "drc-tiny:16:64"
+        options.plans = ["drc-tiny:16:64:enlarged"]
     about = machine(options.threads)
-    plans = []  # trunk, enlarged?, rounds
-    plans += [(options.large, True, 2)] if options.large else []
-    plans += [(options.small, True, 3), (options.small, False, 3)] if options.small else []
     comparisons = []
-    for trunk, enlarge, rounds in plans:
-        name, batch, pairs = trunk.split(":")
-        samples = read_pairs(options.pairs, int(pairs))
+    for name, batch, pairs, size in (plan.split(":") for plan in options.plans):
+        batch, enlarge = int(batch), size == "enlarged"
+        samples = read_pairs(options.pairs, whole_batches(options.pairs, int(pairs), batch * max(1, options.workers)))
         shown = "as they are stored"
         if enlarge:
             samples, shown = enlarged(samples), f"enlarged to {LARGE[0]}×{LARGE[1]}"
         mean, longest = caption_lengths([sample.captions[0] for sample in samples], Tokenizer())
         note = f"Photos {shown}; captions of {mean:.1f} tokens on average, at most {longest}."
-        rounds = options.rounds or (2 if options.quick else rounds)
         with stored(samples, "shards", shards=max(4, options.workers)) as folder:
             comparisons.append(
-                compare(name, folder, int(pairs), int(batch), options.workers, rounds, options.threads, note)
+                compare(name, folder, len(samples), batch, options.workers, options.rounds or 2, options.threads, note)
             )
     write_record("end-to-end", comparisons, options, about)
 

@@ -76,9 +76,7 @@ class OpenClipTrainer:
             self._schedule(before + step)
             self._done = before + step + 1
 
-        train_one_epoch(
-            self.model, {"train": data}, self.loss, 0, self.optimizer, None, schedule, None, self.args
-        )
+        train_one_epoch(self.model, {"train": data}, self.loss, 0, self.optimizer, None, schedule, None, self.args)
 
     def steps(self, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Steps on normalised images [B, 3, S, S] and ids [B, 77] that are ready in memory."""

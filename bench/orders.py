@@ -107,7 +107,7 @@ def prepare(pairs: str, count: int, folder: Path) -> tuple[Path, Path]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = arguments(__doc__)
-    usual = ["ViT-B-32:32:0,3", "drc-small:256:0,1,2,3,4,5"]
+    usual = ["ViT-B-32:32:0", "drc-small:256:0,1,2,3,4,5"]
     parser.add_argument("--trunks", nargs="+", default=usual, help="TRUNK:BATCH:ORDERS …; order 0 is always there")
     options = parser.parse_args(argv)
     if options.quick:

@@ -34,6 +34,11 @@ def read_pairs(where: str, count: int) -> list[RawSample]:
     return found
 
 
+def whole_batches(where: str, wanted: int, batch: int) -> int:
+    """How many pairs there are, at most `wanted`, without a rest that fills no batch."""
+    return min(wanted, len(open_pairs(where))) // batch * batch
+
+
 def enlarged(samples: list[RawSample], size: tuple[int, int] = LARGE) -> list[RawSample]:
     """The same photos scaled to `size` and stored as JPEG again: decoding small photos would understate its cost."""
     return [replace(sample, image=_enlarge(sample.image, size)) for sample in samples]

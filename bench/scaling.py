@@ -29,6 +29,7 @@ from dinorankclip.types import Batch, Progress, View
 
 LATE = Progress(900, 1000, 64)  # every order acts
 SMALL = 16
+VISIBLE = 4_000_000  # bytes; less than this is lost among what an allocator does
 ONE, TWO = "one process", "two processes"
 
 
@@ -70,12 +71,12 @@ def cell(trunk: str, order: int, batch: int, threads: int, rounds: int) -> dict[
 
 
 def growth(cells: dict[str, dict[str, float]], order: int, batches: list[int]) -> float | None:
-    """Exponent p of B^p between two batches, of the memory that the loss adds; None if it adds too little to see."""
-    ends = [b for b in (batches[0], batches[-1])]
-    added = [cells[f"{order}/{b}"]["bytes"] - cells[f"0/{b}"]["bytes"] for b in ends]
-    if min(added) < 4e6 or len(set(ends)) < 2:
+    """Exponent p of B^p from the first to the last batch, of what the loss adds; None if that is too little."""
+    first, last = batches[0], batches[-1]
+    little, much = (cells[f"{order}/{batch}"]["bytes"] - cells[f"0/{batch}"]["bytes"] for batch in (first, last))
+    if little < VISIBLE or first == last:
         return None
-    return math.log(added[1] / added[0]) / math.log(ends[1] / ends[0])
+    return math.log(much / little) / math.log(last / first)
 
 
 def processes(trunk: str, order: int, batch: int, threads: int, rounds: int) -> Comparison:
@@ -122,6 +123,14 @@ def as_markdown(cells: dict[str, dict[str, float]], orders: list[int], batches: 
     return "\n".join(lines) + "\n"
 
 
+def drawn(cells: dict[str, dict[str, float]], orders: list[int], batches: list[int]) -> str:
+    def lines(what: str, unit: float) -> dict[str, dict[float, float]]:
+        return {f"order {order}": {b: cells[f"{order}/{b}"][what] / unit for b in batches} for order in orders}
+
+    both = {"Time of a step": ("seconds", lines("seconds", 1)), "Memory of a step": ("megabytes", lines("bytes", 1e6))}
+    return panels(both, "pairs in a batch")
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--trunk", default="drc-tiny")
@@ -135,18 +144,17 @@ def main(argv: list[str] | None = None) -> None:
     cells = {}
     for batch in options.batches:
         for order in options.orders:
-            once = 1 if batch >= 1024 and order > 1 else rounds  # half a minute each
-            cells[f"{order}/{batch}"] = found = cell(options.trunk, order, batch, options.threads, once)
+            slow = batch * order >= 2048  # many seconds a step
+            cells[f"{order}/{batch}"] = found = cell(
+                options.trunk, order, batch, options.threads, 1 if slow else rounds
+            )
             print(f"batch {batch}, order {order}: {found['seconds']:.3f} s, {found['bytes'] / 1e6:.0f} MB", flush=True)
     middle = options.batches[len(options.batches) // 2]
     last = max(order for order in options.orders if order <= 3)
     shared = [processes(options.trunk, order, middle, options.threads, 2 + rounds) for order in sorted({0, last})]
-    lines = {what: {f"order {o}": {b: cells[f"{o}/{b}"][what] * unit for b in options.batches} for o in options.orders}
-             for what, unit in (("seconds", 1.0), ("bytes", 1e-6))}  # fmt: skip
     figure = f"scaling{'-quick' * options.quick}.svg"
     options.out.mkdir(parents=True, exist_ok=True)
-    drawn = {"Time of a step": ("seconds", lines["seconds"]), "Memory of a step": ("megabytes", lines["bytes"])}
-    (options.out / figure).write_text(panels(drawn, "pairs in a batch"))
+    (options.out / figure).write_text(drawn(cells, options.orders, options.batches))
     text = as_markdown(cells, options.orders, options.batches, figure)
     write_record("scaling", shared, options, about, text, cells=cells)
 

@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     comparisons = []
     for name, size in (trunk.rsplit(":", 1) for trunk in options.trunks):
         large = not name.startswith("drc-")
-        rounds = options.rounds or (2 if options.quick else 3 if large else 8)
+        rounds = options.rounds or (2 if options.quick else 3 if large else 6)
         comparisons.append(compare(name, int(size), options.pairs, rounds, 1 if large else 3, options.threads))
     write_record("step", comparisons, options, about)
 

@@ -42,6 +42,7 @@ from .words import pool_words
 
 BATCH = 64  # images the teacher sees at once
 FIT_IMAGES, FIT_CAPTIONS = 1024, 4096  # of the PCA
+HELD_OUT = ("val", "test")
 IMAGE_BASIS, TEXT_BASIS = "image", "text"
 
 
@@ -220,13 +221,17 @@ class _Maker:
                 bar.update(len(some))
 
     def _all_captions(self) -> list[str]:
-        """Each different caption of the data once, in the order in which they are first met."""
+        """Each different caption once, in the order in which they are first met.
+
+        Of held-out parts the first caption of an image: fidelity, their only reader, looks at no other.
+        """
         if self._captions is None:
             found: dict[str, None] = {}
-            for source in self.parts.values():
+            for part, source in self.parts.items():
+                most = 1 if part in HELD_OUT else None
                 for index in range(len(source)):
                     try:
-                        found.update(dict.fromkeys(source.captions(index)))
+                        found.update(dict.fromkeys(source.captions(index)[:most]))
                     except Damage:
                         continue
             self._captions = list(found)

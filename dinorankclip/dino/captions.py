@@ -38,13 +38,15 @@ class TextRecord:
         self._made[words] = coders
         return coders
 
-    def encode(self, words: np.ndarray, reduced: np.ndarray | None, summary: np.ndarray) -> bytes:
-        """Word tokens [W, C], the same after PCA [W, K] if they are kept, and the summary [C']."""
-        values = {"summary": summary[None], "gram": words[None]}
+    def encode(self, words: np.ndarray, reduced: np.ndarray | None, summary: np.ndarray) -> list[bytes]:
+        """Records of N captions of W words: tokens [N, W, C], after PCA [N, W, K] if kept, summaries [N, C']."""
+        values = {"summary": summary, "gram": words}
         if reduced is not None:
-            values["tokens"] = reduced.reshape(1, -1)
-        coded = [coder.encode(values[name]).tobytes() for name, coder in self._coders(len(words)).items()]
-        return b"".join([np.uint16(len(words)).tobytes(), *coded])
+            values["tokens"] = reduced.reshape(len(words), -1)
+        coders = self._coders(words.shape[1]).items()
+        coded = np.concatenate([coder.encode(values[name]) for name, coder in coders], axis=1)
+        head = np.uint16(words.shape[1]).tobytes()
+        return [head + row.tobytes() for row in coded]
 
     def decode(self, raw: np.ndarray, wanted: Container[str]) -> dict[str, np.ndarray]:
         """uint8 [bytes] → `summary` [C'], `gram` [W, W], `tokens` [W, K]: those wanted and kept."""
@@ -77,9 +79,12 @@ def encode_captions(
         seen = teacher.tokens([captions[i] for i in some])
         pooled, exists = (each.cpu().numpy() for each in pool_words(seen.tokens, seen.word_ids))
         summaries = seen.summary.cpu().numpy()
-        for row, i in enumerate(some):
-            count = int(exists[row].nonzero()[0].max(initial=-1)) + 1
-            words = pooled[row, :count]
-            records[i] = record.encode(words, None if basis is None else words @ basis.T, summaries[row])
+        counts = np.array([int(row.nonzero()[0].max(initial=-1)) + 1 for row in exists])
+        for count in np.unique(counts):  # captions of as many words are coded together
+            rows = np.flatnonzero(counts == count)
+            words = pooled[rows, :count]
+            coded = record.encode(words, None if basis is None else words @ basis.T, summaries[rows])
+            for row, one in zip(rows, coded):
+                records[some[row]] = one
     ends = np.cumsum([0, *map(len, records)], dtype=np.int64)
     return b"".join(records), ends

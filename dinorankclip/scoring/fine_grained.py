@@ -1,7 +1,7 @@
-"""The Fine-grained Probe: linear probes of several sets whose classes differ in small parts, and their average.
+"""What the errors of a fine-grained probe are: classes that differ in small parts form families (`families.json`).
 
-Where a set says which classes form a family (`families.json`), its errors are divided: inside the right family, where
-only the small parts were missed, and outside, where the thing itself was.
+An error inside the right family missed the small parts, one outside missed the thing itself. The probes themselves are
+linear ones (`probe`), and the Fine-grained Probe is their mean over sets (`suite`).
 
 Shapes: N items, K classes.
 """
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dinorankclip.scoring.probe import ProbeResult
 from dinorankclip.types import UserError
 
 
@@ -28,43 +27,6 @@ class FamilyErrors:
     def share(self) -> float:
         """NaN where there are no errors."""
         return float(self.inside.mean()) if len(self.inside) else float("nan")
-
-
-@dataclass(frozen=True)
-class FineGrained:
-    """By the names of the sets; every set counts alike, however many items it has."""
-
-    probes: dict[str, ProbeResult]
-    families: dict[str, FamilyErrors]  # of the sets that have families
-
-    @property
-    def average(self) -> float:
-        return float(np.mean([probe.accuracy for probe in self.probes.values()]))
-
-    @property
-    def average_per_class(self) -> float:
-        return float(np.mean([probe.mean_per_class for probe in self.probes.values()]))
-
-
-@dataclass(frozen=True)
-class FineSet:
-    """What is known of a probed set: the test part's class indices and, if there are any, families of class names."""
-
-    labels: np.ndarray  # int64 [N]
-    class_names: Sequence[str]
-    families: Mapping[str, Sequence[str]]
-
-
-def fine_grained(probes: Mapping[str, ProbeResult], sets: Mapping[str, FineSet]) -> FineGrained:
-    """Probes of one model and the sets they were taken on, under the same names."""
-    if not probes:
-        raise UserError("the Fine-grained Probe needs at least one set")
-    errors = {
-        name: family_errors(probes[name].predicted, fine.labels, family_of_class(fine.class_names, fine.families))
-        for name, fine in sets.items()
-        if name in probes and fine.families
-    }
-    return FineGrained(dict(probes), errors)
 
 
 def family_of_class(class_names: Sequence[str], families: Mapping[str, Sequence[str]]) -> np.ndarray:

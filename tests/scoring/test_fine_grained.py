@@ -1,13 +1,11 @@
-"""Errors inside and outside families, and averages over sets, worked by hand."""
+"""Errors inside and outside families, worked by hand."""
 
 import math
 
 import numpy as np
 import pytest
-import torch
 
-from dinorankclip.scoring.fine_grained import FineSet, family_errors, family_of_class, fine_grained
-from dinorankclip.scoring.probe import linear_probe
+from dinorankclip.scoring.fine_grained import family_errors, family_of_class
 from dinorankclip.types import UserError
 
 NAMES = ("cat", "dog", "sofa", "mug", "tumbler", "stein")
@@ -43,32 +41,8 @@ def test_without_errors_there_is_no_share():
     assert len(found.inside) == 0 and math.isnan(found.share) and math.isnan(found.chance)
 
 
-def test_sets_count_alike_in_the_average():
-    draw = torch.Generator().manual_seed(0)
-    means, labels = 3 * torch.randn(6, 10, generator=draw), torch.arange(60) % 6
-
-    def probed(noise, test_items):
-        rows = [means[labels] + noise * torch.randn(60, 10, generator=draw) for _ in range(2)]
-        test = means[labels[:test_items]] + noise * torch.randn(test_items, 10, generator=draw)
-        return linear_probe(rows[0], labels, rows[1], labels, test, labels[:test_items], 6)
-
-    probes = {"easy": probed(0.1, 60), "hard": probed(6.0, 24)}
-    sets = {
-        "easy": FineSet(labels.numpy(), NAMES, {}),
-        "hard": FineSet(labels[:24].numpy(), NAMES, FAMILIES),
-    }
-    found = fine_grained(probes, sets)
-    assert probes["easy"].accuracy == 1 and probes["hard"].accuracy < 1
-    assert found.average == pytest.approx((1 + probes["hard"].accuracy) / 2)
-    assert found.average_per_class == pytest.approx((1 + probes["hard"].mean_per_class) / 2)
-    assert list(found.families) == ["hard"]
-    assert len(found.families["hard"].inside) == (~probes["hard"].correct).sum()
-
-
 def test_families_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="'horse', which the set does not have"):
         family_of_class(NAMES, {"pets": ["cat", "horse"]})
     with pytest.raises(UserError, match="'cat' is in two families, 'pets' and 'hunters'"):
         family_of_class(NAMES, {"pets": ["cat", "dog"], "hunters": ["cat"]})
-    with pytest.raises(UserError, match="at least one set"):
-        fine_grained({}, {})

@@ -195,6 +195,15 @@ def test_single_precision_stays_within_the_tolerance_and_honest_on_awkward_data(
         assert single.objective == pytest.approx(double.objective, rel=1e-4)
 
 
+@pytest.mark.parametrize("C", [1e-4, 1e-2])
+def test_weights_are_right_for_a_small_C_though_nearly_all_of_the_objective_is_there_without_them(C):
+    features, labels = blobs(200, 30, 10, apart=0.3)
+    features = features / 30**0.5
+    loose, tight = fit(features.float(), labels, 10, C), fit(features, labels, 10, C, tolerance=1e-11)
+    assert tight.objective > 0.99 * C * 200 * math.log(10)
+    assert (loose.weight - tight.weight).norm() < 0.01 * tight.weight.norm()
+
+
 def test_a_limit_that_is_too_low_is_said():
     features, labels = blobs(100, 30, 5)
     found = fit(features, labels, 5, 1e4, limit=2)

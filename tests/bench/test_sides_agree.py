@@ -1,0 +1,99 @@
+"""Both sides of each bench on tiny data: they train alike, read the same pairs, see the same pictures."""
+
+import numpy as np
+import pytest
+import torch
+
+from bench import embedding, end_to_end, orders, scaling, step
+from bench.open_clip_side import OpenClipTrainer
+from bench.our_side import OurTrainer
+from bench.photos import caption_lengths, enlarged, read_pairs, stored
+from bench.recipe import starting_model, training_loader
+from dinorankclip.data.images import read_header
+from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.tokens import Tokenizer
+from tests.data.pair_making import write_set
+
+TRUNK, BATCH = "drc-tiny", 8
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    write_set(folder, count=40, shards=2)
+    return str(write_set(folder, count=8, shards=1, part="val", first=100))
+
+
+def test_both_sides_follow_the_same_curve(pairs):
+    """Same weights, batches, losses, optimiser and schedule: the losses of ten steps agree."""
+    ours = OurTrainer(TRUNK)
+    theirs = OpenClipTrainer(TRUNK, ours.model, BATCH)
+    batches = step.batches_of(ours.model, pairs, BATCH, 5, long=False) * 2
+    theirs.steps([(ours.model.normalised(b.images), theirs.tokenizer(b.captions)) for b in batches])
+    ours.steps(batches)
+    torch.testing.assert_close(torch.stack(ours.losses), torch.stack(theirs.losses), atol=1e-4, rtol=0)
+    assert abs(float(ours.losses[0] - theirs.losses[0])) < 1e-5
+    assert ours.losses[-1] < ours.losses[0] - 0.01  # it did learn
+    assert torch.optim.AdamW is type(theirs.optimizer) and not theirs.optimizer.defaults["fused"]
+
+
+def test_long_captions_fill_the_context_and_cost_both_sides_the_same(pairs):
+    facts = step.our_steps(TRUNK, pairs, BATCH, 1, long=True)[1]
+    assert facts["mean"] == facts["longest"] == 77
+    losses = step.their_steps(TRUNK, pairs, BATCH, 1)[1]["losses"]
+    assert losses[True] == pytest.approx(facts["losses"], abs=step.SAME_LOSS)
+    assert losses[False] == pytest.approx(step.our_steps(TRUNK, pairs, BATCH, 1, long=False)[1]["losses"], abs=1e-5)
+
+
+def test_open_clips_pipeline_reads_the_shards_that_ours_reads(pairs):
+    samples = read_pairs(pairs, 16)
+    assert [len(sample.captions) for sample in samples] == [1] * 16
+    model = starting_model(TRUNK)
+    theirs = OpenClipTrainer(TRUNK, model, BATCH)
+    with stored(samples, "shards", shards=2) as folder:
+        data = theirs.shards(folder, 16)
+        read = list(data.dataloader)
+        our_batches = training_loader(model, open_pairs(folder, split="all"), BATCH)
+        assert our_batches.steps_per_epoch == 2
+        end_to_end.our_epoch(TRUNK, folder, BATCH, workers=0)[0]()
+        theirs.train(data)
+    assert [tuple(images.shape) for images, _ in read] == [(BATCH, 3, 48, 48)] * 2
+    shown = {tuple(ids.tolist()) for _, texts in read for ids in texts}
+    wanted = {tuple(row.tolist()) for row in theirs.tokenizer([sample.captions[0] for sample in samples])}
+    assert shown == wanted
+    assert len(theirs.losses) == 2
+    mean, longest = caption_lengths([sample.captions[0] for sample in samples], Tokenizer())
+    assert 3 <= mean <= longest <= 77
+
+
+def test_both_sides_embed_and_preprocess_the_same_photos(pairs):
+    samples = enlarged(read_pairs(pairs, 4), (96, 72))
+    header = read_header(samples[0].image)
+    assert (header.height, header.width) == (72, 96)
+    with stored(samples, "folder") as folder:
+        ours = embedding.our_embedding(TRUNK, folder, 1)[1]["embeddings"]
+        theirs = embedding.their_embedding(TRUNK, folder, 0)[1]["embeddings"]
+    assert ours.shape == (4, 128)
+    assert (ours * theirs).sum(1).min() > embedding.SAME_EMBEDDING
+    levels = [
+        side(TRUNK, False, samples)[1]["levels"]
+        for side in (embedding.our_preprocessing, embedding.their_preprocessing)
+    ]
+    assert np.abs(levels[0] - levels[1]).mean() < 1.0
+    assert embedding.our_preprocessing(TRUNK, True, samples)[1]["levels"].shape == (4, 3, 48, 48)
+
+
+def test_steps_of_an_order_and_of_scaling_run(pairs):
+    flags = ["--preset", "scenes", "--data", pairs, "--budget.batch", "8", "--reading.workers", "0"]
+    orders.training_steps([*flags, "--method", "rank", "--loss.order", "2"], 1)[0]()
+    scaling.step_of(TRUNK, 3, 16)[0]()
+
+
+def test_memory_growth_is_an_exponent_of_the_batch():
+    cells = {f"0/{b}": {"bytes": 1e7} for b in (256, 512, 1024)}
+    cells |= {f"3/{b}": {"bytes": 1e7 + 100 * b**1.5} for b in (256, 512, 1024)}
+    cells |= {f"1/{b}": {"bytes": 1.01e7} for b in (256, 512, 1024)}
+    assert scaling.growth(cells, 3, [256, 512, 1024]) is None  # 0.4 MB at 256: too little to see
+    cells |= {f"3/{b}": {"bytes": 1e7 + 1e4 * b**1.5} for b in (256, 512, 1024)}
+    assert scaling.growth(cells, 3, [256, 512, 1024]) == pytest.approx(1.5)
+    assert scaling.growth(cells, 1, [256, 512, 1024]) is None

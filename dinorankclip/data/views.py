@@ -82,18 +82,16 @@ def enough_pixels(view: View, size: int) -> tuple[int, int]:
 def render(pixels: np.ndarray, view: View, size: int) -> Tensor:
     """uint8 [H, W, 3] → uint8 [3, size, size]: torch's antialiased bicubic, which matches Pillow's to one level.
 
-    Colours stay side by side in memory, as decoders give them: torch resizes three interleaved channels at once, and
-    takes the crop for what it is only if the stride of the (one) image is spelled out. Else it sorts the colours
-    apart first, which costs a quarter to a half of the resize.
+    Colours stay side by side in memory, as decoders give them: torch resizes three interleaved channels at once. For
+    that it must see a whole image in this layout; a crop that is a mere view it would first sort into planes.
     """
     top, left, rows, columns = pixel_box(view, *pixels.shape[:2])
     box = pixels[top : top + rows, left : left + columns]
-    if not box.flags.writeable:  # torch warns about arrays it might write to; Pillow hands out read-only ones
+    if not (box.flags.c_contiguous and box.flags.writeable):  # Pillow's arrays are read-only, which torch warns about
         box = box.copy()
-    shown = torch.from_numpy(box).permute(2, 0, 1)
+    image = torch.from_numpy(box)[None].permute(0, 3, 1, 2)
     if (rows, columns) != (size, size):
-        image = shown.as_strided((1, *shown.shape), (rows * shown.stride(1), *shown.stride()))
-        shown = torch.nn.functional.interpolate(
+        image = torch.nn.functional.interpolate(
             image, (size, size), mode="bicubic", antialias=True, align_corners=False
-        )[0]  # fmt: skip
-    return shown.flip(-1) if view.flip else shown
+        )  # fmt: skip
+    return image[0].flip(-1) if view.flip else image[0]

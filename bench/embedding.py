@@ -86,9 +86,9 @@ def embedding(name: str, samples: list[RawSample], shown: str, workers: int, rou
             if agreement < SAME_EMBEDDING:
                 raise SystemExit(f"{name}: the sides' embeddings of one photo have a cosine of {agreement:.3f}")
             times = alternate(sides, rounds, warmups=0, title=f"embedding, {name}")
-    note = f"Photos {shown}, {workers} workers or threads. Least cosine between the sides' embeddings: {agreement:.4f}."
+    note = f"{workers} workers or threads. Least cosine between the sides' embeddings: {agreement:.4f}."
     wanted = {OURS: EMBEDDING_WANTED.get(name, 1.5)}
-    title = f"Embedding {len(samples)} photos, {name}"
+    title = f"Embedding {len(samples)} photos {shown}, {name}"
     return Comparison(title, times, THEIRS, len(samples), unit="images", wanted=wanted, note=note)
 
 
@@ -133,14 +133,14 @@ def preprocessing(name: str, samples: list[RawSample], shown: str, rounds: int) 
             gap = np.abs(sides[THEIRS].facts["levels"] - sides[OURS].facts["levels"]).mean()
             size = sides[THEIRS].facts["size"]
             times = alternate(sides, rounds, title=view)
-        note = f"{len(samples)} photos {shown}, one thread."
+        note = f"{len(samples)} photos, one thread."
         if not training:
             note += (
                 f" The sides' pixels differ by {gap:.2f} of 255 levels on average (open_clip's transform rounds the "
                 "long side to whole pixels before it crops, which moves the picture by up to half a pixel)."
             )
         wanted = {OURS: PREPROCESSING_WANTED}
-        title = f"Preprocessing to {size} px, {view}"
+        title = f"Preprocessing photos {shown} to {size} px, {view}"
         yield Comparison(title, times, THEIRS, len(samples), "images", wanted=wanted, note=note)
 
 
@@ -154,7 +154,7 @@ def main(argv: list[str] | None = None) -> None:
     about = machine(options.threads)
     plans = [(name, int(count)) for name, count in (trunk.rsplit(":", 1) for trunk in options.trunks)]
     photos = read_pairs(options.pairs, max(count for _, count in plans))
-    sizes = {f"enlarged to {LARGE[0]}×{LARGE[1]}": enlarged(photos), "as they are stored": photos}
+    sizes = {f"enlarged to {LARGE[0]}×{LARGE[1]}": enlarged(photos), "as stored": photos}
     rounds = options.rounds or (2 if options.quick else 3)
     comparisons = []
     for name, count in plans:

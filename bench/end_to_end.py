@@ -49,7 +49,7 @@ def their_epoch(name: str, folder: Path, batch: int, workers: int, pairs: int) -
 
 
 def compare(
-    name: str, folder: Path, pairs: int, batch: int, workers: int, rounds: int, threads: int, note: str
+    name: str, folder: Path, shown: str, pairs: int, batch: int, workers: int, rounds: int, threads: int, note: str
 ) -> Comparison:
     builders = {
         THEIRS: partial(their_epoch, name, folder, batch, workers, pairs),
@@ -58,7 +58,7 @@ def compare(
     with running(builders, threads) as sides:
         times = alternate(sides, rounds, warmups=0, title=name)
     workers_said = f"{workers} worker{'s' * (workers != 1)}"
-    title = f"End to end, {name}, {pairs} pairs in batches of {batch}, {workers_said}"
+    title = f"End to end, {name}, {pairs} pairs in batches of {batch}, photos {shown}, {workers_said}"
     return Comparison(title, times, THEIRS, pairs, wanted={OURS: WANTED}, note=note)
 
 
@@ -75,15 +75,14 @@ def main(argv: list[str] | None = None) -> None:
     for name, batch, pairs, size in (plan.split(":") for plan in options.plans):
         batch, enlarge = int(batch), size == "enlarged"
         samples = read_pairs(options.pairs, whole_batches(options.pairs, int(pairs), batch * max(1, options.workers)))
-        shown = "as they are stored"
+        shown = "as stored"
         if enlarge:
             samples, shown = enlarged(samples), f"enlarged to {LARGE[0]}×{LARGE[1]}"
         mean, longest = caption_lengths([sample.captions[0] for sample in samples], Tokenizer())
-        note = f"Photos {shown}; captions of {mean:.1f} tokens on average, at most {longest}."
+        note = f"Captions of {mean:.1f} tokens on average, at most {longest}."
         with stored(samples, "shards", shards=max(4, options.workers)) as folder:
-            comparisons.append(
-                compare(name, folder, len(samples), batch, options.workers, options.rounds or 2, options.threads, note)
-            )
+            sizes = (len(samples), batch, options.workers, options.rounds or 2, options.threads)
+            comparisons.append(compare(name, folder, shown, *sizes, note))
     write_record("end-to-end", comparisons, options, about)
 
 

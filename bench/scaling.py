@@ -29,7 +29,7 @@ from dinorankclip.types import Batch, Progress, View
 
 LATE = Progress(900, 1000, 64)  # every order acts
 SMALL = 16
-VISIBLE = 4_000_000  # bytes; less than this is lost among what an allocator does
+VISIBLE = 0.05  # of a step's memory: what the loss adds below this is lost among what an allocator does
 ONE, TWO = "one process", "two processes"
 
 
@@ -73,10 +73,15 @@ def cell(trunk: str, order: int, batch: int, threads: int, rounds: int) -> dict[
 def growth(cells: dict[str, dict[str, float]], order: int, batches: list[int]) -> float | None:
     """Exponent p of B^p from the first to the last batch, of what the loss adds; None if that is too little."""
     first, last = batches[0], batches[-1]
-    little, much = (cells[f"{order}/{batch}"]["bytes"] - cells[f"0/{batch}"]["bytes"] for batch in (first, last))
-    if little < VISIBLE or first == last:
+    little, much = added(cells, order, first), added(cells, order, last)
+    if first == last or little < VISIBLE * cells[f"0/{first}"]["bytes"] or much < VISIBLE * cells[f"0/{last}"]["bytes"]:
         return None
     return math.log(much / little) / math.log(last / first)
+
+
+def added(cells: dict[str, dict[str, float]], order: int, batch: int) -> float:
+    """Bytes at the peak of a step above one at order 0."""
+    return cells[f"{order}/{batch}"]["bytes"] - cells[f"0/{batch}"]["bytes"]
 
 
 def processes(trunk: str, order: int, batch: int, threads: int, rounds: int) -> Comparison:
@@ -111,15 +116,18 @@ def as_markdown(cells: dict[str, dict[str, float]], orders: list[int], batches: 
         "",
         f"![seconds and memory over the batch]({figure})",
         "",
-        "| seconds (MB) | " + " | ".join(f"B = {batch}" for batch in batches) + " | memory of the loss grows as |",
-        "| --- |" + " --- |" * (len(batches) + 1),
+        "| seconds (MB) | "
+        + " | ".join(f"B = {batch}" for batch in batches)
+        + f" | the loss adds at {batches[-1]} | which grows as |",
+        "| --- |" + " --- |" * (len(batches) + 2),
     ]
     for order in orders:
         shown = [cells[f"{order}/{batch}"] for batch in batches]
         power = growth(cells, order, batches[-3:]) if order else None
         said = "" if not order else "too little to see" if power is None else f"B^{power:.2f}"
+        more = f"{added(cells, order, batches[-1]) / 1e6:.0f} MB" if order else ""
         written = " | ".join(f"{one['seconds']:.3f} ({one['bytes'] / 1e6:.0f})" for one in shown)
-        lines.append(f"| order {order} | {written} | {said} |")
+        lines.append(f"| order {order} | {written} | {more} | {said} |")
     return "\n".join(lines) + "\n"
 
 

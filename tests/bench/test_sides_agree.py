@@ -90,10 +90,11 @@ def test_steps_of_an_order_and_of_scaling_run(pairs):
 
 
 def test_memory_growth_is_an_exponent_of_the_batch():
-    cells = {f"0/{b}": {"bytes": 1e7} for b in (256, 512, 1024)}
-    cells |= {f"3/{b}": {"bytes": 1e7 + 100 * b**1.5} for b in (256, 512, 1024)}
-    cells |= {f"1/{b}": {"bytes": 1.01e7} for b in (256, 512, 1024)}
-    assert scaling.growth(cells, 3, [256, 512, 1024]) is None  # 0.4 MB at 256: too little to see
-    cells |= {f"3/{b}": {"bytes": 1e7 + 1e4 * b**1.5} for b in (256, 512, 1024)}
-    assert scaling.growth(cells, 3, [256, 512, 1024]) == pytest.approx(1.5)
-    assert scaling.growth(cells, 1, [256, 512, 1024]) is None
+    batches = [256, 512, 1024]
+    cells = {f"0/{b}": {"seconds": 1.0, "bytes": 1e7} for b in batches}
+    cells |= {f"1/{b}": {"seconds": 1.0, "bytes": 1.01e7} for b in batches}
+    cells |= {f"3/{b}": {"seconds": 2.0, "bytes": 1e7 + 1e4 * b**1.5} for b in batches}
+    assert scaling.growth(cells, 3, batches) == pytest.approx(1.5)
+    assert scaling.growth(cells, 1, batches) is None  # one hundredth of a step: too little to see
+    lines = scaling.as_markdown(cells, [0, 1, 3], batches, "scaling.svg").splitlines()
+    assert lines[-1].endswith("| 328 MB | B^1.50 |") and lines[-2].endswith("| 0 MB | too little to see |")

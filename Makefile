@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart test lint check-long bench-ranking parity-scoring clean
+.PHONY: quickstart test lint check-long bench bench-ranking parity-scoring clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 3 --run runs/quickstart-clip
@@ -21,6 +21,10 @@ lint: $(VENV)/installed-test
 # Proofs that take many minutes: kill-and-resume, full-length training, damaged shards at scale.
 check-long: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m long --override-ini addopts="-ra --strict-markers"
+
+# Ours beside open_clip, every bench, about 20 minutes; run it with nothing else running. PAIRS=data/flickr8k measures on real photos.
+bench: $(VENV)/installed
+	$(BIN)/python -m bench.all $(if $(PAIRS),--pairs $(PAIRS))
 
 # The ranking loss against its dense form and against the matmul limit; run it with nothing else running.
 bench-ranking: $(VENV)/installed

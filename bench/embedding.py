@@ -33,6 +33,7 @@ from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.data.views import evaluation_view, render
 from dinorankclip.device import choose
 from dinorankclip.joint.loaded import LoadedModel
+from dinorankclip.memory import keep_freed_memory
 from dinorankclip.types import ImageSpec, RawSample
 
 THEIRS, OURS = "open_clip", "ours"
@@ -68,6 +69,7 @@ def their_embedding(name: str, folder: Path, workers: int) -> Built:
 
 
 def our_embedding(name: str, folder: Path, workers: int) -> Built:
+    keep_freed_memory()
     model = LoadedModel(starting_model(name), name, choose("cpu", "fp32"))
 
     def run() -> Tensor:
@@ -103,6 +105,7 @@ def their_preprocessing(name: str, training: bool, samples: list[RawSample]) -> 
 
 
 def our_preprocessing(name: str, training: bool, samples: list[RawSample]) -> Built:
+    keep_freed_memory()
     model = starting_model(name)
     spec, draws = model.trunk.image_spec, np.random.default_rng(0)
     recipe = Recipe(spec, Tokenizer(), ReadingSettings(crop_scale=(0.9, 1.0)))

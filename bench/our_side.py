@@ -10,6 +10,7 @@ from torch import Tensor
 from bench.recipe import OPTIMISER, TOTAL_STEPS, starting_model
 from dinorankclip.device import choose
 from dinorankclip.losses import Objective
+from dinorankclip.memory import keep_freed_memory
 from dinorankclip.optim.gradients import backward
 from dinorankclip.optim.update import Updater
 from dinorankclip.types import Batch, Progress
@@ -17,6 +18,7 @@ from dinorankclip.types import Batch, Progress
 
 class OurTrainer:
     def __init__(self, name: str):
+        keep_freed_memory()
         self.model = starting_model(name)
         self.objective = Objective(self.model.dim, "clip")
         self.updater = Updater({"model": self.model, "objective": self.objective}, OPTIMISER, TOTAL_STEPS)

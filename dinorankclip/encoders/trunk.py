@@ -1,8 +1,8 @@
 """The contrastive trunk: any open_clip model, and the small built-in ones, which are open_clip configs too.
 
-Two things are ours. Captions may be shorter than the context (open_clip's own `CLIP.encode_text` insists on all 77
-positions): a causal tower gives the same features on the cut sequence, for a fraction of the time. And initial
-weights come from a named seed.
+Three things are ours. Captions may be shorter than the context (open_clip's own `CLIP.encode_text` insists on all 77
+positions): a causal tower gives the same features on the cut sequence, for a fraction of the time. Blocks are walked
+without what nobody reads (`blocks`). And initial weights come from a named seed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -22,7 +23,9 @@ from dinorankclip.types import ImageSpec, TextSpec, UserError
 
 declare_missing()
 import open_clip  # noqa: E402
-from open_clip.transformer import text_global_pool  # noqa: E402
+from open_clip.transformer import VisionTransformer  # noqa: E402
+
+from dinorankclip.encoders.blocks import Runs, is_plain, pooled  # noqa: E402
 
 BUILT_IN = Path(__file__).parent / "trunks"
 open_clip.add_model_config(BUILT_IN)
@@ -30,6 +33,7 @@ open_clip.add_model_config(BUILT_IN)
 # What reading a damaged or foreign weights file may raise.
 _UNREADABLE = (SafetensorError, UnpicklingError, EOFError, StopIteration, AttributeError, TypeError)
 
+LENGTH_STEP = 4  # captions are padded to a multiple of this
 # Pooling rules that read one position at or before the end-of-text token, so that what follows it cannot matter.
 _POOLS_AT_END_OF_TEXT = ("argmax", "eos")
 
@@ -96,26 +100,47 @@ class Trunk(nn.Module):
 
     def encode_image(self, images: Tensor) -> Tensor:
         """Normalised float images [B, 3, S, S] → [B, D]."""
-        return self.towers.encode_image(images)
+        visual = self.towers.visual
+        if not self._pools_class_token:
+            return self.towers.encode_image(images)
+        tokens = visual._embeds(images)
+        count, length, _ = tokens.shape
+        first = torch.zeros(count, dtype=torch.int64, device=images.device)
+        rows = pooled(visual.transformer, tokens.flatten(0, 1), Runs(((count, length),)), first, causal=False)
+        rows = visual.ln_post(rows)
+        return rows if visual.proj is None else rows @ visual.proj
 
     def encode_text(self, texts: Tensor) -> Tensor:
         """Token ids [B, L], L up to the context length, padded with 0 → [B, D]."""
-        length = texts.shape[1]
-        if length == self.towers.context_length:
-            return self.towers.encode_text(texts)
-        if not self.cuts_captions:
-            padded = texts.new_zeros(len(texts), self.towers.context_length)
-            padded[:, :length] = texts
-            return self.towers.encode_text(padded)
-        towers = self.towers
+        towers, length = self.towers, texts.shape[1]
+        if not (self.cuts_captions and is_plain(towers.transformer)):
+            return towers.encode_text(F.pad(texts, (0, towers.context_length - length)))
+        ends = texts.argmax(-1) if towers.text_pool_type == "argmax" else (texts == towers.text_eos_id).int().argmax(-1)
+        order, runs = caption_runs(ends + 1, length)
+        pieces = [
+            texts[some, :longest] for some, (_, longest) in zip(order.split([n for n, _ in runs.shapes]), runs.shapes)
+        ]
+        places = [torch.arange(longest, device=texts.device).repeat(count) for count, longest in runs.shapes]
         dtype = towers.transformer.get_cast_dtype()
-        x = towers.token_embedding(texts).to(dtype) + towers.positional_embedding[:length].to(dtype)
-        x = towers.transformer(x, attn_mask=towers.attn_mask[:length, :length])
-        x = text_global_pool(towers.ln_final(x), texts, towers.text_pool_type, eos_token_id=towers.text_eos_id)
+        tokens = towers.token_embedding(torch.cat([piece.flatten() for piece in pieces])).to(dtype)
+        tokens = tokens + F.embedding(torch.cat(places), towers.positional_embedding).to(dtype)
+        rows = towers.ln_final(pooled(towers.transformer, tokens, runs, ends[order], causal=True))
+        rows = rows[order.argsort()]
         projection = towers.text_projection
         if projection is None:
-            return x
-        return projection(x) if isinstance(projection, nn.Linear) else x @ projection
+            return rows
+        return projection(rows) if isinstance(projection, nn.Linear) else rows @ projection
+
+    @property
+    def _pools_class_token(self) -> bool:
+        visual = self.towers.visual
+        return (
+            type(visual) is VisionTransformer
+            and visual.attn_pool is None
+            and visual.pool_type == "tok"
+            and not visual.output_tokens
+            and is_plain(visual.transformer)
+        )
 
     @property
     def cuts_captions(self) -> bool:
@@ -126,6 +151,20 @@ class Trunk(nn.Module):
             and towers.attn_mask is not None
             and towers.text_pool_type in _POOLS_AT_END_OF_TEXT
         )
+
+
+def caption_runs(lengths: Tensor, longest: int) -> tuple[Tensor, Runs]:
+    """An order of the captions in which those of like length follow each other, and the runs they form.
+
+    On a GPU there is one run: counting would wait for the device.
+    """
+    count = len(lengths)
+    if lengths.device.type != "cpu" or not count:
+        return torch.arange(count, device=lengths.device), Runs(((count, longest),))
+    padded = (-(-lengths // LENGTH_STEP) * LENGTH_STEP).clamp_max(longest)
+    order = padded.argsort(stable=True)
+    found, counts = padded[order].unique_consecutive(return_counts=True)
+    return order, Runs(tuple(zip(counts.tolist(), found.tolist())))
 
 
 def build_towers(config: dict[str, Any]) -> nn.Module:

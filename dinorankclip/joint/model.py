@@ -160,7 +160,8 @@ class JointModel(nn.Module):
 
     def normalised(self, images: Tensor) -> Tensor:
         """uint8 images → what trunk and students look at."""
-        return torch.addcmul(self.pixel_shift, images.float(), self.pixel_scale)
+        pixels = images.float()
+        return torch.addcmul(self.pixel_shift, pixels, self.pixel_scale, out=pixels)  # in place: no gradient
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:

@@ -17,6 +17,7 @@ from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.joint.model import JointModel, Students
 from dinorankclip.losses.objective import Objective
+from dinorankclip.memory import keep_freed_memory
 from dinorankclip.optim.groups import freeze
 from dinorankclip.optim.update import Updater
 from dinorankclip.pretrain import checkpoints
@@ -49,6 +50,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
     `dry`: long preparations are left out, stand-ins take the place of what they would give.
     """
     world = comm.join(settings.budget.device)
+    keep_freed_memory()
     if settings.budget.threads is not None:
         torch.set_num_threads(settings.budget.threads)
     torch.manual_seed(settings.seed + world.rank)

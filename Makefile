@@ -1,16 +1,21 @@
-# Two commands do everything: `make quickstart` and `make test`.
+# Three commands do everything: `make quickstart`, `make study` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart test lint check-long bench bench-ranking parity-scoring clean
+.PHONY: quickstart study test lint check-long bench bench-ranking parity-scoring clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 3 --run runs/quickstart-clip
 	$(BIN)/dinorankclip train --preset scenes --method dinorankclip --budget.epochs 3 --distil.teacher-size 128 --run runs/quickstart
 	$(BIN)/dinorankclip compare runs/quickstart-clip runs/quickstart
+
+# Every table and figure on a small scale, end to end, in under two hours on two cores; a stop costs nothing, run it again.
+study: $(VENV)/installed
+	$(BIN)/dinorankclip study run small
+	$(BIN)/dinorankclip report runs/study-small
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest

@@ -32,6 +32,9 @@ class ReadingSettings:
     """Share of images set aside for validation when the data has no validation part of its own."""
     val_most: int = 2000
     """At most this many images are set aside."""
+    train_items: int | None = None
+    """Train on this many images only (smaller choices are part of larger ones; whatever the seed). An epoch keeps the
+    length that the whole training part gives it, so that runs on more and on less data take the same steps."""
     crop_scale: tuple[float, float] = (0.9, 1.0)
     """Area of the random crop, as a share of the image. (1, 1) switches cropping off."""
     flip: bool = False
@@ -53,7 +56,7 @@ class ModelSettings:
     """The towers."""
 
     trunk: str = "drc-small"
-    """A built-in small trunk (drc-small, drc-tiny) or any open_clip model name."""
+    """A built-in small trunk (drc-tiny, drc-tiny-large, drc-small, drc-photo) or any open_clip model name."""
     weights: str | None = None
     """Start the trunk from this local weights file (open_clip format)."""
     image_size: int | None = None
@@ -94,11 +97,13 @@ class DistilSettings:
     teacher: str = "efficientnet-lite0"
     """cache auto: the image teacher, e.g. timm:NAME:FILE (dinorankclip teacher cache --help lists the kinds)."""
     text_teacher: str = "minilm"
-    """cache auto, branches image+text: the caption teacher, minilm or dinotxt:FILE."""
+    """cache auto, branches image+text: the caption teacher, minilm, dinotxt:FILE or random-text:SEED."""
     teacher_size: int | None = None
     """cache auto: side at which the teacher sees images; by default its own."""
     criterion: Literal["gram+rel", "mse", "cosine", "rkd", "crd"] = "gram+rel"
     """What a student must share with its teacher. mse and cosine need cached tokens (teacher cache --keep)."""
+    into: Literal["student", "trunk"] = "student"
+    """trunk: no students; the trunk's own tokens and class token learn from the teacher (a control)."""
     weight: float = 0.5
     """μ_d, of all distillation terms."""
     text_ratio: float = 0.5
@@ -106,7 +111,7 @@ class DistilSettings:
     branches: Literal["image", "image+text"] = "image"
     """image+text needs a cache with text features (teacher cache --text-teacher)."""
     image_student: str = "vit-tiny"
-    """vit-tiny, vit-mini, vit-micro, resnet50 or mobilenetv3-large."""
+    """vit-tiny, vit-mini, vit-micro, resnet50, resnet-micro, mobilenetv3-large or mobilenet-micro."""
     text_student: str = "vit-tiny"
     """vit-tiny, vit-mini or vit-micro."""
     compare_grid: int | None = None
@@ -293,7 +298,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     defaults = flatten(as_dict(TrainSettings()))
     old, new = defaults | flatten(old), defaults | flatten(new)
     lines = []
-    idle = _idle(old) & _idle(new)
+    idle = idle_groups(old) & idle_groups(new)
     for name in sorted(old.keys() | new.keys()):
         if name.split(".")[0] in idle:
             continue
@@ -304,7 +309,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _idle(flat: dict[str, Any]) -> set[str]:
+def idle_groups(flat: dict[str, Any]) -> set[str]:
     """Groups of settings that do not matter: of students and fusion, when there are none."""
     fused = flat.get("fusion.variant", "none") != "none"
     return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})

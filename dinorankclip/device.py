@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from dinorankclip.types import UserError
+
+BF16_ON_CPU = "some CPUs announce AMX for bf16 and then die of an illegal instruction; fp32 is safe"
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,18 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         device = f"cuda:{local_rank}"
     where = torch.device(device)
     if precision != "auto":
-        return Placement(where, precision, f"{precision} on {where}, as asked")
+        risk = f"; {BF16_ON_CPU}" if precision == "bf16" and where.type == "cpu" else ""
+        return Placement(where, precision, f"{precision} on {where}, as asked{risk}")
     if where.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return Placement(where, "bf16", f"bf16 on {torch.cuda.get_device_name(where)}: the GPU computes it natively")
     if where.type == "cuda":
         return Placement(where, "fp32", f"fp32 on {torch.cuda.get_device_name(where)}: no native bf16")
     return Placement(where, "fp32", f"fp32 on {where.type}: without native support bf16 is far slower")
+
+
+def announces_amx() -> bool:
+    """Whether this machine's processor (or whoever pretends to be one) claims matrix units for bf16. Linux only."""
+    try:
+        return " amx_bf16" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False

@@ -72,7 +72,7 @@ def examine_machine() -> Iterator[Finding]:
             )
     import torch
 
-    from dinorankclip.device import choose
+    from dinorankclip.device import BF16_ON_CPU, announces_amx, choose
     from dinorankclip.torchvision_ops import declare_missing
 
     if declare_missing():
@@ -83,6 +83,8 @@ def examine_machine() -> Iterator[Finding]:
     yield Finding("fine", f"{placement.reason}; {torch.get_num_threads()} threads on {os.cpu_count()} cores")
     if placement.device.type == "cpu":
         yield Finding("note", "no GPU", "presets scenes, flickr8k and finetune are made for this; cc3m is not")
+        if announces_amx():
+            yield Finding("note", f"this CPU announces AMX: {BF16_ON_CPU}", "leave --budget.precision at auto")
     free = shutil.disk_usage(Path.cwd()).free
     if free < LITTLE_DISK:
         yield Finding("problem", f"{free / 1e9:.1f} GB of disk left here", "checkpoints and caches need room")

@@ -1,7 +1,8 @@
 """The `dinorankclip` command (`drc` for short): finds the verb, imports its module, turns errors into exit codes.
 
 Nothing heavy is imported here, so that help answers at once. A verb's module has `main(argv)`.
-Exit codes: 0 done, 2 something the user can mend (one line, no traceback), 130 Ctrl-C; a traceback is a bug of ours.
+Exit codes: 0 done, 2 something the user can mend (one line, no traceback), 130 Ctrl-C, 143 SIGTERM; a traceback is a
+bug of ours.
 """
 
 from __future__ import annotations
@@ -48,6 +49,16 @@ VERBS = {
         "dinorankclip.commands.compare",
         "two scored models side by side: paired differences with intervals",
         "dinorankclip compare runs/first runs/second",
+    ),
+    "study": Verb(
+        "dinorankclip.commands.study",
+        "many runs under matched compute, for tables with intervals over seeds; goes on after a stop",
+        "dinorankclip study run small",
+    ),
+    "report": Verb(
+        "dinorankclip.commands.report",
+        "write up a run or a study: one HTML file, tables, figures, verdicts",
+        "dinorankclip report runs/first",
     ),
     "embed": Verb(
         "dinorankclip.commands.embed",

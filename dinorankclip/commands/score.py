@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from dinorankclip.data.benchmark_sets import Place
     from dinorankclip.scoring.scores import Score
+    from dinorankclip.scoring.seen import SeenSet
     from dinorankclip.scoring.shift import Shift
     from dinorankclip.scoring.suite import SetResult, SuiteResult
 
@@ -31,6 +35,7 @@ or pairs of your own as train takes them. Embeddings are kept under built/embedd
 Exit status 1 if a set could not be scored; the others are.
 """
 OUT = Path("built/scores")
+Method = Literal["pca", "umap"]
 
 
 def score(
@@ -46,6 +51,7 @@ def score(
     max_damaged: float = 0.0,
     cache: bool = True,
     pictures: bool = True,
+    plane: Method = "pca",
     device: str = "auto",
     precision: str = "auto",
     threads: int | None = None,
@@ -65,7 +71,8 @@ def score(
         draws: Of the bootstrap.
         max_damaged: Share of damaged samples to leave out; a set with more is refused.
         cache: Keep embeddings under built/embeddings.
-        pictures: Write retrieval examples and the hardest classes as pictures.
+        pictures: Write retrieval examples, the hardest classes, images and captions in one plane as pictures.
+        plane: How that plane is found; umap is an extra, and takes a minute.
         device: Where the model runs.
         precision: auto, fp32 or bf16.
         threads: CPU threads; by default torch's choice.
@@ -74,6 +81,7 @@ def score(
 
     from dinorankclip.joint.loaded import load_model
     from dinorankclip.scoring.embedding_store import FOLDER, EmbeddingStore
+    from dinorankclip.scoring.projection import demand
     from dinorankclip.scoring.score_files import write_scores
     from dinorankclip.scoring.scorers import all_scorers
     from dinorankclip.scoring.suite import SuiteOptions, run_suite
@@ -81,6 +89,7 @@ def score(
     scorers = all_scorers()
     wanted = known_metrics(metrics, [scorer.name for scorer in scorers])
     shifts = tuple(parse_shift(text) for text in shift)
+    demand(plane)
     places = [place for where in sets for place in find(where, sets_root)]
     if threads is not None:
         torch.set_num_threads(threads)
@@ -95,7 +104,7 @@ def score(
     folder = out or default_out(model)
     print(f"\nscores in {write_scores(folder, loaded, found)}")
     if pictures:
-        drawn = draw(found, folder / "pictures", wanted)
+        drawn = draw(found, folder / "pictures", wanted, plane)
         if drawn:
             print(f"{drawn} pictures in {folder / 'pictures'}")
     if found.errors:
@@ -164,24 +173,31 @@ def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> N
         show(result)
 
 
-def draw(found: SuiteResult, folder: Path, wanted: tuple[str, ...] | None) -> int:
-    """A picture of each set that has one to show; how many there are."""
-    from dinorankclip.scoring.pictures import hardest_classes, retrieval_examples
-    from dinorankclip.writeup.confusion_picture import draw_hardest
-    from dinorankclip.writeup.retrieval_picture import draw_retrieval
-
+def draw(found: SuiteResult, folder: Path, wanted: tuple[str, ...] | None, method: Method = "pca") -> int:
+    """The pictures that sets have to show for the metrics that were wanted; how many there are."""
     count = 0
     for name, seen in found.seen.items():
-        metric = "retrieval" if seen.kind == "retrieval" else "zero-shot"
-        if wanted is not None and metric not in wanted:
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        if seen.kind == "retrieval":
-            draw_retrieval(f"{name}: what was found", *retrieval_examples(seen)).save(folder / f"{name}-retrieval.png")
-        else:
-            draw_hardest(f"{name}: the hardest classes", hardest_classes(seen)).save(folder / f"{name}-hardest.png")
-        count += 1
+        for kind, picture in pictures_of(seen, wanted, method):
+            folder.mkdir(parents=True, exist_ok=True)
+            picture.save(folder / f"{name}-{kind}.png")
+            count += 1
     return count
+
+
+def pictures_of(seen: SeenSet, wanted: tuple[str, ...] | None, method: Method) -> Iterator[tuple[str, Image]]:
+    from dinorankclip.scoring.pictures import hardest_classes, plane, retrieval_examples
+    from dinorankclip.writeup.confusion_picture import draw_hardest
+    from dinorankclip.writeup.projection_picture import draw_projection
+    from dinorankclip.writeup.retrieval_picture import draw_retrieval
+
+    shown = ("retrieval", "modality gap") if seen.kind == "retrieval" else ("zero-shot",)
+    for metric in [metric for metric in shown if wanted is None or metric in wanted]:
+        if metric == "retrieval":
+            yield "retrieval", draw_retrieval(f"{seen.name}: what was found", *retrieval_examples(seen))
+        elif metric == "modality gap" and len(seen.indices()) > 1:  # one image and its caption span no plane
+            yield "plane", draw_projection(f"{seen.name}: images and captions in one plane", plane(seen, method))
+        elif metric == "zero-shot":
+            yield "hardest", draw_hardest(f"{seen.name}: the hardest classes", hardest_classes(seen))
 
 
 def heading(level: float) -> str:

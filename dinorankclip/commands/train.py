@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dinorankclip.config import FIXED_ORDER, METHODS, PRESETS, TrainSettings, as_dict, for_method, preset
 from dinorankclip.types import UserError
 
+if TYPE_CHECKING:
+    from dinorankclip.pretrain.stopping import StopRequest
+
 HELP = """\
-Train a model. The same command again resumes the run; Ctrl-C saves first.
+Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
 
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
@@ -32,10 +37,14 @@ class Invocation(TrainSettings):
 def main(argv: list[str]) -> None:
     settings, restart, dry = parse(argv)
     from dinorankclip import comm
+    from dinorankclip.pretrain.stopping import StopRequest
 
-    run(settings, restart, dry)
-    # Only after success: taking a group apart waits for the others, who may be waiting for a failed process.
+    stop = StopRequest()
+    finished = run(settings, restart, dry, stop)
+    # Not after an error: taking a group apart waits for the others, who may be waiting for a failed process.
     comm.leave()
+    if not finished:
+        sys.exit(stop.status)
 
 
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
@@ -86,7 +95,8 @@ def _value_of(argv: list[str], flag: str, known, default: str | None) -> str | N
     return value
 
 
-def run(settings: TrainSettings, restart: bool, dry: bool) -> None:
+def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | None = None) -> bool:
+    """Train and score the held-out parts. False: stopped on request before the end, with everything saved."""
     from dinorankclip import comm
     from dinorankclip.device import choose
     from dinorankclip.pretrain.assemble import assemble, resume
@@ -105,7 +115,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool) -> None:
     parts = assemble(settings, dry)
     if dry:
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
-        return
+        return True
     resume(parts, folder)
     before = starting_scores(parts, folder) if settings.init or settings.model.weights else {}
     starting_inspection(parts, folder)
@@ -113,9 +123,10 @@ def run(settings: TrainSettings, restart: bool, dry: bool) -> None:
     say(f"{folder}: {to_go} of {parts.length.steps} steps to go")
     watching = evaluators(parts, "val")
     finished = to_go == 0 or pretrain(
-        parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder
+        parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder, stop
     )
     if finished:
         final_scores(parts, before, folder)
     else:
         say(f"stopped at step {parts.state.step}; everything is saved, the same command resumes")
+    return finished

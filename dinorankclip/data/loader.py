@@ -2,6 +2,8 @@
 
 1. A run is at global step s. With n pairs and a global batch of B, an epoch has n // B steps (the rest of the
    permutation is left out, another rest each epoch), so s names an epoch and a row of B places in it.
+   A few pairs chosen from many (`reading.train_items`) come round more often: `steps_per_epoch` stays that of the
+   many, so that schedules and validations do, and below an epoch is once through the few.
 2. `permutation(seed, epoch)` says which pair stands at each place. Process r of W takes places r·B/W … of the
    row: one process and W processes see the same global batch.
 3. A worker process is given the number s, nothing else, and builds this process's whole batch from it.
@@ -68,12 +70,13 @@ class PairLoader:
         if len(source) < batch:
             raise UserError(
                 f"{len(source)} pairs do not fill one batch of {batch}. Use a smaller --budget.batch "
-                f"(at most {len(source)}; a quarter of it or less trains better)."
+                f"(at most {len(source)}; a quarter of it or less trains better)"
+                + (", or more --reading.train-items." if reading.train_items is not None else ".")
             )
         recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
         self._steps = _Steps(source, recipe, batch, seed, first=rank * share, share=share, rows=rows)
         self._reading = reading
-        self.steps_per_epoch = self._steps.per_epoch
+        self.steps_per_epoch = (getattr(source, "chosen_from", None) or len(source)) // batch
         self.step = start
         self.damage = DamageCount(reading.max_damaged)
 

@@ -1,6 +1,7 @@
 """`open_pairs`: from what a user types after `--data` to a source of pairs.
 
     scenes                             the built-in data, made on first use under built/scenes
+    DIR of `data make scenes`          its pairs
     DIR with train/, val/, test/       clip-benchmark retrieval folders, or folders of images, part by part
     DIR with train.csv, val.csv …      tables, part by part
     DIR of .tar files, FILE.tar        WebDataset shards; also a-{000..123}.tar, globs, lists joined by ::
@@ -25,6 +26,7 @@ from dinorankclip.types import UserError
 
 Split = Literal["train", "val", "test", "all"]
 SCENES = Path("built/scenes")
+SCENES_SETTINGS, PAIRS = "scenes.json", "pairs"  # what `data make scenes` leaves in its folder
 PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
@@ -32,14 +34,20 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
     """The `Source` (or `PipeSource`) behind `where`.
 
     A validation part that the data lacks is carved from the training part (`parts.carve`), which then loses
-    those images. "all" is everything that is not divided into parts, undivided.
+    those images; `reading.train_items` chooses among what is left. "all" is everything that is not divided into
+    parts, undivided.
     """
     reading = reading or ReadingSettings()
-    where = str(where)
-    if where == "scenes":
-        where = str(built_in_scenes() / "pairs")
+    where = _located(where)
     if where.startswith("pipe:"):
         return _open_pipe(_expand(where), reading, split)
+    source = _open_whole(where, reading, split)
+    if split == "train" and reading.train_items is not None:
+        return parts.choose(source, reading.train_items)
+    return source
+
+
+def _open_whole(where: str, reading: ReadingSettings, split: Split) -> Any:
     found = _parts(where, reading)
     if split in found:
         return found[split]() if split != "train" or "val" in found else parts.carve(found["train"](), reading)[0]
@@ -58,8 +66,16 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
 
 def splits_of(where: str | Path, reading: ReadingSettings | None = None) -> tuple[str, ...]:
     """The parts that the data itself has; ("all",) if it is not divided."""
-    where = str(built_in_scenes() / "pairs") if str(where) == "scenes" else str(where)
+    where = _located(where)
     return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or ReadingSettings()))
+
+
+def _located(where: str | Path) -> str:
+    """The built-in data by its name, and folders of `data make scenes`, whose pairs lie one level down."""
+    if str(where) == "scenes":
+        return str(built_in_scenes() / PAIRS)
+    made = (Path(where) / SCENES_SETTINGS).is_file() and (Path(where) / PAIRS).is_dir()
+    return str(Path(where) / PAIRS) if made else str(where)
 
 
 def built_in_scenes() -> Path:
@@ -146,6 +162,11 @@ def _open_pipe(shards: list[str], reading: ReadingSettings, split: Split) -> Any
         raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {stray[0]}'")
     if split == "all":
         return pipes.PipeSource(shards, reading.epoch_samples)
+    if reading.train_items is not None:
+        raise UserError(
+            "--reading.train-items chooses images by name, and what is in pipe: shards is not known beforehand: "
+            "store them first"
+        )
     if split == "test":
         raise UserError("pipe: shards are not divided into parts; 'val' can be held out from them")
     val, train = pipes.held_out(shards, reading)

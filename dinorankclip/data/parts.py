@@ -1,8 +1,11 @@
-"""A part of a source, and the cut that sets validation images aside when the data comes without a validation part.
+"""A part of a source, the cut that sets validation images aside when the data comes without a validation part, and the
+choice of a few training images (`reading.train_items`).
 
 The cut depends on the data alone (not on the seed of a run): images, or groups of them, with the smallest hashes
 of their names are set aside. The same photo may be stored under two names; training images whose bytes equal a
 validation image's are left out of both parts, so nothing that is scored was trained on.
+
+The choice goes by hashes too, other ones, so that it is the same for every seed and a smaller one is part of a larger.
 """
 
 from __future__ import annotations
@@ -22,10 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class Part:
-    """Some samples of a source, in their order."""
+    """Some samples of a source, in their order. `chosen_from`: how many there were, if they are a mere choice."""
 
-    def __init__(self, source: Any, indices: np.ndarray) -> None:
-        self.source = source
+    def __init__(self, source: Any, indices: np.ndarray, chosen_from: int | None = None) -> None:
+        self.source, self.chosen_from = source, chosen_from
         self.indices = np.asarray(indices, dtype=np.int64)
         self.fingerprint = kept.digest("part", source.fingerprint, self.indices.tobytes())
 
@@ -59,6 +62,17 @@ def carve(source: Any, reading: ReadingSettings) -> tuple[Part, Part]:
             cut = kept.load(name) or _cut(source, reading)
             kept.save(name, cut)
     return Part(source, cut["train"]), Part(source, cut["val"])
+
+
+def choose(train: Any, items: int) -> Part:
+    """`items` of the training images: those with the smallest hashes. They are a part of what `train` is a part of."""
+    if not 0 < items <= len(train):
+        raise UserError(f"--reading.train-items {items}: the training part has {len(train)} images to choose from")
+    order = sorted(range(len(train)), key=lambda index: _hash(f"train item {train.key(index)}"))
+    chosen = np.sort(np.array(order[:items], dtype=np.int64))
+    if isinstance(train, Part):
+        return Part(train.source, train.indices[chosen], len(train))
+    return Part(train, chosen, len(train))
 
 
 def _cut(source: Any, reading: ReadingSettings) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ Shapes: T tokens of all sequences, one sequence after the other; N sequences; E 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,9 +69,7 @@ def pooled(transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, cau
     Causal: a token sees itself and those before it.
     """
     *blocks, last = transformer.resblocks
-    for block in blocks:
-        tokens = tokens + block.ls_1(_attend(block.attn, block.ln_1(tokens), runs, causal))
-        tokens = tokens + block.ls_2(block.mlp(block.ln_2(tokens)))
+    tokens = every_token(blocks, tokens, runs, causal)
     starts = torch.cat([
         torch.arange(count, device=at.device) * length + before
         for (count, length), before in zip(runs.shapes, _starts(runs))
@@ -79,6 +77,14 @@ def pooled(transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, cau
     chosen = tokens[starts + at]
     chosen = chosen + last.ls_1(_attend_at(last.attn, last.ln_1(tokens), last.ln_1(chosen), runs, at, causal))
     return chosen + last.ls_2(last.mlp(last.ln_2(chosen)))
+
+
+def every_token(blocks: Iterable[ResidualAttentionBlock], tokens: Tensor, runs: Runs, causal: bool) -> Tensor:
+    """Tokens [T, E] through the blocks → [T, E]"""
+    for block in blocks:
+        tokens = tokens + block.ls_1(_attend(block.attn, block.ln_1(tokens), runs, causal))
+        tokens = tokens + block.ls_2(block.mlp(block.ln_2(tokens)))
+    return tokens
 
 
 def _starts(runs: Runs) -> list[int]:

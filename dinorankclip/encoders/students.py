@@ -4,10 +4,11 @@
     vit-mini      96 wide, 4 deep, 3 heads                                                  image and text
     vit-micro     64 wide, 3 deep, 2 heads: for images of 48 to 64 pixels on two CPU cores  image and text
     resnet50, mobilenetv3-large: the ablation (see students_conv.py)                        image
+    resnet-micro, mobilenet-micro: the same at vit-micro's size (students_conv_small.py)    image
 
-vit-micro cuts images into patches of 8 pixels. The others cut small images into 8×8 patches, and large ones into
-patches of 16 pixels. Students see what the trunk sees: images
-normalised by the trunk, token ids of the trunk's tokenizer. Initial weights come from seeds of their own.
+vit-micro cuts images into patches of 8 pixels. The other ViTs cut small images into 8×8 patches, and large ones into
+patches of 16 pixels. Students see what the trunk sees: images normalised by the trunk, token ids of the trunk's
+tokenizer. Initial weights come from seeds of their own.
 
 Shapes: B images or captions, S image side, L dense tokens, C width of a student.
 """
@@ -25,6 +26,7 @@ from dinorankclip.torchvision_ops import declare_missing
 from dinorankclip.types import UserError
 
 CONVOLUTIONAL = ("resnet50", "mobilenetv3-large")
+SMALL_CONVOLUTIONAL = ("resnet-micro", "mobilenet-micro")
 CLASSES = 1000  # of the classifier that published counts include and a student does not have
 SMALL_SIDE = 128  # up to here an image is cut into 8×8 patches
 SMALL_GRID = 8
@@ -61,7 +63,12 @@ def image_student(name: str, image_size: int, seed: int = 0) -> nn.Module:
             from .students_conv import ConvStudent
 
             return ConvStudent(name, image_size)
-    raise UserError(f"no image student is called '{name}'; there are {', '.join([*SHAPES, *CONVOLUTIONAL])}")
+        if name in SMALL_CONVOLUTIONAL:
+            from .students_conv_small import SmallConvStudent
+
+            return SmallConvStudent(name, image_size)
+    known = [*SHAPES, *CONVOLUTIONAL, *SMALL_CONVOLUTIONAL]
+    raise UserError(f"no image student is called '{name}'; there are {', '.join(known)}")
 
 
 def text_student(name: str, context_length: int, table_width: int, seed: int = 0) -> nn.Module:

@@ -101,7 +101,7 @@ class Trunk(nn.Module):
     def encode_image(self, images: Tensor) -> Tensor:
         """Normalised float images [B, 3, S, S] → [B, D]."""
         visual = self.towers.visual
-        if not self._pools_class_token:
+        if not self.pools_class_token:
             return self.towers.encode_image(images)
         tokens = visual._embeds(images)
         count, length, _ = tokens.shape
@@ -113,9 +113,9 @@ class Trunk(nn.Module):
     def encode_text(self, texts: Tensor) -> Tensor:
         """Token ids [B, L], L up to the context length, padded with 0 → [B, D]."""
         towers, length = self.towers, texts.shape[1]
-        if not (self.cuts_captions and is_plain(towers.transformer)):
+        if not self.reads_causally:
             return towers.encode_text(F.pad(texts, (0, towers.context_length - length)))
-        ends = texts.argmax(-1) if towers.text_pool_type == "argmax" else (texts == towers.text_eos_id).int().argmax(-1)
+        ends = self.end_of_text(texts)
         order, runs = caption_runs(ends + 1, length)
         pieces = [
             texts[some, :longest] for some, (_, longest) in zip(order.split([n for n, _ in runs.shapes]), runs.shapes)
@@ -125,14 +125,24 @@ class Trunk(nn.Module):
         tokens = towers.token_embedding(torch.cat([piece.flatten() for piece in pieces])).to(dtype)
         tokens = tokens + F.embedding(torch.cat(places), towers.positional_embedding).to(dtype)
         rows = towers.ln_final(pooled(towers.transformer, tokens, runs, ends[order], causal=True))
-        rows = rows[order.argsort()]
-        projection = towers.text_projection
+        return self.projected_text(rows[order.argsort()])
+
+    def end_of_text(self, texts: Tensor) -> Tensor:
+        """Where captions [B, L] are read: [B]."""
+        if self.towers.text_pool_type == "argmax":
+            return texts.argmax(-1)
+        return (texts == self.towers.text_eos_id).int().argmax(-1)
+
+    def projected_text(self, rows: Tensor) -> Tensor:
+        """Final tokens [B, W] → [B, D]"""
+        projection = self.towers.text_projection
         if projection is None:
             return rows
         return projection(rows) if isinstance(projection, nn.Linear) else rows @ projection
 
     @property
-    def _pools_class_token(self) -> bool:
+    def pools_class_token(self) -> bool:
+        """Whether the image tower is a plain ViT that is read at its class token."""
         visual = self.towers.visual
         return (
             type(visual) is VisionTransformer
@@ -141,6 +151,11 @@ class Trunk(nn.Module):
             and not visual.output_tokens
             and is_plain(visual.transformer)
         )
+
+    @property
+    def reads_causally(self) -> bool:
+        """Whether the text tower is CLIP's own, with plain blocks."""
+        return self.cuts_captions and is_plain(self.towers.transformer)
 
     @property
     def cuts_captions(self) -> bool:

@@ -4,7 +4,7 @@
          └── student ─ tokens, class ─ fusion ─ embedding          and the same for captions, with weights of its own
 
 Without fusion the embedding is v; without students there is the trunk alone. The teacher is no part of it: students
-learn from cached features, which only the objective sees.
+(or, in a control, the trunk itself) learn from cached features, which only the objective sees.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from dinorankclip.encoders.students import StudentFeatures, image_student, text_student, token_table
 from dinorankclip.encoders.trunk import Trunk
+from dinorankclip.encoders.trunk_tokens import OwnImageTokens, OwnTextTokens
 from dinorankclip.fusion import Fused, build_fusion
 from dinorankclip.types import Embeddings
 
@@ -64,6 +65,8 @@ class JointModel(nn.Module):
         self.image_fusion: nn.Module | None = None
         self.text_fusion: nn.Module | None = None
         self.students_only = False  # distil-only training leaves the trunk alone
+        # Branches whose trunk learns from the teacher in a student's stead; a matter of training, not of the model.
+        self.own_tokens: dict[str, OwnImageTokens | OwnTextTokens] = {}
         self.set_parts(students or Students(), fusion or FusionDesign(), seed)
         spec = self.trunk.image_spec
         # Pixels arrive as uint8; (p/255 - mean)/std becomes one multiply and one add.
@@ -92,6 +95,18 @@ class JointModel(nn.Module):
             return None
         return build_fusion(fusion.variant, fusion.gate, self.dim, student.width, branch, seed)
 
+    def teach_trunk(self, *branches: str) -> None:
+        """Have `forward` give the trunk's own tokens where a student's would be."""
+        kinds = {"image": OwnImageTokens, "text": OwnTextTokens}
+        self.own_tokens = {branch: kinds[branch](self.trunk) for branch in branches}
+
+    @property
+    def learners(self) -> dict[str, Any]:
+        """Branch → who learns from its teacher: a student, or the trunk through its own tokens. Each has a `width`,
+        that of images a `grid`."""
+        students = {"image": self.image_student, "text": self.text_student}
+        return {branch: student for branch, student in students.items() if student is not None} | self.own_tokens
+
     @property
     def dim(self) -> int:
         return self.trunk.dim
@@ -105,10 +120,10 @@ class JointModel(nn.Module):
 
         Images of a frozen tower come as its embeddings, float [B, D]. Students add `image_student_tokens`
         [B, h·w, C] row by row of the student's grid, `text_student_tokens` [B, L, C] at the places of the ids, and
-        `image_student_class`, `text_student_class` [B, C].
+        `image_student_class`, `text_student_class` [B, C]; so does the trunk where it is taught itself.
         """
-        image = Side(images, images) if images.ndim == 2 else self.see(self.normalised(images))
-        text = self.read(texts)
+        image = Side(images, images) if images.ndim == 2 else self._side("image", self.normalised(images), self.see)
+        text = self._side("text", texts, self.read)
         named: dict[str, Tensor] = {}
         if not self.students_only:
             named |= {"image": image.raw, "text": text.raw}
@@ -122,16 +137,30 @@ class JointModel(nn.Module):
                 }
         return Embeddings(named)
 
+    def _side(self, branch: str, items: Tensor, usual) -> Side:
+        if branch not in self.own_tokens:
+            return usual(items)
+        embedding, features = self.own_tokens[branch](items)
+        return Side(embedding, embedding, features)
+
+    def learnt(self, branch: str, items: Tensor) -> StudentFeatures:
+        """What is compared with the teacher's features of normalised pixels, or of token ids."""
+        if branch in self.own_tokens:
+            return self.own_tokens[branch](items)[1]
+        return self.image_student(items) if branch == "image" else self._read_by_student(items)
+
+    def _read_by_student(self, texts: Tensor) -> StudentFeatures:
+        """The student borrows the trunk's token table, detached."""
+        return self.text_student(texts, token_table(self.trunk.towers))
+
     def see(self, pixels: Tensor) -> Side:
         """Normalised pixels [B, 3, S, S] → the image side."""
         features = self.image_student(pixels) if self.image_student is not None else None
         return self._joined(self.trunk.encode_image, pixels, features, self.image_fusion)
 
     def read(self, texts: Tensor) -> Side:
-        """Token ids [B, L] → the text side. The student borrows the trunk's token table, detached."""
-        features = None
-        if self.text_student is not None:
-            features = self.text_student(texts, token_table(self.trunk.towers))
+        """Token ids [B, L] → the text side."""
+        features = self._read_by_student(texts) if self.text_student is not None else None
         return self._joined(self.trunk.encode_text, texts, features, self.text_fusion)
 
     def _joined(self, encode, items: Tensor, features: StudentFeatures | None, fusion: nn.Module | None) -> Side:

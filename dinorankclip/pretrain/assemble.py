@@ -21,7 +21,7 @@ from dinorankclip.memory import keep_freed_memory
 from dinorankclip.optim.groups import freeze
 from dinorankclip.optim.update import Updater
 from dinorankclip.pretrain import checkpoints
-from dinorankclip.pretrain.distilling import distillation_loss, open_cache, wanted_parts
+from dinorankclip.pretrain.distilling import distillation_loss, open_cache, teach, wanted_parts
 from dinorankclip.pretrain.frozen import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
@@ -116,7 +116,7 @@ def build_model(settings: TrainSettings) -> JointModel:
         model = JointModel(config, settings.seed, students, fusion)
         if settings.model.weights is not None:
             model.trunk.load_weights(settings.model.weights)
-    model.students_only = settings.method == "distil"
+    teach(model, settings)
     return model
 
 

@@ -46,7 +46,8 @@ class Spending:
         if fusion != "none":
             words.append(f"fusion {fusion}")
         if settings.get("distil", {}).get("cache") is not None:
-            words.append(f"distilled by {settings['distil']['criterion']}")
+            where = " into the trunk" if settings["distil"].get("into") == "trunk" else ""
+            words.append(f"distilled{where} by {settings['distil']['criterion']}")
         return ", ".join(words)
 
 

@@ -23,13 +23,36 @@ from dinorankclip.types import Source, UserError
 def wanted_parts(settings: TrainSettings) -> tuple[Students, FusionDesign]:
     """Students come with a teacher's cache or with fusion; fusion may do without a teacher (a control)."""
     fusion, distil = FusionDesign(settings.fusion.variant, settings.fusion.gate), settings.distil
-    if distil.cache is None and fusion.variant == "none":
+    if fusion.variant == "none" and (distil.cache is None or distil.into == "trunk"):
         return Students(), FusionDesign()
     return Students(distil.image_student, distil.text_student if distil.branches == "image+text" else None), fusion
 
 
+def teach(model: JointModel, settings: TrainSettings) -> None:
+    """Decide who learns beside the contrast: with `distil.into trunk` the trunk's own tokens do."""
+    model.students_only = settings.method == "distil"
+    if settings.distil.cache is not None and settings.distil.into == "trunk":
+        if model.students != Students():
+            raise UserError(f"{settings.init} has students: --distil.into trunk teaches a trunk that has none")
+        model.teach_trunk(*settings.distil.branches.split("+"))
+
+
+def demand_sense(settings: TrainSettings) -> None:
+    """Refuse to teach the trunk where there is nothing to teach, or more than the trunk."""
+    if settings.distil.into != "trunk":
+        return
+    asked = "--distil.into trunk teaches the trunk in the students' stead"
+    if settings.distil.cache is None:
+        raise UserError(f"{asked}, from a teacher's cache: give --distil.cache auto, or leave it out")
+    if settings.fusion.variant != "none":
+        raise UserError(f"{asked}, and fusion is of students: add --fusion.variant none")
+    if settings.method == "distil":
+        raise UserError(f"{asked}, and --method distil leaves the trunk alone: use another method")
+
+
 def with_cache(settings: TrainSettings, device: torch.device, dry: bool = False) -> TrainSettings:
     """Settings whose cache is a folder: `auto` is made first, unless it is there. A dry run makes none."""
+    demand_sense(settings)
     distil = settings.distil
     if distil.cache != AUTO:
         return settings
@@ -93,10 +116,9 @@ def distillation_loss(
 ) -> DistillationLoss | None:
     if cache is None:
         return None
-    text = None
-    if model.text_student is not None:
+    text, learners = None, model.learners
+    if "text" in learners:
         told = cache.plan["text"]
-        text = Branch(model.text_student.width, told["reduced"], told["summary_width"])
-    student = model.image_student
-    image = Branch(student.width, cache.width, cache.summary_width)
-    return DistillationLoss(settings, image, student.grid, cache.compare_grid, text, seed)
+        text = Branch(learners["text"].width, told["reduced"], told["summary_width"])
+    image = Branch(learners["image"].width, cache.width, cache.summary_width)
+    return DistillationLoss(settings, image, learners["image"].grid, cache.compare_grid, text, seed)

@@ -42,8 +42,9 @@ def pretrain(
     settings: TrainSettings,
     placement: Placement,
     run: Path,
+    stop: StopRequest | None = None,
 ) -> bool:
-    """Train from `state.step` to the end. False: stopped early on request, with everything saved."""
+    """Train from `state.step` to the end. False: stopped early on request, with everything saved; `stop` knows why."""
     records = Records(run, state.step, settings.record.tensorboard)
     damaged = DamagedFile(run, loader.damage)
     folder, keep = run / "checkpoints", settings.record.keep
@@ -53,7 +54,7 @@ def pretrain(
     )  # fmt: skip
     clock = Clock(settings.budget.batch)
     try:
-        with StopRequest() as stop, closing(iter(loader)) as batches:
+        with stop or StopRequest() as asked, closing(iter(loader)) as batches:
             for batch in batches:
                 progress = Progress(state.step, length.steps, length.epochs)
                 logging, comparing = due(state.step, settings.record)
@@ -72,7 +73,7 @@ def pretrain(
                 epoch_ends = state.step % length.steps_per_epoch == 0
                 if epoch_ends:
                     score(state, evaluators, records, length, bar)
-                leaving = stop.agreed()
+                leaving = asked.agreed()
                 if epoch_ends or leaving or state.step % settings.record.save_every == 0:
                     checkpoints.save(state, folder, keep)
                     clock.pause()

@@ -10,7 +10,7 @@ from dinorankclip import comm
 
 class StopRequest:
     def __init__(self) -> None:
-        self.asked = False
+        self.signal: int | None = None  # the first that came to this process
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
@@ -23,10 +23,18 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
+        if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = True
+        self.signal = self.signal or number
 
     def agreed(self) -> bool:
         """Whether any process was asked; all of them must call this at the same step."""
-        return comm.any_process(self.asked)[0]
+        return comm.any_process(self.signal is not None)[0]
+
+    @property
+    def status(self) -> int:
+        """The exit status that says "stopped by that signal", so that scripts do not go on to their next line.
+
+        A process that left because another one was asked says SIGTERM.
+        """
+        return 128 + (self.signal or signal.SIGTERM)

@@ -66,7 +66,7 @@ def known_images(source: Source, rows: ImageRows) -> EmbeddedImages:
 
 
 class FidelityEvaluator:
-    """How faithful a model's students are to the cached teacher (D17), on held-out pairs.
+    """How faithful a model's students, or the trunk that was taught, are to the cached teacher (D17) on held-out pairs.
 
     `sources` are the training part, on which the ridge map is fitted, "val", on which its penalty is chosen, and
     "test"; without a test part the validation part is scored.
@@ -86,8 +86,7 @@ class FidelityEvaluator:
         self.tokenizer, self.projectors = tokenizer, projectors or {}
 
     def __call__(self, model: JointModel) -> Iterator[tuple[str, float]]:
-        branches = ["image"] + (["text"] if model.text_student is not None else [])
-        for branch in branches:
+        for branch in model.learners:
             for name, value in self.measure(model, branch).numbers().items():
                 yield f"{branch} {name}", value
 

@@ -138,7 +138,7 @@ def collect(
     """
     cache.check_data(source)
     size = model.trunk.image_spec.size
-    on_grid = resample_grid(model.image_student.grid, cache.compare_grid) if branch == "image" else None
+    on_grid = resample_grid(model.learners["image"].grid, cache.compare_grid) if branch == "image" else None
     columns: dict[str, list[Tensor]] = {"student": [], "teacher": [], "gram_distance": [], "own": []}
     keys: list[str] = []
     shown: list[tuple[Tensor, Tensor]] = []
@@ -147,12 +147,11 @@ def collect(
         names, captions = [key for key, _, _ in batch], [caption for _, _, caption in batch]
         if branch == "image":
             pixels = torch.stack([image for _, image, _ in batch]).to(model.device)
-            seen = model.image_student(model.normalised(pixels))
+            seen = model.learnt("image", model.normalised(pixels))
             told = cache.images(names, [View()] * len(names))
             tokens, mask = resample_tokens(seen.tokens.float(), on_grid), None
         else:
-            table = model.trunk.towers.token_embedding.weight
-            seen = model.text_student(tokenizer(captions).to(model.device), table)
+            seen = model.learnt("text", tokenizer(captions).to(model.device))
             told = cache.texts(captions)
             tokens, mask = seen.tokens.float(), None
             if "text_mask" in told:

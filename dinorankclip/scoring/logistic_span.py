@@ -46,6 +46,11 @@ def place(targets: Targets, C: float, point: Point) -> Place:
     return Place(point, softmax, C * softmax.loss + 0.5 * point.weight[:, :-1].double().square().sum().item())
 
 
+def rounding(there: Place) -> float:
+    """A change of the objective that is lost in rounding; the errors of single items average out."""
+    return 10 * torch.finfo(there.point.logits.dtype).eps * there.objective / len(there.point.logits) ** 0.5
+
+
 def search(targets: Targets, C: float, here: Place, directions: Sequence[Point], enough: float) -> tuple[Place, Point]:
     """The best place, within `enough` of the least objective, and the step to it; `here` if no step goes down.
 
@@ -53,8 +58,7 @@ def search(targets: Targets, C: float, here: Place, directions: Sequence[Point],
     """
     span = _Span(targets, C, here, directions)
     c, now, factor = span.origin, here, None
-    # Below this a decrease drowns in rounding; that of single items averages out.
-    least = torch.finfo(here.point.logits.dtype).eps * here.objective / len(here.point.logits) ** 0.5
+    least = rounding(here)
     for taken in range(MOST_STEPS):
         fresh = factor is None
         if fresh:
@@ -62,7 +66,7 @@ def search(targets: Targets, C: float, here: Place, directions: Sequence[Point],
         gradient = span.gradient(c, now.softmax)
         change = -factor.solve(gradient)
         promised = -(gradient * change).sum().item()
-        if promised / 2 <= (enough if taken else least):
+        if promised / 2 <= (max(enough, least) if taken else least):
             break
         length, then = 1.0, span.at(c + change)
         while not then.objective <= now.objective - ARMIJO * length * promised and length > LEAST_LENGTH:

@@ -1,5 +1,5 @@
 """What is worth looking at, as data: retrieval examples with hits and misses; the hardest classes and what they are
-taken for. Drawn in writeup/.
+taken for; images and captions in one plane. Drawn in writeup/.
 
 Shapes: N images, T captions, K classes.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from dinorankclip.scoring.projection import Method, Projection, project
 from dinorankclip.scoring.retrieval import both_ways, right_pairs
 from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.scoring.zero_shot import predictions, set_classes
@@ -19,6 +20,7 @@ FOUND = 5  # items shown for a query
 QUERIES = 6  # of each outcome
 HARDEST = 10  # classes in a picture of confusions
 TAKEN_FOR = 4  # classes named beside each
+IN_PLANE = 3000  # images, and captions, in a picture of the plane: more hide each other
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,17 @@ def hardest_classes(seen: SeenSet, most: int = HARDEST) -> list[HardClass]:
         taken_for = [(names[other], float(shares[other])) for other in others[:TAKEN_FOR]]
         found.append(HardClass(names[label], len(own), float(right[label] / counts[label]), taken_for, example))
     return found
+
+
+def plane(seen: SeenSet, method: Method = "pca", seed: int = 0) -> Projection:
+    """Images and captions of a retrieval set in two dimensions; of large sets some, drawn by the seed."""
+    draw = np.random.default_rng(seed)
+    groups = {}
+    for name, rows in {"images": seen.images(), "captions": seen.caption_rows()[0]}.items():
+        if len(rows) > IN_PLANE:
+            name, rows = f"of {len(rows)} {name}", rows[torch.from_numpy(draw.permutation(len(rows))[:IN_PLANE])]
+        groups[name] = rows
+    return project(groups, method, seed)
 
 
 def picture_at(seen: SeenSet, at: int) -> bytes:

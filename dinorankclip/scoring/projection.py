@@ -7,15 +7,18 @@ Shapes: N rows of a group, D embedding width.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dinorankclip.types import UserError
+
+Method = Literal["pca", "umap"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,19 @@ class Projection:
     explained: tuple[float, float] | None = None
 
 
-def project(groups: Mapping[str, Tensor], method: Literal["pca", "umap"] = "pca", seed: int = 0) -> Projection:
-    """`groups` name rows [N, D], e.g. {"image": …, "text": …}. `seed` matters to UMAP alone."""
-    if method not in ("pca", "umap"):
+def demand(method: str) -> None:
+    """`UserError` for a method that there is not, or not here. Imports nothing: UMAP takes long to import."""
+    if method not in get_args(Method):
         raise UserError(f"there is no projection '{method}': pca or umap")
+    if method == "umap" and importlib.util.find_spec("umap") is None:
+        raise UserError(
+            "UMAP is an extra: pip install -c constraints.txt -e '.[umap]' (or use the PCA, which needs nothing)"
+        )
+
+
+def project(groups: Mapping[str, Tensor], method: Method = "pca", seed: int = 0) -> Projection:
+    """`groups` name rows [N, D], e.g. {"image": …, "text": …}. `seed` matters to UMAP alone."""
+    demand(method)
     rows = torch.cat([rows.float().cpu() for rows in groups.values()])
     if len(rows) < 3:
         raise UserError(f"{len(rows)} rows span no plane; project at least 3")
@@ -52,10 +64,6 @@ def _pca(rows: Tensor) -> tuple[np.ndarray, tuple[float, float]]:
 
 def _umap(rows: np.ndarray, seed: int) -> np.ndarray:
     """UMAP on cosines; a fixed seed makes it single-threaded and repeatable."""
-    try:
-        from umap import UMAP
-    except ImportError as error:
-        raise UserError(
-            "UMAP is an extra: pip install -c constraints.txt -e '.[umap]' (or use the PCA, which needs nothing)"
-        ) from error
+    from umap import UMAP
+
     return UMAP(n_components=2, metric="cosine", random_state=seed, n_jobs=1).fit_transform(rows).astype(np.float32)

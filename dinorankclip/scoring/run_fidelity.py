@@ -21,7 +21,9 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
     """Fidelity on the run's held-out pairs; None for a run without students or teacher, or whose cache is gone."""
     settings = json.loads((run / CONFIG).read_text())
     distil = settings.get("distil", {})
-    if not distil.get("cache") or model.parts.image_student is None:
+    if distil.get("cache") and distil.get("into") == "trunk":
+        model.parts.teach_trunk(*distil["branches"].split("+"))
+    if not distil.get("cache") or "image" not in model.parts.learners:
         return None
     if not Path(distil["cache"]).is_dir():
         raise UserError(f"the teacher cache {distil['cache']} of {run} is not there; fidelity needs it")
@@ -30,9 +32,8 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
     sources = {part: open_pairs(settings["data"], reading, part) for part in parts}
     evaluator = FidelityEvaluator(distil["cache"], distil.get("compare_grid"), sources, model.tokenizer)
     scored = sources[parts[-1]]
-    branches = ["image"] + (["text"] if model.parts.text_student is not None else [])
     result = SetResult("distillation", "fidelity", parts[-1], len(scored), scored.fingerprint)
-    for branch in branches:
+    for branch in model.parts.learners:
         for score in _scores(evaluator.measure(model.parts, branch), branch):
             result.scores[score.name] = score
     return result

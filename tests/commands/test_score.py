@@ -47,7 +47,7 @@ def test_scores_table_items_and_pictures(here, capsys):
     assert first["features probe accuracy"]["value"] == 1.0 and first["T@1"]["n"] == 12
     assert (here / "run" / "scores_items.npz").is_file()
     assert sorted(path.name for path in (here / "run" / "pictures").iterdir()) == [
-        "classes-hardest.png", "pairs-retrieval.png"]  # fmt: skip
+        "classes-hardest.png", "pairs-plane.png", "pairs-retrieval.png"]  # fmt: skip
     kept = sorted((here / "built" / "embeddings").iterdir())
     main(["score", "run", "--sets", "sets", "--threads", "1", "--no-pictures"])
     assert sorted((here / "built" / "embeddings").iterdir()) == kept

@@ -35,6 +35,9 @@ def test_the_papers_students_have_the_papers_size():
         ("vit-mini", 96, (8, 8), 96),
         ("mobilenetv3-large", 64, (8, 8), 960),
         ("resnet50", 64, (8, 8), 2048),
+        ("resnet-micro", 48, (6, 6), 64),
+        ("mobilenet-micro", 48, (6, 6), 64),
+        ("mobilenet-micro", 64, (8, 8), 64),
     ],
 )
 def test_image_students(name, size, grid, width):
@@ -60,11 +63,26 @@ def test_conv_students_have_no_batch_norm_and_known_counts():
     assert [stride_for(size) for size in (224, 128, 112, 96, 64, 48)] == [32, 16, 16, 8, 8, 8]
 
 
+def test_small_conv_students_match_the_small_vit():
+    wanted = count(image_student("vit-micro", 48))
+    images = torch.randn(3, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    for name in ("resnet-micro", "mobilenet-micro"):
+        student = image_student(name, 48).train()
+        assert abs(count(student) / wanted - 1) < 0.1
+        assert not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in student.modules())
+        with torch.no_grad():
+            seen = student(images)
+            torch.testing.assert_close(seen.tokens[:1], student(images[:1]).tokens, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(seen.summary, seen.tokens.mean(1))
+        assert seen.tokens.std(1).mean() > 0.1  # cells differ
+
+
 def test_initial_weights_depend_on_the_seed_alone():
     torch.manual_seed(1)
     before = torch.get_rng_state()
     for build in (
         lambda seed: image_student("vit-micro", 48, seed),
+        lambda seed: image_student("mobilenet-micro", 48, seed),
         lambda seed: text_student("vit-micro", 77, 96, seed),
     ):
         first, again, other = (build(seed).state_dict() for seed in (5, 5, 6))

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from dinorankclip.commands.teacher import cache as cache_command
-from dinorankclip.commands.train import parse
+from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
 from dinorankclip.config import TrainSettings, as_dict, difference
 from dinorankclip.dino import open_teacher, open_text_teacher
+from dinorankclip.dino.of_data import Wish, automatic_folder
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.optim.gradients import backward
@@ -19,6 +20,7 @@ from dinorankclip.types import Progress, UserError
 from tests.pretrain.running import small_pairs
 
 STEPS = 3
+NOW = Progress(0, STEPS, 1)
 TEACHER, TEXT_TEACHER, SIZE = "random-vit", "random-text", 64
 
 
@@ -114,3 +116,70 @@ def test_a_cache_that_does_not_fit_stops_a_run(pairs, cached, tmp_path):
         trained(pairs, "--distil.cache", tmp_path)
     with pytest.raises(UserError, match=r"give --distil\.cache"):
         trained(pairs, "--method", "distil")
+
+
+def test_the_trunk_can_be_taught_in_the_students_stead(pairs, cached, tmp_path):
+    flags = ["--method", "rank", "--distil.cache", cached, "--distil.branches", "image+text"]
+    parts, start, seen = trained(pairs, *flags, "--distil.into", "trunk")
+    terms = {"gram_image", "relational_image", "gram_text", "relational_text"}
+    assert all(terms < set(step.terms) and step.total.isfinite() for step in seen)
+    assert seen[0].report["gram_distance_image"] > 0
+    model = parts.state.model
+    assert model.students.image is None and model.students.text is None and set(model.learners) == {"image", "text"}
+    plain, plain_start, _ = trained(pairs, "--method", "rank")
+    assert start.keys() == plain_start.keys() and all(torch.equal(start[n], plain_start[n]) for n in start)
+    ends = dict(plain.state.model.named_parameters())
+    for tower in ("visual.transformer.resblocks.2.mlp.c_proj.weight", "transformer.resblocks.1.mlp.c_proj.weight"):
+        name = f"trunk.towers.{tower}"
+        assert not torch.equal(model.get_parameter(name), ends[name])  # the teacher had a say
+    scores = take_fidelity(parts)
+    assert scores["image gram distance"] > 0 and -1 <= scores["text cosine"] <= 1
+    checkpoints.save(parts.state, tmp_path, keep=1)
+    loaded = load_folder(tmp_path)  # an ordinary model, which knows of no teacher
+    assert loaded.learners == {} and loaded.state_dict().keys() == plain.state.model.state_dict().keys()
+
+
+@pytest.mark.parametrize("criterion", ["mse", "cosine", "rkd", "crd"])
+def test_every_criterion_teaches_the_trunk(pairs, cached, criterion):
+    flags = ["--distil.cache", cached, "--distil.into", "trunk", "--distil.criterion", criterion]
+    _, _, seen = trained(pairs, *flags)
+    term = "relational" if criterion == "rkd" else criterion
+    assert set(seen[0].terms) == {"contrastive", f"{term}_image"} and seen[-1].total.isfinite()
+
+
+def test_chunks_do_not_change_what_the_trunk_learns(pairs, cached):
+    flags = ["--distil.cache", cached, "--distil.branches", "image+text", "--distil.into", "trunk"]
+    settings, *_ = parse([str(word) for word in ["--data", pairs, "--budget.batch", "16", *flags]])
+    gradients = []
+    for chunk in (None, 5):
+        parts = assemble(settings)
+        with closing(iter(parts.loader)) as batches:
+            backward(parts.state.model, parts.state.objective, next(batches), NOW, parts.placement, chunk)
+        gradients.append({n: p.grad for n, p in parts.state.model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_teaching_the_trunk_refuses_what_makes_no_sense(pairs, cached, tmp_path):
+    into = ["--distil.into", "trunk", "--distil.cache", str(cached)]
+    for flags, why in (
+        (["--method", "dinorankclip", *into], r"add --fusion\.variant none"),
+        (["--method", "distil", *into], "leaves the trunk alone"),
+        (["--distil.into", "trunk"], r"give --distil\.cache auto"),
+        (["--model.frozen-image-tower", "--init", "some-run", *into], "could not learn, and a teacher needs pixels"),
+    ):
+        with pytest.raises(UserError, match=why):
+            run(parse(["--data", str(pairs), "--run", str(tmp_path / "run"), *flags])[0], False, False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_few_training_images_use_the_cache_of_all(pairs, cached):
+    few, _, seen = trained(pairs, "--distil.cache", cached, "--reading.train-items", "20")
+    whole, *_ = trained(pairs, "--distil.cache", cached)
+    assert len(few.train) == 20 and few.length == whole.length and seen[-1].total.isfinite()
+    assert few.state.data_fingerprint != whole.state.data_fingerprint
+    wish = Wish(str(pairs), TEACHER, SIZE, TEXT_TEACHER)
+    assert automatic_folder(wish, few.settings.reading) == automatic_folder(wish, whole.settings.reading)
+    scores = take_fidelity(few)
+    assert scores["image gram distance"] > 0

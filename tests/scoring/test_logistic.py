@@ -195,13 +195,39 @@ def test_single_precision_stays_within_the_tolerance_and_honest_on_awkward_data(
         assert single.objective == pytest.approx(double.objective, rel=1e-4)
 
 
-@pytest.mark.parametrize("C", [1e-4, 1e-2])
-def test_weights_are_right_for_a_small_C_though_nearly_all_of_the_objective_is_there_without_them(C):
+def test_features_that_spread_very_unevenly_need_no_thousand_steps():
+    """Weak models give such features: few directions hold nearly all of their variance, and classes overlap."""
+    features, labels = blobs(400, 40, 6, apart=0.4)
+    features = features * torch.logspace(0, -3, 40, dtype=torch.float64)
+    Cs = [10.0**power for power in range(-1, 6)]
+    least = fit_path(features, labels, 6, Cs, tolerance=1e-8)
+    for found, tight in zip(fit_path(features.float(), labels, 6, Cs), least):
+        assert found.converged and found.iterations < 30
+        assert found.objective == pytest.approx(tight.objective, rel=1e-4)
+
+
+def test_weights_are_right_for_a_small_C_though_nearly_all_of_the_objective_is_there_without_them():
     features, labels = blobs(200, 30, 10, apart=0.3)
     features = features / 30**0.5
-    loose, tight = fit(features.float(), labels, 10, C), fit(features, labels, 10, C, tolerance=1e-11)
-    assert tight.objective > 0.99 * C * 200 * math.log(10)
-    assert (loose.weight - tight.weight).norm() < 0.01 * tight.weight.norm()
+    for C in (1e-4, 1e-2):
+        loose, tight = fit(features.float(), labels, 10, C), fit(features, labels, 10, C, tolerance=1e-11)
+        assert tight.objective > 0.99 * C * 200 * math.log(10)
+        assert (loose.weight - tight.weight).norm() < 0.005 * tight.weight.norm()
+
+
+@pytest.mark.parametrize("apart", [0.2, 1.0])
+def test_weights_and_logits_are_within_one_per_cent_along_the_whole_path(apart):
+    """Classes of very different sizes, so that the bias matters most where the weights are small."""
+    features, labels = blobs(400, 30, 5, apart=apart)
+    keep = torch.rand(400, generator=torch.Generator().manual_seed(1)) < 0.8**labels
+    features, labels = features[keep] / 30**0.5, labels[keep]
+    tight = fit_path(features, labels, 5, GRID, tolerance=1e-11)
+    for found, least in zip(fit_path(features.float(), labels, 5, GRID), tight):
+        assert found.converged
+        assert (found.weight - least.weight).norm() < 0.01 * least.weight.norm()
+        off = found.logits(features) - least.logits(features)
+        off = off - off.mean(1, keepdim=True)  # what all classes have in common says nothing
+        assert off.norm() < 0.01 * ((features - features.mean(0)) @ least.weight.T).norm()
 
 
 def test_a_limit_that_is_too_low_is_said():

@@ -1,0 +1,288 @@
+"""`dinorankclip study plan|run|status`: many runs under matched compute."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from dinorankclip.study.slurm import SlurmSettings
+from dinorankclip.types import UserError
+
+if TYPE_CHECKING:
+    from dinorankclip.study.outline import Run, Study
+
+HELP = """\
+Many runs under matched compute: tables with intervals over seeds.
+
+{verbs}
+
+small is every cell on 2,000 built-in scenes (`make study`), full the study that the claims are judged by, flickr8k the
+main comparison on real photos (data/flickr8k and its neighbours), cc3m the paper's scale.
+A finished run is never made again, and cells that several tables share are one run. Ctrl-C saves; the same command
+goes on. Of a finished run settings, log and scores stay; of seed 0 also its last model.
+"""
+EXAMPLES = {
+    "plan": "dinorankclip study plan full",
+    "run": "dinorankclip study run small",
+    "status": "dinorankclip study status small",
+}
+Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+
+
+def plan(name: Name = None, preset: str | None = None, folder: Path | None = None, workers: int | None = None) -> None:
+    """Cells, runs, hours and disk, before anything runs.
+
+    Args:
+        name: The study: small, full, flickr8k or cc3m.
+        preset: The same, as an option.
+        folder: Where it is kept; by default runs/study-NAME.
+        workers: Runs at a time; by default one for each core.
+    """
+    from dinorankclip.study.matched import check_plan
+    from dinorankclip.study.plan import paper_plan_lines, plan_lines
+
+    study = chosen(name or preset)
+    check_plan(study)
+    folder = folder or default_folder(study.name)
+    runs = all_runs(study, folder)
+    at_papers_scale = study.name == "cc3m"
+    here = plan_lines(study, folder, runs, workers or cores())
+    print("\n".join(paper_plan_lines(study, runs) if at_papers_scale else here))
+
+
+def status(name: Name = None, folder: Path | None = None, workers: int | None = None) -> None:
+    """Which runs are finished, running, failed or missing; writes results.json of the finished ones.
+
+    Args:
+        name: The study.
+        folder: Where it is kept; by default runs/study-NAME.
+        workers: Runs at a time, for the time left; by default one for each core.
+    """
+    from dinorankclip.study.outline import once
+    from dinorankclip.study.plan import status_lines
+    from dinorankclip.study.queue import is_failed, why_failed
+
+    study = chosen(name)
+    folder = folder or default_folder(study.name)
+    runs = all_runs(study, folder)
+    for line in status_lines(study, folder, runs, workers or cores()):
+        print(line)
+    for one in once(one for one in runs if is_failed(folder, one.key)):
+        print(f"failed: {one.cell}, seed {one.seed}, {folder}/cells/{one.key}: {why_failed(folder, one.key)}")
+    save_results(study, folder)
+
+
+def run(
+    name: Name = None,
+    folder: Path | None = None,
+    workers: int | None = None,
+    processes_per_cell: int = 1,
+    gpus_per_cell: int = 0,
+    seeds: int | None = None,
+    only: tuple[str, ...] = (),
+    keep: bool = False,
+    slurm: SlurmSettings = SlurmSettings(),  # noqa: B008 (frozen)
+) -> None:
+    """Make all runs that are missing, then results.json. The same command goes on after a stop.
+
+    Args:
+        name: The study: small, full, flickr8k or cc3m.
+        folder: Where it is kept; by default runs/study-NAME.
+        workers: Runs at a time, one thread each; by default one for each core.
+        processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.
+        gpus_per_cell: GPUs that SLURM gives each run.
+        seeds: At most so many seeds a cell.
+        only: Only these cells.
+        keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
+        slurm: An array job instead of processes here. Built-in scenes are made here, before it.
+    """
+    from dinorankclip.study.matched import check_plan
+    from dinorankclip.study.tuning import choose
+
+    study = chosen(name, seeds, only)
+    folder = folder or default_folder(study.name)
+    check_plan(study)
+    processes = max(processes_per_cell, gpus_per_cell, 1)
+    crew = Crew(study, folder, workers or max(1, cores() // processes), processes, gpus_per_cell, keep, slurm)
+    tuned = all(crew.make(study.tuning()))
+    if tuned:
+        for method, told in choose(study, folder).items():
+            print(f"learning rate of {method}: {told['chosen']:g} (val/mean R@1 {told['tried']})")
+        crew.make(all_runs(study, folder))
+    crew.report()
+
+
+class Crew:
+    """Makes the runs of one study, here or by SLURM."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: Path,
+        workers: int,
+        processes: int,
+        gpus: int,
+        keep: bool,
+        slurm: SlurmSettings,
+    ) -> None:
+        from dinorankclip.study.queue import forget_failures
+
+        self.study, self.folder, self.workers, self.gpus, self.slurm = study, folder, workers, gpus, slurm
+        self.flags = ["--processes-per-cell", str(processes)] + (["--keep"] if keep else [])
+        self.keep = keep
+        forget_failures(folder)
+
+    def make(self, runs: list[Run]) -> list[bool]:
+        """Whether each of the runs is finished now."""
+        from dinorankclip.study.costs import Costs
+        from dinorankclip.study.preparing import make_scenes
+        from dinorankclip.study.queue import is_finished, write_queue
+        from dinorankclip.study.running import run_locally
+        from dinorankclip.study.tidying import tidy_finished
+
+        if runs and not all(is_finished(self.folder, one.key) for one in runs):
+            if self.study.scenes is not None:
+                make_scenes(self.study.scenes)
+            write_queue(self.folder, runs, self.study.sets)
+            if self.slurm.submit:
+                self._submit(runs)
+            else:
+                costs = Costs(self.folder, runs, self.study.pairs)
+                if not run_locally(self.folder, runs, self.workers, self.flags, costs, self._heard):
+                    save_results(self.study, self.folder)
+                    sys.exit(130)
+        if not self.keep:
+            tidy_finished(self.folder, runs)
+        return [is_finished(self.folder, one.key) for one in runs]
+
+    def _submit(self, runs: list[Run]) -> None:
+        from dinorankclip.study.slurm import submit
+
+        jobs = submit(self.folder, runs, self.slurm, self.gpus, self.flags, self.study.name)
+        print(f"submitted {len(jobs)} runs; look: dinorankclip study status {self.study.name} --folder {self.folder}")
+        if self.slurm.cluster == "slurm":
+            sys.exit(0)
+        for job in jobs:
+            job.wait()
+
+    def _heard(self, text: str) -> None:
+        print(text, flush=True)
+        if text.startswith("["):  # a run has ended: what follows may already be read
+            save_results(self.study, self.folder)
+
+    def report(self) -> None:
+        from dinorankclip.study.outline import once
+        from dinorankclip.study.queue import is_failed, is_finished
+
+        done = save_results(self.study, self.folder)
+        print(f"{done} finished runs in {self.folder / 'results.json'}; write it up: dinorankclip report {self.folder}")
+        runs = self.study.tuning() + all_runs(self.study, self.folder)
+        failed = [one for one in once(runs) if is_failed(self.folder, one.key)]
+        if failed:
+            names = ", ".join(f"{one.cell} (seed {one.seed})" for one in failed)
+            print(f"{len(failed)} runs FAILED: {names}; the same command tries them again", file=sys.stderr)
+        if not all(is_finished(self.folder, one.key) for one in runs):
+            sys.exit(1)
+
+
+def all_runs(study: Study, folder: Path) -> list[Run]:
+    """With the learning rates that were found; as long as they are not, tuning's runs stand before the others."""
+    from dinorankclip.study.tuning import rates, read_tuned
+
+    tuned = read_tuned(folder)
+    missing = [one for one in study.tuning() if one.settings.method not in tuned]
+    return missing + study.runs(rates(tuned))
+
+
+def default_folder(name: str) -> Path:
+    return Path(f"runs/study-{name}")
+
+
+def save_results(study: Study, folder: Path) -> int:
+    """Write results.json of what is finished, after checking that its tables compare like with like."""
+    from dinorankclip.study.matched import check_results
+    from dinorankclip.study.results import RESULTS, collect
+    from dinorankclip.study.tuning import rates, read_tuned
+
+    tuned = read_tuned(folder)
+    wanted = [(one.cell, one.seed, one.key) for one in study.runs(rates(tuned))]
+    results = collect(study.name, study.title, folder, wanted, tuned)
+    check_results(study.experiments, results)
+    if folder.is_dir():
+        results.save(folder / RESULTS)
+    return len(results.runs)
+
+
+def chosen(name: str | None, seeds: int | None = None, only: tuple[str, ...] = ()) -> Study:
+    import dataclasses
+    import difflib
+
+    from dinorankclip.study.definition import STUDIES, with_cells
+    from dinorankclip.study.outline import with_seeds
+
+    if name is None:
+        raise UserError(f"which study? There are {', '.join(STUDIES)}")
+    if name not in STUDIES:
+        near = difflib.get_close_matches(name, STUDIES, n=1)
+        raise UserError(f"no study '{name}': there are {', '.join(STUDIES)}" + (f"; {near[0]}?" if near else ""))
+    study = STUDIES[name]()
+    if only:
+        known = [cell.name for cell in study.cells]
+        unknown = [cell for cell in only if cell not in known]
+        if unknown:
+            raise UserError(f"study {name} has no cell {unknown[0]}: there are {', '.join(known)}")
+        cells = tuple(cell for cell in study.cells if cell.name in only)
+        study = dataclasses.replace(study, cells=cells, experiments=with_cells(study.experiments, set(only)))
+    return study if seeds is None else with_seeds(study, seeds)
+
+
+def work(
+    folder: Annotated[Path, tyro.conf.Positional],
+    while_input_open: bool = False,
+    only: str | None = None,
+    processes_per_cell: int = 1,
+    keep: bool = False,
+) -> None:
+    """Take runs from a study's queue, one after another (started by `study run`)."""
+    from dinorankclip.commands.study_cell import Performer
+    from dinorankclip.study import worker
+
+    if while_input_open:
+        worker.stop_with_parent()
+    worker.work(folder, Performer(folder, processes_per_cell, keep), only)
+
+
+def train(folder: Annotated[Path, tyro.conf.Positional], key: Annotated[str, tyro.conf.Positional]) -> None:
+    """Train one run of a queue (started by torchrun)."""
+    from dinorankclip.commands.study_cell import train_in_processes
+
+    train_in_processes(folder, key)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+VERBS = {"plan": plan, "run": run, "status": status, "work": work, "train": train}
+INTERNAL = ("work", "train")
+
+
+def main(argv: list[str]) -> None:
+    if argv and argv[0] in VERBS:
+        name = argv[0]
+        first = (VERBS[name].__doc__ or "").splitlines()[0]
+        example = f"\n\nExample: {EXAMPLES[name]}" if name in EXAMPLES else ""
+        tyro.cli(VERBS[name], prog=f"dinorankclip study {name}", args=argv[1:], description=first + example)
+        return
+    shown = {name: verb for name, verb in VERBS.items() if name not in INTERNAL}
+    if argv and argv[0] not in ("-h", "--help"):
+        raise UserError(f"study has no '{argv[0]}': there are {', '.join(shown)}")
+    lines = []
+    for name, verb in shown.items():
+        lines += [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}", f"  {'':<10}{EXAMPLES[name]}"]
+    print(f"usage: dinorankclip study {'|'.join(shown)} …\n")
+    print(HELP.format(verbs="\n".join(lines)) + "\ndinorankclip study run --help tells the options, and so on.")

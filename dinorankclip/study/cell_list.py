@@ -1,0 +1,119 @@
+"""Every cell that a table or a claim asks for: a name, a method, and what it changes of the study's base settings.
+
+A cell keeps everything else of its base: data, batch, epochs, trunk, ramp, learning rate schedule. Cells that
+cannot (a larger trunk, fewer different scenes) say so in their experiment's note.
+
+The paper's component rows are cumulative:
+
+    CLIP                       clip
+    RankCLIP                   rankclip
+    + high-order (R3)          rank-3
+    + image distillation, SPP  full-image-no-gate     its fusion column says SPP, and SPP+gate in the last row alone:
+    + text distillation, SPP   full-no-gate           so these two rows have the whole module with α = 1
+    full                       full
+
+`full-no-text` is the other reading, the full model without its text branch (the gate stays).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .cells import Cell
+
+_TEACHER = {"distil.cache": "auto", "distil.branches": "image+text"}
+
+
+def _full(name: str, **changes: Any) -> Cell:
+    """The full method with changes; a double underscore stands for the dot of a setting's name."""
+    return Cell(name, "dinorankclip", _dotted(changes))
+
+
+def _plain(name: str, **changes: Any) -> Cell:
+    """The ranking loss of order 3 without teacher, students and fusion."""
+    return Cell(name, "rank", {"loss.order": 3} | _dotted(changes))
+
+
+def _dotted(changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("__", "."): value for name, value in changes.items()}
+
+
+METHOD_CELLS = (
+    Cell("clip", "clip"),
+    Cell("cyclip", "cyclip"),
+    Cell("alip", "alip"),
+    Cell("rankclip", "rankclip"),
+    _full("full"),
+)
+
+ORDER_CELLS = (
+    *(_plain(f"rank-{order}", loss__order=order) for order in (2, 3, 4, 5)),
+    *(_full(f"full-{order}", loss__order=order) for order in (0, 1, 2, 4, 5)),
+)
+
+HEAD_CELLS = (
+    _full("full-h16", loss__head_dim=16),
+    _full("full-h64", loss__head_dim=64),
+    _full("full-unstaged", loss__staged=False),
+)
+
+COMPONENT_CELLS = (
+    _full("full-image-no-gate", distil__branches="image", fusion__gate=False),
+    _full("full-no-gate", fusion__gate=False),
+    _full("full-no-text", distil__branches="image"),
+    # Students learn beside the trunk and never reach the embeddings; they touch it through the limit on the norm of
+    # the whole gradient alone.
+    Cell("distil-only", "clip", _TEACHER),
+)
+
+CONTROL_CELLS = (
+    _full("control-no-teacher", distil__cache=None),
+    # 112 px: its patches of 16 then give the 7×7 tokens that the real teacher has at 224.
+    _full(
+        "control-random-teacher",
+        distil__teacher="random-vit:0",
+        distil__text_teacher="random-text:0",
+        distil__teacher_size=112,
+    ),
+    _plain("control-large-trunk", model__trunk="drc-tiny-large"),
+    Cell("control-trunk-distil", "rank", {"loss.order": 3} | _TEACHER | {"distil.into": "trunk"}),
+)
+
+CRITERION_CELLS = tuple(
+    _full(f"full-{criterion}", distil__criterion=criterion) for criterion in ("mse", "cosine", "rkd", "crd")
+)
+
+# Convolutional students made for the base's small images; the cc3m study takes the paper's instead.
+STUDENT_CELLS = (
+    _full("full-resnet", distil__image_student="resnet-micro"),
+    _full("full-mobilenet", distil__image_student="mobilenet-micro"),
+)
+
+FUSION_CELLS = tuple(
+    _full(f"full-{variant}", fusion__variant=variant)
+    for variant in ("concat", "additive", "single-scale", "spp", "spp-cbam")
+)
+
+TEACHER_CELLS = (_full("full-teacher-128", distil__teacher_size=128),)
+
+SCALING_CELLS = tuple(
+    Cell(f"{name}-n{items}", method, {"reading.train_items": items})
+    for name, method in (("clip", "clip"), ("rankclip", "rankclip"), ("full", "dinorankclip"))
+    for items in (1000, 2000)
+)
+
+CELLS: tuple[Cell, ...] = (
+    METHOD_CELLS
+    + ORDER_CELLS
+    + HEAD_CELLS
+    + COMPONENT_CELLS
+    + CONTROL_CELLS
+    + CRITERION_CELLS
+    + STUDENT_CELLS
+    + FUSION_CELLS
+    + TEACHER_CELLS
+    + SCALING_CELLS
+)
+
+DECISIVE = ("clip", "rankclip", "rank-3", "full", *(cell.name for cell in CONTROL_CELLS))

@@ -1,0 +1,73 @@
+"""Claims about the parts of the full method, and the controls that the paper lacks."""
+
+from __future__ import annotations
+
+from ..verdicts import SMALLEST
+from .building import better, named, points
+from .quantities import ACCURACY, CONE, FINE, SHIFT, TOP1, Quantity, Score, gain
+from .shapes import AllEquivalent, AllHold, Claim
+
+_TABLE = "tab:lp-component (b)"
+_BESIDE = ((TOP1, "T@1"), (SHIFT, "shift"), (FINE, "fine probe"))
+
+
+def _adds(id: str, what: str, cell: str, over: str, acting: tuple[tuple[str, int], ...] = ()) -> Claim:
+    return Claim(
+        id,
+        f"{what} adds to accuracy.",
+        "Sec. 5.3, tab. lp-component (b)",
+        ("components",),
+        AllHold(
+            (better(cell, over, ACCURACY, points(_TABLE, "T@1", cell, over), "R@1"),),
+            acting=acting,
+            also=tuple(better(cell, over, score, what=name) for score, name in _BESIDE),
+        ),
+    )
+
+
+def _control(id: str, what: str, control: str) -> Claim:
+    return Claim(
+        id,
+        f"The gain of the full method is the teacher's: it is above {what}.",
+        "Sec. 5.2 (“attributable to DINO injection alone”); the paper has no such control",
+        ("controls",),
+        AllHold(
+            (better("full", control, FINE, points("tab:ood-fg", "FG-avg", "full", "rank-3"), "fine probe"),),
+            also=tuple(
+                better("full", control, score, what=name)
+                for score, name in ((TOP1, "T@1"), (ACCURACY, "R@1"), (SHIFT, "shift"))
+            ),
+        ),
+    )
+
+
+def _interaction(score: Score) -> Quantity:
+    """What the order adds with the teacher, less what it adds without."""
+    return gain("full", "full-0", score) - gain("rank-3", "clip", score)
+
+
+CLAIMS = (
+    _adds("adds-high-order", "The high-order head", "rank-3", "rankclip", (("rank-3", 3),)),
+    _adds("adds-image-branch", "Image distillation with fusion", "full-image-no-gate", "rank-3"),
+    _adds("adds-text-branch", "The text branch", "full-no-gate", "full-image-no-gate"),
+    _adds("adds-gate", "The conflict-aware gate", "full", "full-no-gate"),
+    Claim(
+        "additive",
+        "Ranking and teacher contribute independently: their effects add up.",
+        "Sec. 5.3, Sec. 7",
+        ("components", "orders-teacher"),
+        AllEquivalent(
+            (named("(full - full-0) - (rank-3 - clip), R@1", _interaction(ACCURACY)),),
+            SMALLEST["points"],
+            also=(
+                named("the same, T@1", _interaction(TOP1)),
+                named("the same, cone separation", _interaction(CONE), unit="degrees"),
+            ),
+        ),
+        remark="the paper's rows are cumulative, which cannot show independence; this is the 2 × 2 design it lacks",
+    ),
+    _control("control-no-teacher", "the same students and fusion without any teacher", "control-no-teacher"),
+    _control("control-random-teacher", "the same with a teacher of random weights", "control-random-teacher"),
+    _control("control-large-trunk", "a plain order-3 trunk of as many parameters", "control-large-trunk"),
+    _control("control-trunk-distil", "the teacher distilled into the trunk, without students", "control-trunk-distil"),
+)

@@ -1,0 +1,167 @@
+"""Claims about the Plackett–Luce order."""
+
+from __future__ import annotations
+
+from dinorankclip.losses.weights import INERT_SPREAD
+
+from ..verdicts import SMALLEST
+from .building import better, named, points, rising, worse
+from .quantities import (
+    ACCURACY,
+    COARSE_PROBE,
+    FINE,
+    QUALITY,
+    SHIFT,
+    TOP1,
+    Context,
+    Quantity,
+    Score,
+    gain,
+    recall,
+    telemetry,
+)
+from .shapes import AllBelow, AllEquivalent, AllHold, Claim, Contrast
+
+_TABLE = "tab:cost-accuracy"
+_STEPS = tuple(points(_TABLE, "T@1", str(order), str(order - 1)) for order in (1, 2, 3))
+_SUITES: tuple[tuple[str, Score], ...] = (
+    ("T@1", TOP1),
+    ("shift", SHIFT),
+    ("i→t R@1", recall("i2t", 1)),
+    ("t→i R@1", recall("t2i", 1)),
+    ("coarse probe", COARSE_PROBE),
+    ("fine probe", FINE),
+)
+
+
+def _best_of(best: str, others: tuple[str, ...]) -> tuple[Contrast, ...]:
+    return tuple(better(best, other, score, what=what) for what, score in _SUITES for other in others)
+
+
+def _acts(cell: str) -> tuple[Contrast, ...]:
+    """The larger of the two sides' spreads, seed by seed."""
+    image, text = telemetry(cell, "spread3_image"), telemetry(cell, "spread3_text")
+
+    def larger(context: Context) -> dict[int, float]:
+        a, b = image.values(context), text.values(context)
+        return {seed: max(a.get(seed, 0.0), b.get(seed, 0.0)) for seed in sorted(a.keys() | b.keys())}
+
+    quantity = Quantity(larger, (cell,), ("spread3_image", "spread3_text"))
+    return (named(f"{cell}: spread of order 3 beside θ", quantity, unit="number"),)
+
+
+CLAIMS = (
+    Claim(
+        "order-hierarchy",
+        "Accuracy rises with the order alone: CLIP < RankCLIP < order 2 < order 3.",
+        "Sec. 6 (order hierarchy), Conclusion, fig. order-curve",
+        ("orders-plain",),
+        AllHold(
+            rising(("clip", "rankclip", "rank-2", "rank-3"), ACCURACY, _STEPS, "R@1"),
+            acting=(("rank-2", 2), ("rank-3", 3)),
+            also=(
+                *rising(("clip", "rankclip", "rank-2", "rank-3"), TOP1, what="T@1"),
+                *rising(("clip", "rankclip", "rank-2", "rank-3"), QUALITY, what="ranking τ-b"),
+            ),
+        ),
+        remark="claimed sizes are those of the paper's mixed curve",
+    ),
+    Claim(
+        "order-hierarchy-teacher",
+        "With teacher and fusion too, accuracy rises from order 0 through order 3.",
+        "Sec. 5.2, fig. order-curve (“on the full pretraining recipe”)",
+        ("orders-teacher",),
+        AllHold(
+            rising(("full-0", "full-1", "full-2", "full"), ACCURACY, _STEPS, "R@1"), acting=(("full-2", 2), ("full", 3))
+        ),
+    ),
+    Claim(
+        "order-hierarchy-mixed",
+        "The printed curve: CLIP < RankCLIP < full at order 2 < full at order 3.",
+        "fig. order-curve, tab. cost-accuracy",
+        ("orders-paper",),
+        AllHold(rising(("clip", "rankclip", "full-2", "full"), ACCURACY, _STEPS, "R@1")),
+        remark="the step from order 1 to 2 also brings teacher, students and fusion, so this says nothing of the order",
+    ),
+    Claim(
+        "order-saturation",
+        "Beyond order 3 accuracy saturates: orders 4 and 5 are within noise of order 3.",
+        "Sec. 5.2, Sec. 7 (sensitivity), tab. cost-accuracy",
+        ("orders-teacher", "orders-plain"),
+        AllEquivalent(
+            (
+                named("full-4 - full, R@1", gain("full-4", "full", ACCURACY)),
+                named("full-5 - full, R@1", gain("full-5", "full", ACCURACY)),
+            ),
+            SMALLEST["points"],
+            also=(
+                named("rank-4 - rank-3, R@1", gain("rank-4", "rank-3", ACCURACY)),
+                named("rank-5 - rank-3, R@1", gain("rank-5", "rank-3", ACCURACY)),
+            ),
+        ),
+    ),
+    Claim(
+        "order-decay",
+        "At order 5 accuracy decays slightly, as higher orders begin to overfit.",
+        "Sec. 5.2, fig. order-curve",
+        ("orders-teacher", "orders-plain"),
+        AllHold(
+            (worse("full-5", "full", ACCURACY, points(_TABLE, "T@1", "5", "3"), "R@1"),),
+            also=(worse("rank-5", "rank-3", ACCURACY, what="R@1"),),
+        ),
+    ),
+    Claim(
+        "best-order",
+        "Order 3 is the best of all orders on every benchmark, with teacher and fusion.",
+        "Abstract, contribution (ii), tab. per-dataset-order",
+        ("best-order", "orders-teacher"),
+        AllHold(_best_of("full", ("full-0", "full-1", "full-2", "full-4", "full-5")), acting=(("full", 3),)),
+    ),
+    Claim(
+        "best-order-plain",
+        "Order 3 is the best of all orders on every benchmark, the order alone.",
+        "Abstract, contribution (ii), tab. per-dataset-order",
+        ("best-order", "orders-plain"),
+        AllHold(_best_of("rank-3", ("clip", "rankclip", "rank-2", "rank-4", "rank-5")), acting=(("rank-3", 3),)),
+    ),
+    Claim(
+        "first-to-third",
+        "Going from first to third order is worth about as much as going from no ranking to first order.",
+        "Sec. 6 (order hierarchy), Sec. 7 (scope)",
+        ("orders-plain",),
+        AllEquivalent(
+            (
+                named(
+                    "(rank-3 - rankclip) - (rankclip - clip), R@1",
+                    gain("rank-3", "rankclip", ACCURACY) - gain("rankclip", "clip", ACCURACY),
+                ),
+            ),
+            SMALLEST["points"],
+            also=(named("full - rankclip, R@1 (as the paper counts)", gain("full", "rankclip", ACCURACY)),),
+        ),
+        remark="the paper counts the teacher's gain as the order's",
+    ),
+    Claim(
+        "order-3-acts",
+        "Third-order transitions carry signal: their correction moves the ranking at all.",
+        "Sec. 1, App. case study I",
+        ("orders-plain", "main"),
+        AllBelow((*_acts("rank-3"), *_acts("full")), INERT_SPREAD, above=True),
+        remark="acting is less than helping",
+    ),
+    Claim(
+        "order-0-is-clip",
+        "At order 0 distillation terms change nothing for the contrastive model: its gradient is CLIP's.",
+        "App. B (order 0)",
+        ("components",),
+        AllEquivalent(
+            (
+                named("distil-only - clip, T@1", gain("distil-only", "clip", TOP1)),
+                named("distil-only - clip, R@1", gain("distil-only", "clip", ACCURACY)),
+            ),
+            SMALLEST["points"],
+        ),
+        remark="students beside the trunk touch it through the limit on the whole gradient's norm alone; with fusion "
+        "(full-0) the claim cannot hold",
+    ),
+)

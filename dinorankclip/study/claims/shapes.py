@@ -1,0 +1,209 @@
+"""What a claim is, how it is judged, and what the judging leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from dinorankclip.losses.weights import INERT_SPREAD
+
+from ..cell_list import CELLS
+from ..effects import Effect
+from ..verdicts import (
+    Comparison,
+    Unit,
+    Verdict,
+    all_hold,
+    below,
+    equivalent,
+    level,
+    together,
+    unless_inert,
+)
+from .quantities import Context, Quantity, score_name, spread
+
+TEACHER_CAVEAT = "teacher ImageNet-supervised (efficientnet-lite0), not DINOv3"
+_CELLS = {cell.name: cell for cell in CELLS}
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A quantity and what the paper says of it. `size`: the claimed one in the quantity's own unit, if printed."""
+
+    label: str
+    quantity: Quantity
+    direction: Literal[1, -1] = 1
+    size: float | None = None
+    unit: Unit = "points"
+
+    def comparison(self, context: Context) -> Comparison:
+        return Comparison(level(self.quantity.values(context)), self.direction, self.size, self.unit)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One line of evidence. `decisive` lines make the verdict, the others are told beside it."""
+
+    label: str
+    effect: Effect
+    unit: Unit
+    direction: int
+    size: float | None
+    scores: tuple[str, ...]
+    decisive: bool = True
+
+
+@dataclass(frozen=True)
+class Evidence:
+    verdict: Verdict
+    shown: tuple[Shown, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class Judge(Protocol):
+    """Decides a claim; `contrasts` are all it looks at."""
+
+    contrasts: Sequence[Contrast]
+
+    @property
+    def rule(self) -> str: ...
+    def __call__(self, context: Context) -> Evidence: ...
+
+
+@dataclass(frozen=True)
+class AllHold:
+    """Every contrast must hold. `acting`: (cell, order) that must not be inert (D13); `also`: told, not decisive."""
+
+    contrasts: tuple[Contrast, ...]
+    acting: tuple[tuple[str, int], ...] = ()
+    also: tuple[Contrast, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        return "paired difference" if len(self.contrasts) == 1 else f"all {len(self.contrasts)} differences, Holm"
+
+    def __call__(self, context: Context) -> Evidence:
+        comparisons = [contrast.comparison(context) for contrast in self.contrasts]
+        inert, remarks = _inertness(context, self.acting)
+        return Evidence(
+            unless_inert(all_hold(comparisons), inert),
+            (*_lines(self.contrasts, context), *_lines(self.also, context, decisive=False)),
+            remarks,
+        )
+
+
+@dataclass(frozen=True)
+class AllEquivalent:
+    """Every contrast must be zero up to the margin (two one-sided tests)."""
+
+    contrasts: tuple[Contrast, ...]
+    margin: float
+    also: tuple[Contrast, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        return f"equivalence within ±{in_unit(self.margin, self.contrasts[0].unit)} (two one-sided tests)"
+
+    def __call__(self, context: Context) -> Evidence:
+        effects = [level(contrast.quantity.values(context)) for contrast in self.contrasts]
+        return Evidence(
+            together([equivalent(effect, self.margin) for effect in effects]),
+            (*_lines(self.contrasts, context), *_lines(self.also, context, decisive=False)),
+        )
+
+
+@dataclass(frozen=True)
+class AllBelow:
+    """Every level (not difference) must lie below a bound; above it, if `above` is set."""
+
+    contrasts: tuple[Contrast, ...]
+    bound: float
+    above: bool = False
+
+    @property
+    def rule(self) -> str:
+        return f"95 % interval {'above' if self.above else 'below'} {in_unit(self.bound, self.contrasts[0].unit)}"
+
+    def __call__(self, context: Context) -> Evidence:
+        verdicts = []
+        for contrast in self.contrasts:
+            values = contrast.quantity.values(context)
+            if self.above:
+                verdicts.append(below(level({seed: -value for seed, value in values.items()}), -self.bound))
+            else:
+                verdicts.append(below(level(values), self.bound))
+        return Evidence(together(verdicts), _lines(self.contrasts, context))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`says` is the paper's claim in our words, `where` its place; `experiments` name the tables that show it."""
+
+    id: str
+    says: str
+    where: str
+    experiments: tuple[str, ...]
+    judge: Judge
+    remark: str = ""
+    scenes_only: bool = False  # what it needs exists in the scenes studies alone
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell for contrast in self.judge.contrasts for cell in contrast.quantity.cells))
+
+    @property
+    def taught(self) -> bool:
+        """Whether a cached teacher had a part in any of its cells."""
+        return any(is_taught(cell) for cell in self.cells)
+
+    def evidence(self, context: Context) -> Evidence:
+        found = self.judge(context)
+        remarks = [self.remark, *found.remarks, TEACHER_CAVEAT if self.taught else ""]
+        if found.verdict == "not run":
+            missing = [cell for cell in self.cells if not context.results.of(cell)]
+            remarks.insert(0, f"no finished run of {', '.join(missing)}" if missing else "not measured")
+        return Evidence(found.verdict, found.shown, tuple(remark for remark in remarks if remark))
+
+
+def is_taught(cell: str) -> bool:
+    """Whether the cell's settings have it learn from a teacher's cache; of an unknown cell, no."""
+    known = _CELLS.get(cell)
+    if known is None:
+        return False
+    default = "auto" if known.method == "dinorankclip" else None
+    return known.changes.get("distil.cache", default) is not None
+
+
+def in_unit(value: float, unit: Unit) -> str:
+    """Points are shown times 100, with their unit."""
+    if unit == "points":
+        return f"{100 * value:.2f} points"
+    return {"degrees": f"{value:.2f}°", "times": f"{value:.2f}×"}.get(unit, f"{value:.4g}")
+
+
+def _lines(contrasts: Sequence[Contrast], context: Context, decisive: bool = True) -> tuple[Shown, ...]:
+    return tuple(
+        Shown(
+            contrast.label,
+            level(contrast.quantity.values(context)),
+            contrast.unit,
+            contrast.direction,
+            contrast.size,
+            tuple(score_name(score, context.measures) for score in contrast.quantity.scores),
+            decisive,
+        )
+        for contrast in contrasts
+    )
+
+
+def _inertness(context: Context, acting: Sequence[tuple[str, int]]) -> tuple[bool, tuple[str, ...]]:
+    inert, remarks = False, []
+    for cell, order in acting:
+        found = spread(context.results, cell, order)
+        if found is None:
+            continue
+        inert |= found < INERT_SPREAD
+        state = "inert" if found < INERT_SPREAD else "acts"
+        remarks.append(f"order {order} of {cell}: relative spread {found:.2g}, {state}")
+    return inert, tuple(remarks)

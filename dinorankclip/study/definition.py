@@ -1,0 +1,135 @@
+"""The studies there are, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
+
+from .cell_list import CELLS, DECISIVE
+from .experiments import EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS, Experiment
+from .outline import Scenes, Study
+
+GRID = (5e-4, 1e-3, 2e-3)
+PHOTO_SHIFT = ("pacs-photo", "pacs-art-painting", "pacs-cartoon", "pacs-sketch")
+FLICKR_SETS = ("flickr8k", "caltech101", "cub100", "flowers5", *PHOTO_SHIFT)
+SCALED = ("clip", "rankclip", "full")
+# Runs of a study are many and small: one thread each, no TensorBoard, a checkpoint at each epoch's end.
+RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
+
+
+def small() -> Study:
+    """Every cell on a fraction of the data, for `make study`."""
+    scenes = Scenes("built/scenes-2000", 2000, 500, 500)
+    return Study(
+        "small",
+        "All cells on 2,000 built-in scenes",
+        _on_scenes(scenes, epochs=5),
+        CELLS,
+        _seeds(decisive=2, others=1),
+        (scenes.folder,),
+        EXPERIMENTS,
+        pairs=scenes.train,
+        scenes=scenes,
+        paper="all tables, at a size that shows that everything runs; too small for verdicts",
+    )
+
+
+def full() -> Study:
+    """The scenes study that the claims are judged by."""
+    scenes = Scenes("built/scenes-4000", 4000, 500, 1000)
+    return Study(
+        "full",
+        "All cells on 4,000 built-in scenes",
+        _on_scenes(scenes, epochs=10),
+        CELLS,
+        _seeds(decisive=8, others=3),
+        (scenes.folder,),
+        EXPERIMENTS,
+        grid=GRID,
+        pairs=scenes.train,
+        scenes=scenes,
+        paper="CC3M, ViT-B/32, 64 epochs",
+    )
+
+
+def flickr8k() -> Study:
+    """Real photos: main comparison and plain orders."""
+    base = preset("flickr8k")
+    base = replace(
+        base,
+        model=ModelSettings(trunk="drc-small"),
+        budget=BudgetSettings(batch=128, epochs=12, threads=1),
+        record=replace(RECORD, gradient_report_every=46),
+    )
+    cells = tuple(cell for cell in CELLS if cell.name in FLICKR_CELLS)
+    return Study(
+        "flickr8k",
+        "Main comparison and orders 0 to 3 on Flickr8k",
+        base,
+        cells,
+        {cell.name: 3 for cell in cells},
+        tuple(f"data/{name}" for name in FLICKR_SETS),
+        FLICKR_EXPERIMENTS,
+        grid=GRID,
+        pairs=6000,
+        paper="CC3M, ViT-B/32, 64 epochs; the teacher is ImageNet-supervised here, DINOv3 there",
+    )
+
+
+def cc3m() -> Study:
+    """The paper's scale, for `study plan` and SLURM: its own students and shares of CC3M where the small studies have
+    smaller ones. There is no ViT-B/32 enlarged to the full model's size, so that control is left out."""
+    own = {
+        "full-resnet": {"distil.image_student": "resnet50"},
+        "full-mobilenet": {"distil.image_student": "mobilenetv3-large"},
+        **{f"{name}-n{n}000": {"reading.train_items": n * 1_000_000} for name in SCALED for n in (1, 2)},
+    }
+    cells = tuple(
+        replace(cell, changes=dict(cell.changes) | own.get(cell.name, {}))
+        for cell in CELLS
+        if cell.name != "control-large-trunk"
+    )
+    return Study(
+        "cc3m",
+        "All cells at the paper's scale",
+        preset("cc3m"),
+        cells,
+        {cell.name: 1 for cell in cells},
+        ("sets",),
+        with_cells(EXPERIMENTS, {cell.name for cell in cells}),
+        pairs=2_710_000,
+        paper="the paper's own setting: CC3M, ViT-B/32, 64 epochs, batch 1024",
+    )
+
+
+__all__ = ["STUDIES", "Scenes", "Study"]
+
+STUDIES: dict[str, Callable[[], Study]] = {"small": small, "full": full, "flickr8k": flickr8k, "cc3m": cc3m}
+
+
+def _on_scenes(scenes: Scenes, epochs: int) -> TrainSettings:
+    base = preset("scenes")
+    return replace(
+        base,
+        data=f"{scenes.folder}/pairs",
+        # One grid for all teachers (D14): the real one has 7×7 tokens at 224 px and 4×4 at 128.
+        distil=replace(base.distil, compare_grid=4),
+        budget=replace(base.budget, epochs=epochs, threads=1),
+        record=RECORD,
+    )
+
+
+def _seeds(decisive: int, others: int) -> Mapping[str, int]:
+    return {cell.name: decisive if cell.name in DECISIVE else others for cell in CELLS}
+
+
+def with_cells(experiments: tuple[Experiment, ...], names: set[str]) -> tuple[Experiment, ...]:
+    """Experiments cut down to the rows that a study has; those whose reference it lacks, or that keep one row, go."""
+    kept = []
+    for experiment in experiments:
+        rows = tuple(row for row in experiment.rows if row.cell in names)
+        if len(rows) > 1 and experiment.reference in names:
+            kept.append(replace(experiment, rows=rows))
+    return tuple(kept)

@@ -1,0 +1,114 @@
+"""What a study is: cells, seeds, the sets every run is scored on, and the tables made of it.
+
+Order of the runs: seed by seed, decisive cells first. A study that is interrupted is balanced all the same, since
+cells are compared by paired seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dinorankclip.config import TrainSettings
+
+from .cells import Cell, changed_at, key_of
+from .experiments import Experiment
+
+TUNING_SEED = 1000  # apart from every seed that is reported
+# The cell that stands for its method when learning rates are tried.
+TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Built-in scenes of a study's own size, made before the first run; `others`: counts beside the usual ones."""
+
+    folder: str
+    train: int
+    val: int
+    test: int
+    others: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell with a seed, and all settings. `score`: whether the sets are scored too; tuning wants validation only."""
+
+    cell: str
+    seed: int
+    settings: TrainSettings
+    score: bool = True
+
+    @cached_property
+    def key(self) -> str:
+        return key_of(self.settings)
+
+
+@dataclass(frozen=True)
+class Study:
+    """`seeds`: cell → how many (0, 1, …). `grid`: learning rates tried for every method that `lr` does not name, by
+    validation only. `lr`: rates known beforehand. Without either, the base's rate holds.
+    `pairs`: of an epoch, for estimates; `paper`: the setting of the paper that the study stands for."""
+
+    name: str
+    title: str
+    base: TrainSettings
+    cells: tuple[Cell, ...]
+    seeds: Mapping[str, int]
+    sets: tuple[str, ...]
+    experiments: tuple[Experiment, ...] = ()
+    grid: tuple[float, ...] = ()
+    lr: Mapping[str, float] = field(default_factory=dict)
+    paper: str = ""
+    pairs: int = 0
+    scenes: Scenes | None = None
+
+    def cell(self, name: str) -> Cell:
+        return {cell.name: cell for cell in self.cells}[name]
+
+    def untuned(self) -> list[str]:
+        """Methods whose learning rate must be found first."""
+        methods = dict.fromkeys(cell.method for cell in self.cells)
+        return [method for method in methods if method not in self.lr] if self.grid else []
+
+    def tuning(self) -> list[Run]:
+        """One run for each method and rate."""
+        runs = []
+        for method in self.untuned():
+            of_method = [cell for cell in self.cells if cell.method == method]
+            cell = next((one for one in of_method if one.name == TUNED_ON.get(method, method)), of_method[0])
+            for rate in self.grid:
+                settings = changed_at(cell.settings(self.base, TUNING_SEED), "optim.lr", rate)
+                runs.append(Run(cell.name, TUNING_SEED, settings, score=False))
+        return runs
+
+    def runs(self, rates: Mapping[str, float] | None = None) -> list[Run]:
+        """All runs, in the order in which they are made; `rates` are those that tuning found."""
+        known = dict(self.lr) | dict(rates or {})
+        return [
+            Run(cell.name, seed, cell.settings(self._at(known.get(cell.method)), seed))
+            for cell, seed in self._balanced()
+        ]
+
+    def _at(self, rate: float | None) -> TrainSettings:
+        return self.base if rate is None else changed_at(self.base, "optim.lr", rate)
+
+    def _balanced(self) -> Iterator[tuple[Cell, int]]:
+        most_seeds_first = sorted(self.cells, key=lambda cell: -self.seeds[cell.name])  # stable: the given order
+        for seed in range(max(self.seeds.values(), default=0)):
+            yield from ((cell, seed) for cell in most_seeds_first if seed < self.seeds[cell.name])
+
+
+def once(runs: Iterable[Run]) -> list[Run]:
+    """Without the runs that another one is equal to: cells that several tables share, or that end up the same."""
+    first: dict[str, Run] = {}
+    for run in runs:
+        first.setdefault(run.key, run)
+    return list(first.values())
+
+
+def with_seeds(study: Study, seeds: int) -> Study:
+    """The same study with at most so many seeds a cell."""
+    return dataclasses.replace(study, seeds={name: min(count, seeds) for name, count in study.seeds.items()})

@@ -1,0 +1,136 @@
+"""What a study would cost before anything runs, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .costs import Costs, duration
+from .outline import Run, Study, once
+from .preparing import cache_wishes
+from .queue import is_failed, is_finished, is_running
+from .tidying import KEPT_SEED
+
+# The paper's scale. Its step times on eight H100 (order 0 to 5) are projections, as all its numbers are.
+PAPER_STEP_MS = (301, 312, 348, 379, 412, 446)
+PAPER_GPUS = 8
+PAPER_NODE_HOURS = 72
+TRUNK_PARAMETERS, STUDENT_PARAMETERS = 151.3e6, 5.7e6  # ViT-B/32; a student
+CACHE_BYTES = {"8×8": 3_537, "14×14": 21_163}  # an image, Gram and class token (docs/results.md)
+TOKEN_BYTES = 196 * 256  # an image, PCA-256 tokens of a 14×14 grid in 8 bits, for mse and cosine
+SMALL_MODEL_BYTES, SMALL_RUN_BYTES = 25e6, 1e6  # on this machine: a kept model; all else of a run
+BYTES_PER_PARAMETER = 12  # weight and AdamW's two moments, fp32
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many runs of a cell there are, and in which state."""
+
+    finished: int = 0
+    running: int = 0
+    failed: int = 0
+    missing: int = 0
+
+
+def standing(folder: Path, runs: list[Run]) -> Standing:
+    counts = dict.fromkeys(("finished", "running", "failed", "missing"), 0)
+    for run in runs:
+        counts[_state(folder, run)] += 1
+    return Standing(**counts)
+
+
+def _state(folder: Path, run: Run) -> str:
+    if is_finished(folder, run.key):
+        return "finished"
+    if is_running(folder, run.key):
+        return "running"
+    return "failed" if is_failed(folder, run.key) else "missing"
+
+
+def by_cell(runs: list[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.cell if run.score else f"tuning {run.settings.method}", []).append(run)
+    return found
+
+
+def plan_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Iterator[str]:
+    """A table of cells with what each costs on this machine."""
+    costs = Costs(folder, runs, study.pairs)
+    yield f"study {study.name}: {study.title}"
+    yield f"stands for: {study.paper}"
+    yield f"\n{'cell':<28}{'runs':>6}{'finished':>10}{'a run':>10}{'to go':>10}"
+    for cell, theirs in by_cell(runs).items():
+        open_ones = [run for run in theirs if not is_finished(folder, run.key)]
+        times = duration(costs.of(theirs[0])), duration(sum(map(costs.of, open_ones))) if open_ones else "-"
+        yield f"{cell:<28}{len(theirs):>6}{len(theirs) - len(open_ones):>10}{times[0]:>10}{times[1]:>10}"
+    different = once(runs)
+    waiting = [run for run in different if not is_finished(folder, run.key)]
+    source = "runs finished here" if costs.scale else "runs on another two-core machine"
+    yield (
+        f"\n{len(different)} different runs of {len(by_cell(runs))} cells, {len(different) - len(waiting)} finished; "
+        f"{duration(costs.left(waiting, workers))} to go, {workers} at a time (from {source})"
+    )
+    kept = sum(run.seed == KEPT_SEED for run in different)
+    disk = kept * SMALL_MODEL_BYTES + len(different) * SMALL_RUN_BYTES
+    yield f"disk: about {_size(disk)}, {kept} models of seed {KEPT_SEED} included; --keep keeps all checkpoints"
+
+
+def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
+    """The same for the paper's machine; GPU hours are steps × the paper's projected step times."""
+    budget = study.base.budget
+    steps = study.pairs // budget.batch * budget.epochs
+    yield f"study {study.name}: {study.title}"
+    yield f"{study.pairs / 1e6:.2f} M pairs × {budget.epochs} epochs, batch {budget.batch}: {steps:,} steps a run"
+    yield f"\n{'cell':<28}{'seeds':>6}{'order':>7}{'ms a step':>11}{'GPU hours':>11}"
+    total = 0.0
+    for cell, theirs in by_cell(runs).items():
+        order = theirs[0].settings.loss.order
+        hours = len(theirs) * steps * PAPER_STEP_MS[order] / 3.6e6 * PAPER_GPUS
+        total += hours
+        yield f"{cell:<28}{len(theirs):>6}{order:>7}{PAPER_STEP_MS[order]:>11}{hours:>11,.0f}"
+    nodes = total / PAPER_GPUS
+    yield f"\n{len(runs)} runs, {total:,.0f} GPU hours: {nodes:,.0f} hours of a node with {PAPER_GPUS} H100."
+    yield "Step times: paper (projected); scoring and the extraction of teacher features are not in them."
+    one = steps * PAPER_STEP_MS[0] / 3.6e6
+    yield (
+        f"The paper plans its whole study in {PAPER_NODE_HOURS} node hours, most of it on 1 M pairs × 32 epochs, and "
+        f"10.8 h for an order-0 run; its own step time times its own steps is {one:.1f} h."
+    )
+    yield from _paper_disk(study, runs)
+
+
+def _paper_disk(study: Study, runs: list[Run]) -> Iterator[str]:
+    checkpoint = (TRUNK_PARAMETERS + 2 * STUDENT_PARAMETERS) * BYTES_PER_PARAMETER
+    running = checkpoint * (study.base.record.keep + 2)  # the best one and the one being written besides
+    models = sum(run.seed == KEPT_SEED for run in runs) * checkpoint / 3
+    caches = cache_wishes(runs)
+    tokens = sum(wish.tokens for wish in caches)
+    cache = study.pairs * (len(caches) * CACHE_BYTES["14×14"] + tokens * TOKEN_BYTES)
+    yield "\ndisk"
+    kept = study.base.record.keep
+    yield f"  {_size(running):>9}  checkpoints of each run under way ({kept} kept, the best, one being written)"
+    yield f"  {_size(models):>9}  models that stay (seed {KEPT_SEED} of every cell)"
+    fine, coarse = (_size(study.pairs * CACHE_BYTES[grid]) for grid in ("14×14", "8×8"))
+    yield f"  {_size(cache):>9}  {len(caches)} teacher caches at 14×14 ({fine} each; {coarse} at 8×8),"
+    yield f"  {'':>9}  {tokens} of them with PCA-256 tokens besides; captions' features not counted"
+
+
+def status_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Iterator[str]:
+    """Cells with finished, running, failed and missing runs, and the time left."""
+    yield f"{study.name} in {folder}"
+    yield f"{'cell':<28}{'finished':>9}{'running':>9}{'failed':>9}{'missing':>9}"
+    for cell, theirs in by_cell(runs).items():
+        now = standing(folder, theirs)
+        yield f"{cell:<28}{now.finished:>9}{now.running:>9}{now.failed:>9}{now.missing:>9}"
+    different = once(runs)
+    waiting = [run for run in different if not is_finished(folder, run.key)]
+    left = Costs(folder, runs, study.pairs).left(waiting, workers)
+    yield f"{len(different) - len(waiting)} of {len(different)} runs finished" + (
+        f"; {duration(left)} left with {workers} at a time" if waiting else ""
+    )
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count < 1e12 else f"{count / 1e12:.1f} TB"

@@ -1,0 +1,114 @@
+"""What runs of a study share, made once: scenes before the workers start, teachers' features by the workers together.
+
+FOLDER/caches/NAME.json      of a cache that was made, or why it could not be
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dinorankclip.config import AUTO, TrainSettings
+from dinorankclip.data.kept import digest, one_at_a_time
+from dinorankclip.pretrain.records import write_json
+
+from .outline import Run, Scenes
+from .queue import claim
+
+CACHES = "caches"
+POLL = 0.5
+
+
+@dataclass(frozen=True)
+class CacheWish:
+    """What decides which cache a run reads (pretrain/distilling.py)."""
+
+    data: str
+    teacher: str
+    size: int | None
+    text_teacher: str | None
+    tokens: bool
+
+    @property
+    def name(self) -> str:
+        return f"cache-{digest(self)[:12]}"
+
+    def __str__(self) -> str:
+        size = f" at {self.size} px" if self.size else ""
+        text = f" and {self.text_teacher}" if self.text_teacher else ""
+        return f"{self.teacher}{size}{text}" + (", with tokens" if self.tokens else "")
+
+
+def make_scenes(wanted: Scenes) -> None:
+    from dinorankclip.data import scenes
+
+    folder = Path(wanted.folder)
+    counts = {"train": wanted.train, "val": wanted.val, "test": wanted.test} | dict(wanted.others)
+    with one_at_a_time(folder.name, folder=folder.parent):
+        scenes.make_scenes(folder, **counts)
+
+
+def cache_wishes(runs: Iterable[Run]) -> dict[CacheWish, TrainSettings]:
+    """Every cache that runs ask to be made, with settings of one of them."""
+    found: dict[CacheWish, TrainSettings] = {}
+    for run in runs:
+        distil = run.settings.distil
+        if distil.cache == AUTO:
+            text = distil.text_teacher if distil.branches == "image+text" else None
+            tokens = distil.criterion in ("mse", "cosine")
+            wish = CacheWish(run.settings.data, distil.teacher, distil.teacher_size, text, tokens)
+            found.setdefault(wish, run.settings)
+    return found
+
+
+def make_caches(folder: Path, runs: Iterable[Run], make: Callable[[TrainSettings], object]) -> None:
+    """Workers call this before their first run: each takes a cache that nobody makes, then waits for the others'.
+
+    One that cannot be made is left to the runs that want it: they fail with the same words, the others go on.
+    """
+    waiting = cache_wishes(runs)
+    while waiting:
+        for wish, settings in list(waiting.items()):
+            if told_of(folder, wish):
+                del waiting[wish]
+                continue
+            taken = claim(folder, wish.name)
+            if taken is None:
+                continue
+            try:
+                if not told_of(folder, wish):
+                    _tell(folder, wish, _made(settings, make) | {"seconds": round(taken.seconds, 1)})
+            finally:
+                taken.release()
+        if waiting:
+            time.sleep(POLL)
+
+
+def _made(settings: TrainSettings, make: Callable[[TrainSettings], object]) -> dict[str, str]:
+    try:
+        make(settings)
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {}
+
+
+def _tell(folder: Path, wish: CacheWish, told: dict[str, object]) -> None:
+    (folder / CACHES).mkdir(parents=True, exist_ok=True)
+    write_json(folder / CACHES / f"{wish.name}.json", {"cache": str(wish)} | told)
+
+
+def told_of(folder: Path, wish: CacheWish) -> dict[str, object] | None:
+    """What came of a cache; None if it is not made yet."""
+    path = folder / CACHES / f"{wish.name}.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def forget_caches(folder: Path) -> None:
+    """Look at every cache again: one that is there is found at once."""
+    for path in (folder / CACHES).glob("*.json"):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,151 @@
+"""The runs of a study on disk, so that any worker, here or on another machine, can take the next one.
+
+FOLDER/queue.json            all runs in order, with their settings
+FOLDER/claims/KEY            held under a lock by the process that makes the run; the lock falls when it dies
+FOLDER/cells/KEY/            the run folder; result.json in it says that the run is finished
+FOLDER/failed/KEY.json       why the run failed; removed by the next `study run`, which tries again
+FOLDER/logs/KEY.log          what training and scoring printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.config import as_dict
+from dinorankclip.pretrain.records import write_json
+from dinorankclip.types import UserError
+
+from .cells import from_dict
+from .outline import Run, once
+from .results import RESULT
+
+QUEUE, CELLS, CLAIMS, FAILED, LOGS = "queue.json", "cells", "claims", "failed", "logs"
+
+
+def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = [
+        {"cell": run.cell, "seed": run.seed, "key": run.key, "score": run.score, "settings": as_dict(run.settings)}
+        for run in once(runs)
+    ]
+    write_json(folder / QUEUE, {"sets": list(sets), "runs": entries})
+
+
+def read_queue(folder: Path) -> tuple[list[Run], tuple[str, ...]]:
+    """Runs and the sets they are scored on."""
+    path = folder / QUEUE
+    if not path.is_file():
+        raise UserError(f"{folder} is no study folder with a queue: start it with dinorankclip study run NAME")
+    stored = json.loads(path.read_text())
+    runs = [Run(one["cell"], one["seed"], from_dict(one["settings"]), one["score"]) for one in stored["runs"]]
+    return runs, tuple(stored["sets"])
+
+
+def is_finished(folder: Path, key: str) -> bool:
+    return (folder / CELLS / key / RESULT).is_file()
+
+
+def is_failed(folder: Path, key: str) -> bool:
+    return (folder / FAILED / f"{key}.json").is_file()
+
+
+def why_failed(folder: Path, key: str) -> str:
+    return json.loads((folder / FAILED / f"{key}.json").read_text())["error"]
+
+
+def record_failure(folder: Path, run: Run, error: str) -> None:
+    (folder / FAILED).mkdir(parents=True, exist_ok=True)
+    told = {"cell": run.cell, "seed": run.seed, "error": error, "log": f"{LOGS}/{run.key}.log"}
+    write_json(folder / FAILED / f"{run.key}.json", told)
+
+
+def forget_failures(folder: Path) -> None:
+    for path in (folder / FAILED).glob("*.json"):
+        path.unlink(missing_ok=True)
+
+
+class Claim:
+    """The right to make a run, and the time that was spent on it before."""
+
+    def __init__(self, path: Path, handle: int):
+        self._path, self._handle = path, handle
+        with contextlib.suppress(ValueError):
+            self.before = float(json.loads(path.read_text() or "{}").get("seconds", 0.0))
+        self._begin = time.monotonic()
+        self.note()
+
+    before = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Spent on the run, earlier attempts included as far as they could say."""
+        return self.before + time.monotonic() - self._begin
+
+    def note(self) -> None:
+        """Write down who holds the claim and what was spent."""
+        told = json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "seconds": round(self.seconds, 1)})
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, told.encode(), 0)
+
+    def release(self) -> None:
+        self.note()
+        os.close(self._handle)
+
+
+def claim(folder: Path, key: str) -> Claim | None:
+    """None if another process, of this or another `study run`, has it."""
+    (folder / CLAIMS).mkdir(parents=True, exist_ok=True)
+    path = folder / CLAIMS / key
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return Claim(path, handle)
+
+
+def is_running(folder: Path, key: str) -> bool:
+    """Whether some process holds the claim now."""
+    path = folder / CLAIMS / key
+    if not path.is_file():
+        return False
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+
+
+def holder(folder: Path, key: str) -> dict[str, Any]:
+    """Who holds or last held the claim: pid, host, seconds."""
+    try:
+        return json.loads((folder / CLAIMS / key).read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def open_runs(folder: Path, runs: Iterable[Run]) -> Iterator[tuple[Run, Claim]]:
+    """Claimed runs, one after another, until nothing is left that this process could take."""
+    for run in runs:
+        if is_finished(folder, run.key) or is_failed(folder, run.key):
+            continue
+        taken = claim(folder, run.key)
+        if taken is None:
+            continue
+        try:
+            # Another worker may have finished it, or failed at it, between the look and the claim.
+            if not is_finished(folder, run.key) and not is_failed(folder, run.key):
+                yield run, taken
+        finally:
+            taken.release()

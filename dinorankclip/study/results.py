@@ -1,0 +1,177 @@
+"""What a study has found, as everything after its runs reads it: `results.json` in the study folder.
+
+A run that is finished leaves `result.json` in its folder (`finished`); `collect` puts them together. To keep the file
+small and readable, settings are stored once for the study and then as differences, `{"loss.order": 2}`, run by run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.config import TrainSettings, as_dict, flatten
+from dinorankclip.pretrain.budget import spending
+from dinorankclip.pretrain.checkup import read_metrics
+from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, SCORES, write_json
+from dinorankclip.types import UserError
+
+RESULT, RESULTS = "result.json", "results.json"
+FORMAT = 1
+# Beside scores of the validation part, which come at each epoch's end, a line of metrics.jsonl has numbers of a step.
+HELD_OUT = ("val/", "test/")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run. `folder` is relative to the study's; `seconds` is all time spent on it, scoring included."""
+
+    cell: str
+    seed: int
+    key: str
+    folder: str
+    revision: str | None
+    settings: dict[str, Any]  # nested, whole
+    scores: dict[str, float]  # "SET/score"; val/ and test/ are those that training took
+    telemetry: dict[str, float]  # last values of the log, "fusion/end/image/angle/mean" and so on
+    seconds: float
+    pairs_seen: int
+    steps: int
+    parameters: dict[str, int]  # trained: "model", "heads" (of the loss alone), and "model/PART"
+    data: str | None = None  # fingerprint of the training pairs
+    teacher: str | None = None  # with what must be said beside its results
+
+
+@dataclass(frozen=True)
+class Results:
+    """`tuned`: learning rates that were tried, {method: {"chosen": lr, "tried": {lr: val/mean R@1}}}."""
+
+    name: str
+    runs: tuple[RunRecord, ...]
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """Names of the cells that have a finished run, in the study's order."""
+        return tuple(dict.fromkeys(run.cell for run in self.runs))
+
+    def of(self, cell: str) -> dict[int, RunRecord]:
+        """Finished runs of a cell by seed; empty if there are none."""
+        return {run.seed: run for run in self.runs if run.cell == cell}
+
+    def values(self, cell: str, score: str) -> dict[int, float]:
+        """One score of a cell by seed; seeds without it are left out."""
+        return {seed: run.scores[score] for seed, run in self.of(cell).items() if score in run.scores}
+
+    def telemetry(self, cell: str, name: str) -> dict[int, float]:
+        return {seed: run.telemetry[name] for seed, run in self.of(cell).items() if name in run.telemetry}
+
+    def save(self, path: str | Path) -> None:
+        usual = flatten(as_dict(TrainSettings()))
+        common = flatten(self.runs[0].settings) if self.runs else usual
+        runs = []
+        for run in self.runs:
+            told, flat = asdict(run), flatten(run.settings)
+            told["settings"] = {name: value for name, value in flat.items() if value != common.get(name, flat)}
+            runs.append(told)
+        stored = {
+            "format": FORMAT, "name": self.name, "title": self.title, "tuned": dict(self.tuned),
+            "settings": common, "runs": runs,
+        }  # fmt: skip
+        write_json(Path(path), stored)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Results:
+        """From the file or from the folder that holds it."""
+        path = Path(path)
+        path = path / RESULTS if path.is_dir() else path
+        if not path.is_file():
+            raise UserError(f"there is no {path}: run the study first (dinorankclip study run NAME)")
+        try:
+            stored = json.loads(path.read_text())
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {error}; dinorankclip study status NAME writes it anew") from error
+        if stored.get("format") != FORMAT:
+            raise UserError(f"{path} has format {stored.get('format')}, this version reads {FORMAT}")
+        runs = tuple(
+            RunRecord(**{**run, "settings": nested(stored["settings"] | run["settings"])}) for run in stored["runs"]
+        )
+        return cls(stored["name"], runs, stored["tuned"], stored["title"])
+
+
+def finished(folder: Path, key: str, seconds: float) -> RunRecord:
+    """The record of a run that is trained and scored, from its folder with the last checkpoint still in it.
+
+    Whose run it is (cell and seed) is for `collect` to say, since several cells may share it.
+    """
+    settings = json.loads((folder / CONFIG).read_text())
+    spent = spending(folder)
+    steps = spent.pairs_seen // settings["budget"]["batch"]
+    return RunRecord(
+        cell="", seed=settings["seed"], key=key, folder=f"cells/{key}",
+        revision=json.loads((folder / ENVIRONMENT).read_text())["revision"],
+        settings=settings, scores=scores_of(folder), telemetry=telemetry_of(folder), seconds=round(seconds, 1),
+        pairs_seen=spent.pairs_seen, steps=steps,
+        parameters={"model": spent.model_parameters, "heads": spent.heads}, data=spent.data, teacher=spent.teacher,
+    )  # fmt: skip
+
+
+def scores_of(folder: Path) -> dict[str, float]:
+    """`val/…`, `test/…`, `fidelity/…` of training, `SET/…` of the sets, from scores.json."""
+    stored = json.loads((folder / SCORES).read_text())
+    scores = {name: value for name, value in stored.get("scores", {}).items() if "/chance " not in name}
+    scores |= {f"fidelity/{name}": value for name, value in stored.get("fidelity", {}).items()}
+    for name, result in stored.get("sets", {}).items():
+        scores |= {f"{name}/{metric}": score["value"] for metric, score in result["scores"].items()}
+    return {name: value for name, value in scores.items() if value == value}  # NaN: there was nothing to score
+
+
+def telemetry_of(folder: Path) -> dict[str, float]:
+    """The last value of every number that the log has, and what fusion did."""
+    last: dict[str, float] = {}
+    for line in read_metrics(folder / METRICS):
+        last |= {n: v for n, v in line.items() if isinstance(v, int | float) and not n.startswith(HELD_OUT)}
+    if (folder / FUSION).is_file():
+        told = flatten(json.loads((folder / FUSION).read_text()))
+        last |= {f"fusion/{n.replace('.', '/')}": v for n, v in told.items() if isinstance(v, int | float)}
+    last.pop("step", None)
+    return last
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Marks the run as finished: everything else of it is written by now."""
+    write_json(folder / RESULT, asdict(record))
+
+
+def read_record(folder: Path) -> RunRecord | None:
+    """None: not finished."""
+    try:
+        return RunRecord(**json.loads((folder / RESULT).read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def collect(
+    name: str, title: str, folder: Path, wanted: Iterable[tuple[str, int, str]], tuned: Mapping[str, Any]
+) -> Results:
+    """Finished runs of `wanted` (cell, seed, key), in that order."""
+    found = []
+    for cell, seed, key in wanted:
+        record = read_record(folder / "cells" / key)
+        if record is not None:
+            found.append(replace(record, cell=cell, seed=seed))
+    return Results(name, tuple(found), dict(tuned), title)
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{'a.b': 1} → {'a': {'b': 1}}"""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *above, last = name.split(".")
+        at = tree
+        for part in above:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return tree

@@ -1,0 +1,140 @@
+"""Runs a study's queue on this machine: several worker processes with one thread each, one line a finished run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from .costs import Costs, duration
+from .outline import Run, once
+from .preparing import cache_wishes, forget_caches, told_of
+from .queue import LOGS, holder, is_failed, is_finished, is_running, record_failure, why_failed
+
+POLL = 0.5  # seconds between looks at the folder
+PATIENCE = 120.0  # seconds that workers get to save after a stop was asked for
+
+Say = Callable[[str], None]
+
+
+def run_locally(folder: Path, runs: Sequence[Run], workers: int, flags: Sequence[str], costs: Costs, say: Say) -> bool:
+    """Make all open runs of the queue. False: stopped on request; the same command goes on later."""
+    runs = once(runs)
+    waiting = [run for run in runs if not is_finished(folder, run.key)]
+    if not waiting:
+        return True
+    begin, done = time.monotonic(), len(runs) - len(waiting)
+    say(f"{len(waiting)} of {len(runs)} runs to go, {workers} at a time; logs in {folder / LOGS}")
+    say(f"about {duration(costs.left(waiting, workers))}, a first guess until runs have been timed")
+    command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), "--while-input-open", *flags]
+    caches = list(cache_wishes(waiting))
+    forget_caches(folder)
+    with stop_asked() as stop, workforce(folder, command, workers) as force:
+        while waiting and not stop:
+            time.sleep(POLL)
+            for wish in [wish for wish in caches if told_of(folder, wish)]:
+                caches.remove(wish)
+                told = told_of(folder, wish)
+                what = f"FAILED: {told['error']}" if "error" in told else f"ready after {duration(told['seconds'])}"
+                say(f"features of {wish}: {what}")
+            over = not force.alive() and not any(is_running(folder, run.key) for run in waiting)
+            for run in [run for run in waiting if is_finished(folder, run.key) or is_failed(folder, run.key)]:
+                waiting.remove(run)
+                done += 1
+                say(_line(folder, run, done, len(runs), costs, waiting, workers, begin))
+            if over:
+                break  # runs that are left failed, or no worker could start
+            force.replace_dead(folder, waiting)
+        if stop:
+            say("stopping: runs save and leave; the same command goes on")
+    return not stop
+
+
+def _line(
+    folder: Path, run: Run, done: int, total: int, costs: Costs, waiting: list[Run], workers: int, begin: float
+) -> str:
+    if is_finished(folder, run.key):
+        what = f"took {duration(costs.learn(folder, run))}"
+    else:
+        what = f"FAILED: {why_failed(folder, run.key)} (see {folder / LOGS / run.key}.log)"
+    rate = f", learning rate {run.settings.optim.lr:g}" if not run.score else ""
+    left = duration(costs.left(waiting, workers)) if waiting else "nothing"
+    since = duration(time.monotonic() - begin)
+    return f"[{done}/{total}] {run.cell}, seed {run.seed}{rate}: {what}; {since} so far, {left} left"
+
+
+@contextlib.contextmanager
+def stop_asked() -> Iterator[list[int]]:
+    """A list that the first Ctrl-C or SIGTERM fills."""
+    asked: list[int] = []
+    before = {n: signal.signal(n, lambda number, frame: asked.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def workforce(folder: Path, command: Sequence[str], count: int) -> Iterator[Force]:
+    """Workers that are asked to stop, and waited for, on leaving."""
+    force = Force(command, count)
+    try:
+        yield force
+    finally:
+        force.stop()
+
+
+class Force:
+    def __init__(self, command: Sequence[str], count: int) -> None:
+        self.command = list(command)
+        self.workers = [self._start() for _ in range(count)]
+
+    def _start(self) -> subprocess.Popen:
+        threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        # A session of its own: Ctrl-C reaches this process alone, which then asks the workers. Its input is a pipe
+        # that ends with this process, however it dies.
+        return subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ | threads,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def alive(self) -> list[subprocess.Popen]:
+        return [worker for worker in self.workers if worker.poll() is None]
+
+    def replace_dead(self, folder: Path, waiting: Sequence[Run]) -> None:
+        """A worker that crashed leaves its run as a failure; another worker takes its place."""
+        for at, worker in enumerate(self.workers):
+            if worker.poll() in (None, 0):
+                continue
+            theirs = [run for run in waiting if holder(folder, run.key).get("pid") == worker.pid]
+            for run in theirs:
+                if not is_finished(folder, run.key) and not is_failed(folder, run.key):
+                    record_failure(folder, run, f"the worker died ({_how(worker.returncode)})")
+            # Without a run of its own a worker fails again and again: it cannot even start.
+            if theirs:
+                self.workers[at] = self._start()
+
+    def stop(self) -> None:
+        for worker in self.alive():
+            worker.terminate()
+        deadline = time.monotonic() + PATIENCE
+        for worker in self.workers:
+            try:
+                worker.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+            worker.stdin.close()
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    name = signal.Signals(-code).name
+    return name + (", perhaps for want of memory" if code == -signal.SIGKILL else "")

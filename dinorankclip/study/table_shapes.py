@@ -1,0 +1,39 @@
+"""What a table of the study is made of: rows are cells, columns are scores, one row is what the others pair against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Column:
+    """`score` is a name in `RunRecord.scores`. Percent: a share, shown times 100."""
+
+    score: str
+    heading: str
+    percent: bool = True
+    better: Literal["higher", "lower"] | None = "higher"
+
+
+@dataclass(frozen=True)
+class Row:
+    """`paper`: column heading → the paper's projected value, where it has one (shown as "paper (projected)")."""
+
+    label: str
+    cell: str
+    paper: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`reference` is the cell to pair against; `unmatched` cells knowingly differ in budget, and `note` says why."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    reference: str
+    note: str = ""
+    unmatched: tuple[str, ...] = ()

@@ -1,0 +1,78 @@
+"""Columns that several tables share, and which of the paper's columns they stand beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..measures import CENTRED_COSINE, COSINE, GRAM_DISTANCE, Measures
+from ..paper_values import PAPER
+from ..table_shapes import Column
+
+# Headings that stand for a column of the paper under the same name.
+TOP1, FINE = "T@1", "fine probe"
+AS_T1 = {TOP1: "T@1"}
+AS_T1_AND_FINE = AS_T1 | {FINE: "FG-avg"}
+AS_MAIN = {
+    "T@1": "T@1", "T@3": "T@3", "T@5": "T@5",
+    "i→t R@1": "i2t R@1", "i→t R@5": "i2t R@5", "i→t R@10": "i2t R@10",
+    "t→i R@1": "t2i R@1", "t→i R@5": "t2i R@5", "t→i R@10": "t2i R@10",
+}  # fmt: skip
+SHIFT = "shift mean T@1"
+_SHIFT_COLUMNS = ("V2-M", "V2-T", "V2-Top", "InR")
+
+
+def zero_shot(measures: Measures) -> tuple[Column, ...]:
+    return tuple(Column(measures.top(k), f"T@{k}") for k in (1, 3, 5))
+
+
+def top1(measures: Measures) -> Column:
+    return Column(measures.top1, TOP1)
+
+
+def recalls(measures: Measures) -> tuple[Column, ...]:
+    ways = (("i2t", "i→t"), ("t2i", "t→i"))
+    return tuple(Column(measures.recall(way, k), f"{arrow} R@{k}") for way, arrow in ways for k in (1, 5, 10))
+
+
+def mean_r1(measures: Measures) -> Column:
+    return Column(measures.mean_r1, "mean R@1")
+
+
+def shift(measures: Measures) -> Column:
+    return Column(measures.shift, SHIFT)
+
+
+def fine(measures: Measures) -> Column:
+    return Column(measures.fine_probe, FINE)
+
+
+def fine_features(measures: Measures) -> Column:
+    return Column(measures.fine_probe_of_features, "fine probe, features")
+
+
+def cone(measures: Measures) -> Column:
+    return Column(measures.cone, "cone separation °", percent=False, better="lower")
+
+
+def ranking_quality(measures: Measures) -> Column:
+    return Column(measures.ranking_quality, "ranking τ-b", percent=False)
+
+
+def headline(measures: Measures) -> tuple[Column, ...]:
+    """What an ablation shows at least."""
+    return (top1(measures), mean_r1(measures), shift(measures), fine(measures))
+
+
+FIDELITY_COLUMNS = (
+    Column(COSINE, "teacher–student cosine", percent=False),
+    Column(CENTRED_COSINE, "… without the mean", percent=False),
+    Column(GRAM_DISTANCE, "Gram distance", percent=False, better="lower"),
+)
+
+
+def mean_shift(row: str) -> Mapping[str, float]:
+    """The mean of the paper's four projected shift columns under our heading for the mean over renditions."""
+    told = PAPER["tab:ood-fg"].get(row)
+    if told is None:
+        return {}
+    return {SHIFT: round(sum(told[name] for name in _SHIFT_COLUMNS) / len(_SHIFT_COLUMNS), 2)}

@@ -1,0 +1,51 @@
+"""What stays of a finished run: settings, log, scores; of seed 0 also the model and the heads of its loss."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from dinorankclip.pretrain.checkpoints import LAST
+from dinorankclip.pretrain.state import TENSORS
+
+from .outline import Run
+from .queue import CELLS, is_finished
+
+KEPT_SEED = 0
+CHECKPOINTS = "checkpoints"
+
+
+def tidy_finished(folder: Path, runs: Iterable[Run]) -> None:
+    """Tidy what a kill between a run's record and its tidying left."""
+    for run in runs:
+        if is_finished(folder, run.key):
+            tidy(folder / CELLS / run.key, run.seed)
+
+
+def tidy(run: Path, seed: int) -> None:
+    """Drop optimiser states and all checkpoints but the last of seed 0. Doing it again changes nothing."""
+    folder = run / CHECKPOINTS
+    if not folder.is_dir():
+        return
+    if seed != KEPT_SEED:
+        shutil.rmtree(folder)
+        return
+    last = (folder / LAST).resolve()
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink() and path.resolve() != last:
+            shutil.rmtree(path)
+        elif path.is_symlink() and not path.exists():
+            path.unlink()
+    _drop_moments(last / TENSORS)
+
+
+def _drop_moments(path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(("optimizer/", "random/"))}
+    if len(kept) < len(tensors):
+        aside = path.with_name(f".{path.name}.new")
+        save_file(kept, aside)
+        aside.replace(path)

@@ -1,0 +1,43 @@
+"""Learning rates: the same small grid for every method, one seed that is not reported, chosen by validation alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.pretrain.loop import CHOOSES_BEST
+from dinorankclip.pretrain.records import write_json
+from dinorankclip.types import UserError
+
+from .outline import TUNING_SEED, Study
+from .results import read_record
+
+TUNED = "tuned.json"
+
+
+def choose(study: Study, folder: Path) -> dict[str, Any]:
+    """Read the finished tuning runs, choose, and keep choice and values in tuned.json."""
+    tuned: dict[str, Any] = {}
+    for run in study.tuning():
+        record = read_record(folder / "cells" / run.key)
+        if record is None:
+            raise UserError(f"the tuning run {run.cell} at {run.settings.optim.lr:g} is not finished")
+        tried = tuned.setdefault(run.settings.method, {"cell": run.cell, "seed": TUNING_SEED, "tried": {}})["tried"]
+        tried[f"{run.settings.optim.lr:g}"] = record.scores[CHOOSES_BEST]
+    for told in tuned.values():
+        # Of equal rates the smallest, so that the choice does not hang on the order of the grid.
+        told["chosen"] = float(max(sorted(told["tried"], key=float), key=lambda rate: told["tried"][rate]))
+    if tuned:
+        write_json(folder / TUNED, tuned)
+    return tuned
+
+
+def read_tuned(folder: Path) -> dict[str, Any]:
+    """Empty if nothing was tuned (yet)."""
+    return json.loads((folder / TUNED).read_text()) if (folder / TUNED).is_file() else {}
+
+
+def rates(tuned: Mapping[str, Any]) -> dict[str, float]:
+    return {method: told["chosen"] for method, told in tuned.items()}

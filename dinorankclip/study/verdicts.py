@@ -1,0 +1,163 @@
+"""From measured effects to verdicts. All rules are fixed here, before any result is looked at.
+
+One comparison, B - A paired by seed, with a claimed direction and, where the paper prints one, a claimed size:
+
+    supported      its 95 % interval excludes 0 in the claimed direction
+    contradicted   it excludes 0 in the other direction
+    inconclusive   it contains 0, and so few seeds could not have shown the claimed effect (the smallest detectable
+                   one is larger; where the paper gives no size, larger than the smallest effect of interest); or n < 2
+    not supported  it contains 0, although the claimed effect would have been detected
+
+Several comparisons that must all hold (a monotone hierarchy, "best of six", "on every benchmark"), `all_hold`: each
+gets a two-sided p-value, Holm's correction is applied over the family, and "excludes 0" becomes "p ≤ 5 % after Holm".
+
+    supported      every comparison is shown in the claimed direction
+    contradicted   at least one is shown in the other direction
+    not supported  neither, and some comparison is open although its claimed effect would have been detected
+    inconclusive   neither, and everything that is open was beyond detection
+
+Holm is stricter than "all" needs (without a correction a conjunction already errs in at most 5 %), and it is what
+"contradicted" needs, which one of many comparisons can bring about. Detection in a family of m is at 5 %/m.
+
+Equivalence ("saturates", "equal shares", "additive"), `equivalent`: two one-sided tests at 5 % against a stated margin,
+that is, the 90 % interval lies inside (-margin, margin).
+
+    supported      it does
+    contradicted   the 95 % interval lies outside the margin
+    not supported  the 95 % interval excludes 0, so that there is a difference, of open size
+    inconclusive   otherwise
+
+A bound ("the angle is small"), `below`: supported if the 95 % interval lies below it, contradicted if above.
+
+D13: an order whose relative spread ends below 1e-3 does nothing. A claim that it helps cannot be supported, however
+the scores fell: "not supported", with the word inert in the remark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .effects import Effect, detectable, paired, t_quantile, t_tail
+
+Verdict = Literal["supported", "contradicted", "not supported", "inconclusive", "not run"]
+VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "not supported", "inconclusive", "not run")
+Unit = Literal["points", "degrees", "number", "times"]
+
+ALPHA = 0.05
+# Where the paper prints no size, and as the margin of "no difference": what a reader would call a difference at all.
+SMALLEST: Mapping[str, float] = {"points": 0.01, "degrees": 1.0, "number": 0.01, "times": 0.05}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An effect and what is claimed of it. `size` is in the effect's own unit (a point is 0.01), not negative."""
+
+    effect: Effect
+    direction: Literal[1, -1]
+    size: float | None = None
+    unit: Unit = "points"
+
+    @property
+    def wanted(self) -> float:
+        """The effect that must have been detectable before its absence says anything."""
+        return SMALLEST[self.unit] if self.size is None else self.size
+
+
+def one(comparison: Comparison) -> Verdict:
+    return all_hold([comparison])
+
+
+def all_hold(family: Sequence[Comparison]) -> Verdict:
+    """The verdict on a claim that says all of these; of a single one, the plain rule."""
+    if not family or any(part.effect.n == 0 for part in family):
+        return "not run"
+    shown = _shown([p_value(part.effect) for part in family])
+    agrees = [part.effect.mean * part.direction > 0 for part in family]
+    if any(is_shown and not agree for is_shown, agree in zip(shown, agrees)):
+        return "contradicted"
+    undecided = [part for part, is_shown in zip(family, shown) if not is_shown]
+    if not undecided:
+        return "supported"
+    could = [detectable_at(part.effect, ALPHA / len(family)) for part in family]
+    for part, smallest, is_shown in zip(family, could, shown):
+        if not is_shown and smallest is not None and smallest <= part.wanted:
+            return "not supported"
+    return "inconclusive"
+
+
+def equivalent(effect: Effect, margin: float) -> Verdict:
+    if effect.n == 0:
+        return "not run"
+    if effect.low is None:
+        return "inconclusive"
+    low, high = interval(effect, 1 - 2 * ALPHA)
+    if -margin < low and high < margin:
+        return "supported"
+    if effect.low >= margin or effect.high <= -margin:
+        return "contradicted"
+    return "not supported" if effect.shown else "inconclusive"
+
+
+def below(level: Effect, bound: float) -> Verdict:
+    """Of a mean over seeds (an effect against zero)."""
+    if level.n == 0:
+        return "not run"
+    if level.low is None:
+        return "inconclusive"
+    if level.high < bound:
+        return "supported"
+    return "contradicted" if level.low > bound else "inconclusive"
+
+
+def unless_inert(verdict: Verdict, inert: bool) -> Verdict:
+    """D13: what does nothing cannot have helped."""
+    return "not supported" if inert and verdict == "supported" else verdict
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of parts that must all hold and were judged apart: the worst that is known of them."""
+    for verdict in ("not run", "contradicted", "not supported", "inconclusive"):
+        if verdict in verdicts:
+            return verdict
+    return "supported" if verdicts else "not run"
+
+
+def level(values: Mapping[int, float]) -> Effect:
+    """A mean over seeds, as an effect against zero."""
+    return paired(dict.fromkeys(values, 0.0), values)
+
+
+def p_value(effect: Effect) -> float:
+    """Two-sided, of the paired t-test; 1 where one seed, or none, says nothing."""
+    if effect.sd is None:
+        return 1.0
+    if effect.sd == 0:
+        return 1.0 if effect.mean == 0 else 0.0
+    return min(1.0, 2 * t_tail(abs(effect.mean) * math.sqrt(effect.n) / effect.sd, effect.n - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values: the k-th smallest of m times (m - k + 1), never falling, at most 1."""
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def interval(effect: Effect, share: float) -> tuple[float, float]:
+    """The t-interval of another level; n ≥ 2."""
+    half = t_quantile(0.5 + share / 2, effect.n - 1) * effect.sd / math.sqrt(effect.n)
+    return effect.mean - half, effect.mean + half
+
+
+def detectable_at(effect: Effect, alpha: float) -> float | None:
+    """The smallest true effect that n such pairs would show at a two-sided `alpha` in 80 % of studies."""
+    return None if effect.sd is None else detectable(effect.sd, effect.n, level=1 - alpha)
+
+
+def _shown(p_values: Sequence[float]) -> list[bool]:
+    return [p <= ALPHA for p in holm(p_values)]

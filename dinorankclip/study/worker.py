@@ -1,0 +1,102 @@
+"""A worker: takes one run after another from a study's queue until nothing is left, or until it is told to stop.
+
+SIGTERM and SIGINT, or the end of its input (the process that started it is gone), stop it: training saves first
+(pretrain/stopping.py), anything else is simply left, since it can be done again from what is on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from dinorankclip.config import TrainSettings
+from dinorankclip.types import UserError
+
+from .outline import Run
+from .preparing import make_caches
+from .queue import LOGS, Claim, is_finished, open_runs, read_queue, record_failure
+
+
+class Performer(Protocol):
+    """How a run is made is for commands to say, which know training and scoring."""
+
+    def cache(self, settings: TrainSettings) -> object:
+        """Make the teacher's features that a run with these settings reads, unless they are there."""
+
+    def __call__(self, run: Run, sets: tuple[str, ...], claim: Claim) -> bool:
+        """False: asked to stop before the run was finished."""
+
+
+def work(folder: Path, perform: Performer, only: str | None = None) -> None:
+    """Make the open runs of the queue, `only` that with a given key. A run that fails is recorded, and the next
+    one is taken."""
+    runs, sets = read_queue(folder)
+    wanted = [run for run in runs if only in (None, run.key)]
+    if not wanted:
+        raise UserError(f"the queue of {folder} has no run {only}")
+    with stopping(), contextlib.suppress(KeyboardInterrupt), contextlib.closing(open_runs(folder, wanted)) as open_ones:
+        with logged(folder / LOGS / f"caches-{os.getpid()}.log"):
+            make_caches(folder, [run for run in wanted if not is_finished(folder, run.key)], perform.cache)
+        for run, claim in open_ones:
+            with logged(folder / LOGS / f"{run.key}.log"):
+                try:
+                    if not perform(run, sets, claim):
+                        return
+                except Exception as error:
+                    traceback.print_exc()
+                    record_failure(folder, run, f"{type(error).__name__}: {error}")
+
+
+def stop_with_parent() -> None:
+    """Ask this process to stop when its standard input ends, as it does when the process at the other end dies."""
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """SIGTERM becomes what Ctrl-C is; within a training loop the loop's own handlers stand above these."""
+
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Everything that is printed, by subprocesses too, goes to the end of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(1), os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        _direct(file, file)
+        yield
+    finally:
+        _direct(*kept)
+        for handle in (*kept, file):
+            os.close(handle)
+
+
+def _direct(out: int, err: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(out, 1)
+    os.dup2(err, 2)

@@ -1,0 +1,244 @@
+"""docs/claims.md: every claim of the paper with what was measured, the rule, and the verdict. Complete at any stage:
+what has not run is said to be so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from dinorankclip.study.bench_figures import Bench
+from dinorankclip.study.claims import CLAIMS, TEACHER_CAVEAT, Claim, Judged, Shown, in_unit, judged
+from dinorankclip.study.contradictions import CONTRADICTIONS
+from dinorankclip.study.paper_values import LABEL
+from dinorankclip.study.results import Results
+from dinorankclip.study.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at
+
+SHOWN_AT_MOST = 3  # effects in one row of the overview; of more, the weakest is shown
+MISSING = "–"
+
+Link = Callable[[str, str], str]  # (study, experiment) → where its table is, from the page
+
+
+def table_link(study: str, experiment: str) -> str:
+    return f"study/{study}/tables/{experiment}.md"
+
+
+def claims_markdown(
+    results: Sequence[Results], bench: Bench | None = None, *, machine: str = "", link: Link = table_link
+) -> str:
+    """The whole page. `results`: the scenes study first, then others; they need not be complete, nor there at all."""
+    bench = bench or Bench()
+    studies = list(results) or [Results("full", ())]
+    found = {study.name: judged(study, bench) for study in studies}
+    parts = [
+        *_head(studies, bench, machine),
+        *_reading(),
+        *_counts(found),
+        *(line for study in studies for line in _overview(study, found[study.name])),
+        *_details(found, link),
+        *_contradictions(),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _head(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
+    lines = [
+        "# The paper's claims, measured",
+        "",
+        "Generated from the studies' results; do not edit. Verdicts speak about the scale they were measured at: tiny",
+        "trunks, thousands of pairs, minutes of training on two CPU cores. The paper speaks about CC3M, ViT-B/32 and",
+        f"DINOv3, and its own numbers are projections; where they stand here they are labelled “{LABEL}”.",
+        f"Where a teacher has a part: {TEACHER_CAVEAT}.",
+        "",
+    ]
+    for study in studies:
+        lines.append(f"- **{study.name}**: {_about(study)}")
+    lines.append(f"- **step costs**: {bench.title}; {bench.machine} ({bench.source})" if bench.seconds else
+                 "- **step costs**: not measured yet")  # fmt: skip
+    if machine:
+        lines.append(f"- **machine of the studies**: {machine}")
+    return [*lines, ""]
+
+
+def _about(study: Results) -> str:
+    if not study.runs:
+        return "no finished run yet"
+    seeds = sorted(len(study.of(cell)) for cell in study.cells())
+    first = study.runs[0]
+    told = [
+        study.title or "a study",
+        f"{len(study.runs)} runs of {len(seeds)} cells, {_range(seeds)} seeds each",
+        f"trunk {first.settings['model']['trunk']}, {first.settings['budget']['epochs']} epochs, "
+        f"{first.pairs_seen:,} pairs seen a run",
+        f"revision {', '.join(sorted({str(run.revision)[:10] for run in study.runs}))}",
+    ]
+    return "; ".join(told)
+
+
+def _reading() -> list[str]:
+    return [
+        "## How to read this",
+        "",
+        "Effects are differences paired by seed, with 95 % t-intervals over seeds; a point is a hundredth of a share.",
+        "*Smallest detectable*: the true effect that so many seeds of this spread would have shown in 80 % of studies.",
+        "",
+        "- **supported**: the interval excludes 0 in the claimed direction; **contradicted**: in the other.",
+        f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected;",
+        "  **inconclusive**: it contains 0 and the claimed effect could not have been detected, or there is one seed.",
+        f"  Where the paper gives no size: {in_unit(SMALLEST['points'], 'points')}, "
+        f"{in_unit(SMALLEST['degrees'], 'degrees')}, {SMALLEST['number']:g} of a plain number.",
+        "- Claims of several comparisons (hierarchies, “best of six”, “on every benchmark”) hold only if all do, with",
+        "  Holm's correction over the family; one that is shown to go the other way contradicts them.",
+        "- “Equal”, “saturates”, “additive”: two one-sided tests against the stated margin.",
+        "- An order whose relative spread ends below 1e-3 is *inert*; no claim that it helps is then supported.",
+        f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance.",
+        "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
+        "  accuracy of models this small is too near chance to tell them apart, and stands beside it.",
+        "",
+    ]
+
+
+def _counts(found: dict[str, Sequence[Judged]]) -> list[str]:
+    lines = [
+        "## Summary",
+        "",
+        f"| study | claims | {' | '.join(VERDICTS)} |",
+        f"| --- | --: |{' --: |' * len(VERDICTS)}",
+    ]
+    for study, claims in found.items():
+        counts = Counter(one.evidence.verdict for one in claims)
+        lines.append(f"| {study} | {len(claims)} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} |")
+    return [*lines, ""]
+
+
+def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
+    lines = [
+        f"## Verdicts, study {study.name}",
+        "",
+        f"| claim | experiment | paired effect [95 %] | claimed, {LABEL} | n | smallest detectable | verdict |",
+        "| --- | --- | --- | --- | --: | --- | --- |",
+    ]
+    for one in claims:
+        shown, whole = _telling(one)
+        cells = [
+            f"{one.claim.says} [↓](#{one.claim.id})",
+            ", ".join(one.claim.experiments),
+            "<br>".join(f"{line.label}: {effect_text(line)}" for line in shown) or MISSING,
+            "<br>".join(_claimed(line) for line in shown) or MISSING,
+            _seeds(one.evidence.shown),
+            "<br>".join(_detectable(line, whole) for line in shown) or MISSING,
+            f"**{one.evidence.verdict}**" + _marks(one),
+        ]
+        lines.append(f"| {' | '.join(_escaped(cell) for cell in cells)} |")
+    return [*lines, ""]
+
+
+def _details(found: dict[str, Sequence[Judged]], link: Link) -> list[str]:
+    lines = ["## Claim by claim", ""]
+    for claim in CLAIMS:
+        of_claim = [one for claims in found.values() for one in claims if one.claim is claim]
+        if of_claim:
+            lines += _detail(claim, of_claim, link)
+    return lines
+
+
+def _detail(claim: Claim, of_claim: Sequence[Judged], link: Link) -> list[str]:
+    lines = [f"### {claim.id}", "", f"{claim.says} *{claim.where}.* Rule: {claim.judge.rule}.", ""]
+    for one in of_claim:
+        tables = ", ".join(f"[{name}]({link(one.study, name)})" for name in claim.experiments)
+        remarks = f" {_sentences(one.evidence.remarks)}" if one.evidence.remarks else ""
+        lines += [f"**{one.study}: {one.evidence.verdict}.**{remarks} Tables: {tables}.", ""]
+        if any(line.effect.n for line in one.evidence.shown):
+            lines += [
+                f"| | effect [95 %] | claimed, {LABEL} | n | smallest detectable | scores |",
+                "| --- | --- | --- | --: | --- | --- |",
+                *(_line(line) for line in one.evidence.shown),
+                "",
+            ]
+    return lines
+
+
+def _line(line: Shown) -> str:
+    label = line.label if line.decisive else f"*beside:* {line.label}"
+    cells = (label, effect_text(line), _claimed(line), str(line.effect.n), _detectable(line), "; ".join(line.scores))
+    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+
+
+def _contradictions() -> list[str]:
+    lines = [
+        "## Where the paper contradicts itself",
+        "",
+        f"All numbers in this part are the paper's own: **{LABEL}**.",
+        "",
+    ]
+    for title, group in CONTRADICTIONS:
+        lines += [f"### {title}", "", f"| where | the paper says ({LABEL}) | but |", "| --- | --- | --- |"]
+        lines += [f"| {_escaped(one.where)} | {_escaped(one.says)} | {_escaped(one.but)} |" for one in group]
+        lines.append("")
+    return lines
+
+
+def effect_text(line: Shown) -> str:
+    """`+1.23 [0.40, 2.06] points`"""
+    effect, (factor, unit) = line.effect, _shown_unit(line)
+    if effect.n == 0:
+        return "not run"
+    digits = 4 if line.unit == "number" else 2
+    text = f"{factor * effect.mean:+.{digits}f}"
+    if effect.low is not None:
+        text += f" [{factor * effect.low:.{digits}f}, {factor * effect.high:.{digits}f}]"
+    return f"{text}{unit}"
+
+
+def _shown_unit(line: Shown) -> tuple[float, str]:
+    return {"points": (100.0, " points"), "degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
+
+
+def _telling(one: Judged) -> tuple[list[Shown], int]:
+    """The decisive effects, or of many the weakest, and how many there are."""
+    decisive = [line for line in one.evidence.shown if line.decisive and line.effect.n]
+    if len(decisive) <= SHOWN_AT_MOST:
+        return decisive, max(1, len(decisive))
+
+    def strength(line: Shown) -> float:
+        effect = line.effect
+        return line.direction * effect.mean / effect.sd if effect.sd else line.direction * effect.mean
+
+    weakest = min(decisive, key=strength)
+    label = f"weakest of {len(decisive)}: {weakest.label}"
+    return [Shown(**{**weakest.__dict__, "label": label})], len(decisive)
+
+
+def _claimed(line: Shown) -> str:
+    if line.size is None:
+        return MISSING
+    return in_unit(line.direction * line.size, line.unit)
+
+
+def _detectable(line: Shown, family: int = 1) -> str:
+    smallest = detectable_at(line.effect, ALPHA / family)
+    return MISSING if smallest is None else in_unit(smallest, line.unit)
+
+
+def _seeds(shown: Sequence[Shown]) -> str:
+    return _range(sorted(line.effect.n for line in shown if line.decisive)) if shown else MISSING
+
+
+def _range(counts: Sequence[int]) -> str:
+    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]}–{counts[-1]}"
+
+
+def _marks(one: Judged) -> str:
+    """What must stand beside the verdict itself."""
+    inert = any(remark.endswith("inert") for remark in one.evidence.remarks)
+    taught = one.claim.taught and one.evidence.verdict != "not run"
+    return ("<br>an order is inert" if inert else "") + (f"<br>{TEACHER_CAVEAT}" if taught else "")
+
+
+def _sentences(remarks: Sequence[str]) -> str:
+    return " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

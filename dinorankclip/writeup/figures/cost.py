@@ -1,0 +1,90 @@
+"""Time and memory over the order, from the records of the benches; a study's own runs share cores and are not timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from dinorankclip.study.paper_values import LABEL, PAPER
+from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
+from dinorankclip.writeup.figures.style import COLOURS, GREY, MARKERS, RED, new_figure
+
+CAPTION = (
+    "Cost over the order. Left: seconds of the ranking loss alone, forward and backward, for lists of all items of a "
+    "batch of B. Middle: memory that it holds above its inputs, in the same colours. {step}"
+)
+_STEP = (
+    "Right: a whole training step beside one of order 0 ({title}; median and range over alternating rounds), and "
+    "what the paper projects for another machine. "
+)
+
+
+def cost_over_order(bench: Path) -> Drawn:
+    """`bench` is the folder with `ranking-DATE.json` and, if it was run, `orders-DATE.json`."""
+    ranking = _newest(bench, "ranking")
+    if ranking is None:
+        raise Unavailable(f"there is no record of the ranking bench in {bench} (make bench-ranking)")
+    orders = _newest(bench, "orders")
+    step = _sweep(orders) if orders else None
+    figure = new_figure(2.9)
+    axes = figure.subplots(1, 3 if step else 2)
+    _alone(axes[0], ranking, "seconds", 1.0, "seconds", named=True)
+    _alone(axes[1], ranking, "bytes", 1e-6, "MB")
+    if step:
+        _steps(axes[2], step)
+        figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower right", ncols=3)
+    told = CAPTION.format(step=_STEP.format(title=step["title"]) if step else "")
+    dates = ", ".join(record["date"] for record in (ranking, orders if step else None) if record)
+    return Drawn("cost-over-order", "Cost over the order", f"{told.strip()} Measured {dates}.", figure)
+
+
+def _newest(bench: Path, name: str) -> dict[str, Any] | None:
+    found = sorted(bench.glob(f"{name}-[0-9]*.json"))
+    return json.loads(found[-1].read_text()) if found else None
+
+
+def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: str, named: bool = False) -> None:
+    lines: dict[int, dict[int, float]] = {}
+    for name, cell in record["results"]["loss"].items():
+        items, order = map(int, name.split("/"))
+        lines.setdefault(items, {})[order] = factor * cell[what]
+    for (items, values), colour, marker in zip(sorted(lines.items()), COLOURS, MARKERS):
+        there = sorted(values)
+        axes.plot(there, [values[order] for order in there], color=colour, marker=marker)
+        at = (there[-1], values[there[-1]])
+        if named:
+            axes.annotate(
+                f"B = {items}", at, (6, 0), textcoords="offset points", va="center", fontsize=7.5, color=colour
+            )
+    axes.set(yscale="log", xlabel="order R", ylabel=unit, title=f"ranking loss, {unit}")
+    axes.set_xticks(sorted({order for values in lines.values() for order in values}))
+    axes.margins(x=0.2 if named else 0.05)
+    axes.grid(axis="y")
+
+
+def _sweep(record: dict[str, Any]) -> dict[str, Any] | None:
+    """The comparison with the most orders."""
+    found = [one for one in record["comparisons"] if sum(side.startswith("order ") for side in one["sides"]) > 2]
+    return max(found, key=lambda one: len(one["sides"]), default=None)
+
+
+def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
+    sides = {int(name[6:]): side["ratio"] for name, side in comparison["sides"].items() if name.startswith("order ")}
+    orders = sorted(sides)
+    medians = [sides[order]["median"] for order in orders]
+    below = [sides[order]["median"] - sides[order]["least"] for order in orders]
+    above = [sides[order]["most"] - sides[order]["median"] for order in orders]
+    axes.errorbar(orders, medians, [below, above], color=COLOURS[0], marker="o", capsize=2.5, label="measured")
+    full = next((side["ratio"] for name, side in comparison["sides"].items() if name.startswith("full")), None)
+    if full:
+        axes.plot([3], [full["median"]], color=RED, marker="s", linestyle="none", label="full method")
+    paper = PAPER["tab:cost-accuracy"]
+    base = paper["0"]["step ms"]
+    told = [paper[str(order)]["step ms"] / base for order in range(6)]
+    axes.plot(range(6), told, color=GREY, marker="^", linestyle=":", label=LABEL)
+    axes.set(xlabel="order R", ylabel="times order 0", title="training step")
+    axes.set_xticks(range(6))
+    axes.grid(axis="y")

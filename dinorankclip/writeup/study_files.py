@@ -1,0 +1,91 @@
+"""What `report` writes for a study: the page, and tables, figures and claims as files of their own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from dinorankclip.study.results import RESULTS
+from dinorankclip.writeup.cost_tables import PlainTable, cost_tables
+from dinorankclip.writeup.figures.drawn import Drawn
+from dinorankclip.writeup.report import study_page, write_page
+from dinorankclip.writeup.study_claims import JUDGING, all_claims, machine_of
+from dinorankclip.writeup.study_figures import Missing, study_figures
+from dinorankclip.writeup.study_material import StudyMaterial
+from dinorankclip.writeup.table_files import as_markdown, write_table
+from dinorankclip.writeup.table_grids import wrapped
+
+TABLES, FIGURES, CLAIMS, INDEX = "tables", "figures", "claims.md", "README.md"
+
+
+def write_study(material: StudyMaterial, out: Path, claims: str) -> list[Drawn | Missing]:
+    """report.html, tables/, figures/ and claims.md below `out`; what was drawn, and what was not and why."""
+    for table in material.tables:
+        write_table(table, out / TABLES)
+    for plain in cost_tables(material):
+        (out / TABLES / f"{plain.name}.md").write_text(plain_markdown(plain), encoding="utf-8")
+    figures = []
+    for figure in study_figures(material):
+        if isinstance(figure, Drawn):
+            figure.save(out / FIGURES)
+        figures.append(figure)
+    (out / CLAIMS).write_text(claims, encoding="utf-8")
+    write_page(study_page(material, figures, claims), out)
+    return figures
+
+
+def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs: Path) -> Path:
+    """The small copies that are committed: docs/study/NAME with results, a readable page, tables and pictures; and
+    docs/claims.md, if this study has a say in it."""
+    folder = docs / "study" / material.study.name
+    folder.mkdir(parents=True, exist_ok=True)
+    if (material.folder / RESULTS).resolve() != (folder / RESULTS).resolve():
+        shutil.copyfile(material.folder / RESULTS, folder / RESULTS)
+    for table in material.tables:
+        write_table(table, folder / TABLES)
+        (folder / TABLES / f"{table.experiment.name}.tex").unlink()  # the page shows them; LaTeX is made on demand
+        (folder / TABLES / f"{table.experiment.name}.csv").unlink()
+    for figure in figures:
+        if isinstance(figure, Drawn):
+            (folder / FIGURES).mkdir(exist_ok=True)
+            (folder / FIGURES / f"{figure.name}.png").write_bytes(figure.png())
+    (folder / INDEX).write_text(index(material, figures), encoding="utf-8")
+    if material.study.name in JUDGING:
+        (docs / CLAIMS).write_text(all_claims(docs, material.bench, machine_of(material)), encoding="utf-8")
+    return folder
+
+
+def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
+    """Tables and figures of a study on one Markdown page."""
+    study = material.study
+    lines = [f"# Study {study.name}: {study.title}", ""]
+    lines += [wrapped(f"Stands for: {study.paper}. Written by `dinorankclip report`; do not edit."), ""]
+    lacking = sum(map(len, material.lacking.values()))
+    if lacking:
+        lines += [
+            wrapped(f"{lacking} of {sum(study.seeds.values())} runs are not finished; every n is what is there."),
+            "",
+        ]
+    lines += [wrapped(f"Teacher: {teacher}.") for teacher in material.teachers]
+    lines += [
+        "",
+        "Each table has a file `tables/NAME.trace.json` that names its run folders, seeds, settings and revision.",
+        "",
+    ]
+    for table in material.tables:
+        lines += [as_markdown(table), f"[trace]({TABLES}/{table.experiment.name}.trace.json)", ""]
+    lines += [plain_markdown(plain) for plain in cost_tables(material)]
+    for figure in figures:
+        lines += [f"## {figure.title}", ""]
+        if isinstance(figure, Drawn):
+            lines += [f"![{figure.title}]({FIGURES}/{figure.name}.png)", "", wrapped(figure.caption), ""]
+        else:
+            lines += [f"Left out: {figure.why}.", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def plain_markdown(table: PlainTable) -> str:
+    rows = [table.headings, ("---", *("--:" for _ in table.headings[1:])), *table.rows]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([f"## {table.title}", "", *lines, "", wrapped(table.note), "", ""])

@@ -1,0 +1,144 @@
+"""An experiment and a study's results become a table: means over seeds, differences paired by seed, their runs.
+
+Nothing here knows a file format; `table_grids` lays a table out, `table_files` and `page` write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from dinorankclip.joint.transitions import HIGHEST_ORDER
+from dinorankclip.losses.weights import INERT_SPREAD
+from dinorankclip.study.claims.quantities import spread
+from dinorankclip.study.effects import Effect, Summary, paired, summary
+from dinorankclip.study.paper_values import LABEL as PAPER
+from dinorankclip.study.results import Results, RunRecord
+from dinorankclip.study.table_shapes import Column, Experiment
+
+__all__ = ["PAPER", "Measured", "Table", "TableRow", "build_table", "teachers"]
+
+UNMATCHED = "†"
+NOT_RUN, NOT_SCORED = "not run", "not scored"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One score of one row. `effect` is the difference to the reference row, None for that row itself."""
+
+    summary: Summary | None  # None: `lacks` says why
+    effect: Effect | None = None
+    best: bool = False
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """`runs` are all finished runs of the cell, by seed; `marks` are remarks on the row, such as an order that is
+    inert."""
+
+    label: str
+    cell: str
+    measured: tuple[Measured, ...]
+    paper: tuple[float | None, ...]
+    runs: tuple[RunRecord, ...]
+    marks: tuple[str, ...] = ()
+    unmatched: bool = False
+
+    @property
+    def n(self) -> int:
+        return len(self.runs)
+
+
+@dataclass(frozen=True)
+class Table:
+    experiment: Experiment
+    rows: tuple[TableRow, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.experiment.columns
+
+    @property
+    def reference(self) -> str:
+        """The label of the row that the others are compared with."""
+        cell = self.experiment.reference
+        return next((row.label for row in self.rows if row.cell == cell), cell)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Cells without a finished run."""
+        return tuple(dict.fromkeys(row.cell for row in self.rows if not row.runs))
+
+
+def build_table(experiment: Experiment, results: Results) -> Table:
+    by_cell = {row.cell: results.of(row.cell) for row in experiment.rows}
+    best = [_best_cell(experiment, column, results) for column in experiment.columns]
+    rows = []
+    for row in experiment.rows:
+        runs = by_cell[row.cell]
+        measured = [
+            _measure(results, row.cell, column, experiment.reference, bool(runs), row.cell == best_cell)
+            for column, best_cell in zip(experiment.columns, best)
+        ]
+        rows.append(
+            TableRow(
+                row.label,
+                row.cell,
+                tuple(measured),
+                tuple(row.paper.get(column.heading) for column in experiment.columns),
+                tuple(runs[seed] for seed in sorted(runs)),
+                tuple(_marks(results, row.cell)),
+                row.cell in experiment.unmatched,
+            )
+        )
+    return Table(experiment, tuple(rows))
+
+
+def _measure(results: Results, cell: str, column: Column, reference: str, ran: bool, best: bool) -> Measured:
+    values = results.values(cell, column.score)
+    if not values:
+        return Measured(None, lacks=NOT_SCORED if ran else NOT_RUN)
+    against = results.values(reference, column.score)
+    common = values.keys() & against.keys()
+    effect = paired(against, values) if cell != reference and common else None
+    return Measured(summary(values), effect, best)
+
+
+def _best_cell(experiment: Experiment, column: Column, results: Results) -> str | None:
+    """The cell to print in bold: the best mean, if the paired interval to the runner-up (n ≥ 2) leaves zero out.
+
+    Cells with another budget do not compete, and a column without a direction has no best.
+    """
+    if column.better is None:
+        return None
+    competing = [
+        cell for cell in dict.fromkeys(row.cell for row in experiment.rows) if cell not in experiment.unmatched
+    ]
+    means = {cell: summary(values).mean for cell in competing if (values := results.values(cell, column.score))}
+    if len(means) < 2:
+        return None
+    sign = 1 if column.better == "higher" else -1
+    first, second = sorted(means, key=lambda cell: -sign * means[cell])[:2]
+    margin = paired(results.values(second, column.score), results.values(first, column.score))
+    if margin.n < 2 or not (margin.low > 0 if sign > 0 else margin.high < 0):
+        return None
+    return first
+
+
+def _marks(results: Results, cell: str) -> list[str]:
+    """Orders of the cell that do nothing by their end (D13)."""
+    found = {order: spread(results, cell, order) for order in range(2, HIGHEST_ORDER + 1)}
+    return [f"order {order} inert" for order, value in found.items() if value is not None and value < INERT_SPREAD]
+
+
+def teachers(tables: Sequence[Table]) -> dict[str, list[str]]:
+    """Teacher, with what must be said beside its results → labels of the rows it taught."""
+    found: dict[str, list[str]] = {}
+    for row in chain.from_iterable(table.rows for table in tables):
+        for teacher in dict.fromkeys(run.teacher for run in row.runs if run.teacher):
+            labels = found.setdefault(teacher, [])
+            if row.label not in labels:
+                labels.append(row.label)
+    return found

@@ -1,0 +1,85 @@
+from dataclasses import replace
+
+import pytest
+
+from dinorankclip.config import TrainSettings, as_dict, for_method, preset
+from dinorankclip.study.cells import Cell, changed_at, from_dict, key_of
+from dinorankclip.study.definition import STUDIES
+from dinorankclip.types import UserError
+
+BASE = preset("scenes")
+
+
+def test_a_cell_is_its_method_then_its_changes_then_the_seed():
+    settings = Cell("a", "dinorankclip", {"loss.order": 2, "distil.cache": None}).settings(BASE, 7)
+    assert (settings.method, settings.loss.order, settings.distil.cache, settings.seed) == ("dinorankclip", 2, None, 7)
+    assert settings.fusion.variant == "full"  # which the method brings
+
+
+def test_an_unknown_setting_is_named():
+    with pytest.raises(UserError, match=r"no setting 'ordre' in LossSettings"):
+        Cell("a", "rank", {"loss.ordre": 2}).settings(BASE, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("run", "elsewhere"), ("budget.threads", 3), ("reading.workers", 4), ("record.keep", 9), ("preset", "other")],
+)
+def test_what_does_not_change_a_result_does_not_change_the_key(name, value):
+    assert key_of(changed_at(BASE, name, value)) == key_of(BASE)
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", 1), ("optim.lr", 2e-3), ("loss.order", 2), ("data", "other")])
+def test_what_changes_a_result_changes_the_key(name, value):
+    assert key_of(changed_at(BASE, name, value)) != key_of(BASE)
+
+
+def test_settings_of_parts_that_are_off_do_not_matter():
+    clip = for_method(BASE, "clip")
+    assert key_of(changed_at(clip, "distil.weight", 0.1)) == key_of(clip)
+    full = for_method(BASE, "dinorankclip")
+    assert key_of(changed_at(full, "distil.weight", 0.1)) != key_of(full)
+
+
+def test_keys_are_of_differences_to_the_defaults():
+    # A setting that a later version adds has its default in all runs of today: their keys stay.
+    assert key_of(TrainSettings()) == key_of(replace(TrainSettings(), run="x")) == "44136fa355b3"
+
+
+def test_settings_come_back_from_json():
+    import json
+
+    settings = for_method(BASE, "dinorankclip")
+    assert from_dict(json.loads(json.dumps(as_dict(settings)))) == settings
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_has_the_cells_of_its_tables_once(name):
+    study = STUDIES[name]()
+    names = [cell.name for cell in study.cells]
+    assert len(set(names)) == len(names)
+    wanted = {row.cell for experiment in study.experiments for row in experiment.rows}
+    assert wanted <= set(names)
+    keys = {cell.name: key_of(cell.settings(study.base, 0)) for cell in study.cells}
+    doubles = {a for a in keys for b in keys if a != b and keys[a] == keys[b]}
+    assert not doubles
+
+
+def test_runs_are_balanced_over_seeds_decisive_cells_first():
+    study = STUDIES["full"]()
+    order = [(run.seed, study.seeds[run.cell] == 8) for run in study.runs()]
+    assert [seed for seed, _ in order] == sorted(seed for seed, _ in order)
+    for seed in range(8):
+        decisive = [one for at, one in order if at == seed]
+        assert decisive == sorted(decisive, reverse=True)
+    assert sum(decisive for _, decisive in order) == 8 * 8
+
+
+def test_every_method_tries_the_same_rates_on_a_seed_of_its_own():
+    runs = STUDIES["full"]().tuning()
+    tried = {}
+    for run in runs:
+        assert run.seed == 1000 and not run.score
+        tried.setdefault(run.settings.method, []).append(run.settings.optim.lr)
+    assert set(tried) == {"clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip"}
+    assert all(rates == [5e-4, 1e-3, 2e-3] for rates in tried.values())

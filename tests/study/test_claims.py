@@ -1,0 +1,164 @@
+import pytest
+
+from dinorankclip.study.cell_list import CELLS
+from dinorankclip.study.claims import CLAIMS, TEACHER_CAVEAT, Context, judged
+from dinorankclip.study.claims.shapes import AllHold, is_taught
+from dinorankclip.study.experiments import EXPERIMENTS, FLICKR_EXPERIMENTS
+from dinorankclip.study.measures import SCENES
+from dinorankclip.study.results import Results
+from tests.study.worlds import as_claimed, bench, flat, opposite, results, telemetry
+
+BY_ID = {claim.id: claim for claim in CLAIMS}
+DIFFERENCES = [claim for claim in CLAIMS if isinstance(claim.judge, AllHold)]
+OTHERS = [claim for claim in CLAIMS if claim not in DIFFERENCES]
+NAMES = {cell.name for cell in CELLS}
+
+
+def ids(claims):
+    return [claim.id for claim in claims]
+
+
+@pytest.fixture(scope="module")
+def claimed():
+    return Context(results(), bench=bench())
+
+
+@pytest.fixture(scope="module")
+def reversed_world():
+    return Context(results(opposite), bench=bench())
+
+
+@pytest.fixture(scope="module")
+def without_effect():
+    return Context(results(flat), bench=bench())
+
+
+@pytest.fixture(scope="module")
+def blurred():
+    return Context(results(flat, noise=0.02), bench=bench())
+
+
+def test_there_are_enough_and_each_is_named_once():
+    assert len(CLAIMS) >= 24
+    assert len(BY_ID) == len(CLAIMS)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
+def test_a_claim_rests_on_cells_and_tables_that_exist(claim):
+    assert set(claim.cells) <= NAMES
+    tables = {experiment.name: experiment for experiment in EXPERIMENTS}
+    assert claim.experiments and set(claim.experiments) <= tables.keys()
+    shown = {row.cell for name in claim.experiments for row in tables[name].rows}
+    assert set(claim.cells) <= shown, "its tables must show what decides it"
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
+def test_without_runs_nothing_is_said(claim):
+    found = claim.evidence(Context(Results("full", ())))
+    assert found.verdict == "not run"
+    assert found.remarks
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
+def test_where_the_paper_is_right_the_claim_is_supported(claim, claimed):
+    found = claim.evidence(claimed)
+    assert found.verdict == "supported", found
+
+
+@pytest.mark.parametrize("claim", DIFFERENCES, ids=ids(DIFFERENCES))
+def test_where_it_is_the_other_way_round_the_claim_is_contradicted(claim, reversed_world):
+    assert claim.evidence(reversed_world).verdict == "contradicted"
+
+
+@pytest.mark.parametrize("claim", DIFFERENCES, ids=ids(DIFFERENCES))
+def test_where_there_is_nothing_the_claim_is_not_supported(claim, without_effect):
+    assert claim.evidence(without_effect).verdict == "not supported"
+
+
+@pytest.mark.parametrize("claim", DIFFERENCES, ids=ids(DIFFERENCES))
+def test_where_nothing_could_be_seen_the_claim_is_inconclusive(claim, blurred):
+    assert claim.evidence(blurred).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.cells], ids=lambda claim: claim.id)
+def test_one_seed_is_inconclusive(claim):
+    assert claim.evidence(Context(results(seeds=1), bench=bench())).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("claim", "cell", "score", "value"),
+    [
+        ("order-saturation", "full-4", SCENES.accuracy, 0.3),
+        ("first-to-third", "rank-3", SCENES.accuracy, 0.5),
+        ("order-0-is-clip", "distil-only", SCENES.accuracy, 0.4),
+        ("additive", "full", SCENES.accuracy, 0.5),
+        ("gap-equal-shares", "full", SCENES.cone, 40.0),
+        ("gap-additive", "full-0", SCENES.cone, 70.0),
+        ("failure-global-captions", "full", SCENES.top1, 0.3),
+    ],
+)
+def test_an_equality_that_does_not_hold_is_contradicted(claim, cell, score, value):
+    world = Context(results(changes={(cell, score): value}))
+    assert BY_ID[claim].evidence(world).verdict == "contradicted"
+
+
+def test_costs_come_from_the_bench():
+    dear = Context(Results("full", ()), bench=bench((1.0, 1.04, 1.2, 2.0, 4.0, 8.0), full=3.0))
+    verdicts = {name: BY_ID[name].evidence(dear).verdict for name in ("cost-order-3", "cost-full", "cost-linear")}
+    assert set(verdicts.values()) == {"contradicted"}
+    assert all(BY_ID[name].cells == () for name in verdicts)
+
+
+def test_a_wide_angle_is_contradicted():
+    assert BY_ID["angle-small"].evidence(Context(results(told=telemetry(angle=30.0)))).verdict == "contradicted"
+
+
+def test_an_inert_order_supports_no_claim():
+    inert = Context(results(told=telemetry(spread=1e-4)), bench=bench())
+    for name in ("order-hierarchy", "order-hierarchy-teacher", "adds-high-order", "best-order-plain", "gain-per-cost"):
+        found = BY_ID[name].evidence(inert)
+        assert found.verdict == "not supported"
+        assert any("inert" in remark for remark in found.remarks)
+    assert BY_ID["order-3-acts"].evidence(inert).verdict == "contradicted"
+
+
+def test_a_missing_rival_leaves_best_of_all_open():
+    whole = results()
+    partly = Results("full", tuple(run for run in whole.runs if run.cell != "cyclip"))
+    found = BY_ID["main-top1"].evidence(Context(partly))
+    assert found.verdict == "not run"
+    assert "no finished run of cyclip" in found.remarks
+
+
+def test_only_seeds_that_both_cells_have_are_paired():
+    whole = results(seeds=8)
+    partly = Results("full", tuple(run for run in whole.runs if run.cell != "full-no-gate" or run.seed < 3))
+    shown = BY_ID["adds-gate"].evidence(Context(partly)).shown[0]
+    assert shown.effect.n == 3
+    assert shown.effect.mean == pytest.approx(0.02, rel=1e-3)
+    assert shown.size == pytest.approx(0.002)
+
+
+def test_whatever_a_teacher_touches_says_which(claimed):
+    for claim in CLAIMS:
+        taught = any(is_taught(cell) for cell in claim.cells)
+        assert (TEACHER_CAVEAT in claim.evidence(claimed).remarks) == taught
+    assert {name for name in NAMES if is_taught(name) and not name.startswith("full")} == {
+        "distil-only", "control-random-teacher", "control-trunk-distil",
+    }  # fmt: skip
+    assert not is_taught("control-no-teacher") and is_taught("full")
+
+
+def test_the_photo_study_judges_what_it_has_run():
+    cells = {row.cell for experiment in FLICKR_EXPERIMENTS for row in experiment.rows}
+    found = judged(Results("flickr8k", ()))
+    assert {"main-i2t", "teacher-fine", "gap-closes", "order-hierarchy"} <= {one.claim.id for one in found}
+    assert all(set(one.claim.cells) <= cells and one.claim.cells for one in found)
+    assert len(judged(Results("full", ()))) == len(CLAIMS)
+
+
+def test_the_worlds_hold_every_score_a_claim_uses():
+    known = as_claimed("full")
+    for claim in DIFFERENCES:
+        for line in claim.evidence(Context(results(seeds=2), bench=bench())).shown:
+            assert set(line.scores) <= known.keys(), claim.id

@@ -1,0 +1,57 @@
+import math
+
+import pytest
+
+from dinorankclip.study.effects import detectable, paired, summary, t_quantile, t_tail
+
+
+@pytest.mark.parametrize(  # printed tables of Student's t
+    ("freedom", "value"), [(1, 12.7062), (2, 4.3027), (7, 2.3646), (30, 2.0423)]
+)
+def test_quantiles_are_those_of_the_tables(freedom, value):
+    assert t_quantile(0.975, freedom) == pytest.approx(value, abs=5e-5)
+
+
+def test_interval_of_a_known_sample():
+    found = summary({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0})
+    # sd = √(5/3), t(0.975, 3) = 3.1824: 2.5 ± 3.1824·1.29099/2
+    assert (found.mean, found.n) == (2.5, 4)
+    assert found.sd == pytest.approx(math.sqrt(5 / 3))
+    assert (found.low, found.high) == pytest.approx((0.44574, 4.55426), abs=1e-4)
+
+
+def test_one_value_has_no_interval_and_none_has_no_mean():
+    found = summary({3: 0.5})
+    assert (found.mean, found.low, found.high, found.sd, found.n) == (0.5, None, None, None, 1)
+    assert summary({}).n == 0 and math.isnan(summary({}).mean)
+
+
+def test_differences_are_paired_by_seed():
+    a, b = {0: 1.0, 1: 5.0, 2: 9.0, 7: 0.0}, {0: 1.5, 1: 5.7, 2: 9.6, 8: 100.0}
+    found = paired(a, b)
+    assert found.n == 3
+    assert found.mean == pytest.approx(0.6)
+    assert found.sd == pytest.approx(0.1)
+    assert found.low > 0 and found.shown
+    assert paired(a, {0: 2.0}).detectable is None
+
+
+def test_power_of_an_effect_of_one_sd():
+    # One-sample t, two-sided 5 %, d = 1, n = 10: power 0.803 (the usual tables); and with no effect just 5 %.
+    limit, shift = t_quantile(0.975, 9), math.sqrt(10)
+    assert t_tail(limit, 9, shift) + t_tail(limit, 9, -shift) == pytest.approx(0.8031, abs=2e-4)
+    assert 2 * t_tail(limit, 9) == pytest.approx(0.05, abs=1e-9)
+
+
+def test_the_detectable_effect_has_the_power_it_should(n=8):
+    # n = 8 needs 1.156 sd (G*Power); twice the spread, twice the effect.
+    assert detectable(1.0, 8) == pytest.approx(1.156, abs=1e-3)
+    assert detectable(2.0, 8) == pytest.approx(2 * detectable(1.0, 8))
+
+
+def test_two_seeds_agree_with_a_simulation():
+    import numpy as np
+
+    draws = np.random.default_rng(0).normal(detectable(1.0, 2), 1.0, (400_000, 2))
+    t = draws.mean(1) / (draws.std(1, ddof=1) / math.sqrt(2))
+    assert (np.abs(t) > 12.7062).mean() == pytest.approx(0.8, abs=0.003)

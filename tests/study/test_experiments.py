@@ -1,0 +1,123 @@
+from pathlib import Path
+
+import pytest
+
+from dinorankclip.config import preset
+from dinorankclip.study.cell_list import CELLS, DECISIVE
+from dinorankclip.study.cells import key_of
+from dinorankclip.study.experiments import EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS
+from dinorankclip.study.measures import FLICKR8K
+from dinorankclip.study.paper_values import PAPER, gain, projected
+
+# As `dinorankclip score MODEL --sets scenes` names them, and the fidelity that training adds.
+SCENES = set((Path(__file__).parent / "scene_score_names.txt").read_text().split("\n")) - {""}
+FIDELITY = {f"fidelity/image {name}" for name in ("cosine", "centred cosine", "gram distance", "above 0.9")}
+NAMES = {cell.name: cell for cell in CELLS}
+ALL = (*EXPERIMENTS, *FLICKR_EXPERIMENTS)
+
+
+def photo_scores() -> set[str]:
+    """What the same scorers say of the photo sets (docs/results.md): the suffixes of the scenes' scores."""
+    found = {name.replace("scenes-pairs/", "flickr8k/") for name in SCENES}
+    for kinds in ("caltech101", "cub100", "flowers5", FLICKR8K.shift_base, *FLICKR8K.renditions):
+        found |= {name.replace("scenes-kinds/", f"{kinds}/") for name in SCENES if name.startswith("scenes-kinds/")}
+    found |= {name.replace("shift from scenes-kinds", f"shift from {FLICKR8K.shift_base}") for name in SCENES}
+    return {name for name in found if "scenes" not in name}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
+def test_columns_name_scores_that_the_scenes_suite_yields(experiment):
+    assert {column.score for column in experiment.columns} <= SCENES | FIDELITY
+
+
+@pytest.mark.parametrize("experiment", FLICKR_EXPERIMENTS, ids=lambda one: one.name)
+def test_columns_name_scores_that_the_photo_sets_yield(experiment):
+    assert {column.score for column in experiment.columns} <= photo_scores()
+    assert {row.cell for row in experiment.rows} <= set(FLICKR_CELLS)
+
+
+@pytest.mark.parametrize("experiment", ALL, ids=lambda one: one.name)
+def test_rows_are_cells_and_one_of_them_is_the_reference(experiment):
+    cells = [row.cell for row in experiment.rows]
+    assert set(cells) <= NAMES.keys()
+    assert len(set(cells)) == len(cells)
+    assert experiment.reference in cells
+    assert set(experiment.unmatched) <= set(cells)
+    assert experiment.note or not experiment.unmatched
+
+
+@pytest.mark.parametrize("experiment", ALL, ids=lambda one: one.name)
+def test_projected_values_stand_beside_a_column_of_ours(experiment):
+    headings = [column.heading for column in experiment.columns]
+    assert len(set(headings)) == len(headings)
+    for row in experiment.rows:
+        assert row.paper.keys() <= set(headings)
+
+
+def test_every_table_of_the_list_is_there():
+    names = [experiment.name for experiment in EXPERIMENTS]
+    assert len(set(names)) == len(names)
+    assert set(names) == {
+        "main", "orders-plain", "orders-teacher", "orders-paper", "best-order", "head-width", "warm-start", "scaling",
+        "shift", "fine-grained", "linear-probing", "components", "controls", "criterion", "students", "fusion",
+        "teacher", "modality-gap",
+    }  # fmt: skip
+
+
+def test_every_cell_is_a_row_somewhere_and_no_two_are_the_same_run():
+    rows = {row.cell for experiment in EXPERIMENTS for row in experiment.rows}
+    assert rows == NAMES.keys()
+    keys = [key_of(cell.settings(preset("scenes"), 0)) for cell in CELLS]
+    assert len(set(keys)) == len(CELLS)
+    assert set(DECISIVE) <= NAMES.keys()
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.name)
+def test_all_rows_of_a_table_have_one_budget(experiment):
+    base = preset("scenes")
+    for row in experiment.rows:
+        settings = NAMES[row.cell].settings(base, 3)
+        assert (settings.budget, settings.optim, settings.data) == (base.budget, base.optim, base.data)
+        assert (settings.loss.ramp, settings.loss.utility) == (base.loss.ramp, base.loss.utility)
+        other = settings.model != base.model or settings.reading != base.reading
+        assert other == (row.cell in experiment.unmatched)
+
+
+def test_the_paper_curve_mixes_plain_and_full():
+    mixed = next(one for one in EXPERIMENTS if one.name == "orders-paper")
+    methods = [NAMES[row.cell].method for row in mixed.rows]
+    assert methods == ["clip", "rankclip"] + ["dinorankclip"] * 4
+    assert "no ablation of the order" in mixed.note
+    assert mixed.rows[3].paper["T@1"] == 11.30
+
+
+def test_cells_are_what_they_are_called():
+    at = {name: cell.settings(preset("scenes"), 0) for name, cell in NAMES.items()}
+    assert [at[f"rank-{order}"].loss.order for order in (2, 3, 4, 5)] == [2, 3, 4, 5]
+    assert [at[name].loss.order for name in ("full-0", "full-1", "full-2", "full", "full-4", "full-5")] == [*range(6)]
+    assert at["full"].fusion.variant == "full" and at["full"].distil.branches == "image+text" and at["full"].fusion.gate
+    assert at["full-image-no-gate"].distil.branches == "image" and not at["full-image-no-gate"].fusion.gate
+    assert at["control-no-teacher"].distil.cache is None and at["control-no-teacher"].fusion.variant == "full"
+    assert at["control-trunk-distil"].distil.into == "trunk" and at["control-trunk-distil"].fusion.variant == "none"
+    assert at["control-large-trunk"].distil.cache is None and at["control-large-trunk"].loss.order == 3
+    assert at["rankclip-n1000"].reading.train_items == 1000 and at["rankclip"].reading.train_items is None
+
+
+def test_projected_values_agree_with_the_text_that_quotes_them():
+    assert gain("tab:main", "T@1", "full", "rankclip") == 1.14
+    assert gain("tab:main", "T@1", "full", "clip") == 2.24
+    assert gain("tab:main", "i2t R@1", "full", "rankclip") == 0.87
+    assert gain("tab:ood-fg", "FG-avg", "full", "rank-3") == 3.1
+    assert gain("fig:cone", "cone separation", "rank-3", "rankclip") == -1.5
+    for row in PAPER["tab:ood-fg"].values():
+        fine = [row[name] for name in ("FGVC", "DTD", "CUB", "Cars", "Flow.")]
+        assert row["FG-avg"] == pytest.approx(sum(fine) / 5, abs=0.051)
+    for row in PAPER["tab:lp-component (a)"].values():
+        assert row["Avg"] == pytest.approx(sum(v for name, v in row.items() if name != "Avg") / 10, abs=0.051)
+    hours = dict(PAPER["tab:compute"])
+    assert sum(told["hours"] for name, told in hours.items() if name != "total printed") == 72.0
+
+
+def test_projected_takes_what_the_paper_has():
+    assert projected("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": 11.30}
+    assert projected("tab:main", "rank-3", {"ours": "T@1"}) == {}

@@ -1,0 +1,60 @@
+from dataclasses import replace
+
+import pytest
+
+from dinorankclip.config import as_dict
+from dinorankclip.study.cells import Cell
+from dinorankclip.study.definition import STUDIES
+from dinorankclip.study.matched import check_plan, check_results
+from dinorankclip.study.results import Results, RunRecord
+from dinorankclip.types import UserError
+from tests.study.studying import experiment, tiny
+
+CLIP = Cell("clip", "clip")
+
+
+def record(cell: Cell, seed: int = 0, pairs: int = 128, data: str = "abc") -> RunRecord:
+    settings = as_dict(cell.settings(tiny().base, seed))
+    return RunRecord(cell.name, seed, "k", "cells/k", "r", settings, {}, {}, 1.0, pairs, 8, {}, data)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_studies_compare_like_with_like(name):
+    check_plan(STUDIES[name]())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("budget.epochs", 3, "budget.epochs: 2 → 3"),
+        ("budget.batch", 32, "budget.batch: 16 → 32"),
+        ("model.trunk", "drc-small", "model.trunk: drc-tiny → drc-small"),
+        ("loss.ramp", "paper", "loss.ramp: rankclip → paper"),
+        ("optim.weight_decay", 0.5, "optim.weight_decay"),
+        ("data", "other", "data: "),
+    ],
+)
+def test_another_budget_is_refused_before_anything_runs(setting, value, words):
+    other = Cell("other", "rankclip", {setting: value})
+    with pytest.raises(UserError, match="differ in more than their method") as refusal:
+        check_plan(tiny((CLIP, other)))
+    assert words in str(refusal.value)
+    knowing = experiment("clip", "other", unmatched=("other",))
+    check_plan(tiny((CLIP, other), experiments=(knowing,)))
+
+
+def test_methods_and_tuned_rates_may_differ():
+    check_plan(tiny((CLIP, Cell("other", "dinorankclip", {"loss.order": 2, "optim.lr": 2e-3}))))
+
+
+def test_runs_that_saw_other_pairs_are_refused():
+    other = Cell("other", "rankclip")
+    table = (experiment("clip", "other"),)
+    results = Results("tiny", (record(CLIP), record(other)))
+    check_results(table, results)
+    with pytest.raises(UserError, match="pairs seen: 128 → 64"):
+        check_results(table, replace(results, runs=(record(CLIP), record(other, pairs=64))))
+    with pytest.raises(UserError, match="training data"):
+        check_results(table, replace(results, runs=(record(CLIP), record(other, data="other"))))
+    # Seeds that only one of them has are not compared.
+    check_results(table, replace(results, runs=(record(CLIP), record(other, seed=1, pairs=64))))

@@ -1,0 +1,41 @@
+import pytest
+
+from dinorankclip.commands.study import main
+from dinorankclip.types import UserError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_papers_scale_in_gpu_hours_and_disk(capsys):
+    main(["plan", "--preset", "cc3m"])
+    told = capsys.readouterr().out
+    # 2.71 M // 1024 · 64 = 169,344 steps; order 0 at 301 ms on 8 GPUs: 113.3 GPU hours, order 3 at 379 ms: 142.6.
+    assert "169,344 steps" in told
+    lines = {line.split()[0]: line.split() for line in told.splitlines() if line}
+    assert lines["clip"][1:] == ["1", "0", "301", "113"]
+    assert lines["full"][1:] == ["1", "3", "379", "143"]
+    assert "paper (projected)" in told
+    assert "9.6 GB at 8×8" in told
+
+
+def test_a_study_of_this_machine(capsys):
+    main(["plan", "full", "--workers", "2"])
+    told = capsys.readouterr().out
+    lines = {line.split()[0]: line.split() for line in told.splitlines() if line}
+    assert lines["clip"][1:3] == ["8", "0"]
+    assert lines["full-h16"][1:3] == ["3", "0"]
+    assert "tuning dinorankclip" in told
+    assert " to go, 2 at a time" in told
+
+
+def test_status_of_a_study_that_was_not_started(capsys):
+    main(["status", "small"])
+    assert "0 of 51 runs finished" in capsys.readouterr().out
+
+
+def test_an_unknown_study_is_named():
+    with pytest.raises(UserError, match=r"no study 'smal': .*small\?"):
+        main(["plan", "smal"])

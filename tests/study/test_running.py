@@ -1,0 +1,153 @@
+"""Whole studies of seconds: workers as real processes, kills as real kills."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from dinorankclip.study import definition
+from dinorankclip.study.cells import Cell
+from dinorankclip.study.queue import CELLS, claim, is_finished, is_running, read_queue, write_queue
+from dinorankclip.study.results import Results
+from tests.pretrain.running import family, last_step
+from tests.study import studying
+from tests.study.studying import FOLDER, kill, run_tiny, start_tiny, tiny, wait_for
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of a study that nothing disturbed."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    before = os.getcwd()
+    os.chdir(place)
+    try:
+        run_tiny()
+    finally:
+        os.chdir(before)
+    return place
+
+
+def test_a_study_ends_with_results(undisturbed):
+    results = Results.load(undisturbed / FOLDER)
+    assert results.cells() == ("clip", "rank-2")
+    assert sorted(results.of("clip")) == [0, 1]
+    run = results.of("rank-2")[1]
+    assert (run.settings["loss"]["order"], run.settings["seed"]) == (2, 1)
+    assert (run.steps, run.pairs_seen) == (8, 128)
+    assert {"val/mean R@1", "scenes-pairs/i2t R@1", "scenes-pairs/cone separation"} <= run.scores.keys()
+    assert run.telemetry["loss"] > 0 and run.parameters["heads"] > 0
+    assert (undisturbed / FOLDER / run.folder / "scores.json").is_file()  # a value traces to its run
+    assert results.values("clip", "val/mean R@1").keys() == {0, 1}
+
+
+def test_of_finished_runs_only_the_model_of_seed_0_stays(undisturbed):
+    from dinorankclip import load_model
+
+    results = Results.load(undisturbed / FOLDER)
+    folders = {seed: undisturbed / FOLDER / run.folder for seed, run in results.of("rank-2").items()}
+    assert not (folders[1] / "checkpoints").exists()
+    assert load_model(folders[0]).encode_text is not None
+    from safetensors import safe_open
+
+    with safe_open(folders[0] / "checkpoints" / "last" / "training.safetensors", "pt") as kept:
+        assert {name.split("/")[0] for name in kept.keys()} == {"objective"}  # noqa: SIM118 (no mapping)
+
+
+def test_a_study_killed_twice_finds_the_same(undisturbed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = tiny().runs()
+    first, third = (FOLDER / CELLS / runs[at].key for at in (0, 2))
+    # The starting process alone dies: its worker notices, saves and leaves.
+    process = start_tiny()
+    wait_for(lambda: last_step(first) >= 3, process)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not is_running(FOLDER, runs[0].key), process, 60)
+    assert not is_finished(FOLDER, runs[1].key)
+    # Everything dies at once, in the middle of the third run.
+    process = start_tiny()
+    wait_for(lambda: last_step(third) >= 2, process)
+    kill(family(process.pid))
+    process.wait()
+    assert is_finished(FOLDER, runs[0].key) and not is_finished(FOLDER, runs[2].key)
+    run_tiny()
+    ours, theirs = Results.load(FOLDER), Results.load(undisturbed / FOLDER)
+    assert [(run.cell, run.seed, run.key) for run in ours.runs] == [
+        (run.cell, run.seed, run.key) for run in theirs.runs
+    ]
+    assert [run.scores for run in ours.runs] == [run.scores for run in theirs.runs]
+
+
+def test_a_finished_study_is_not_made_again(undisturbed, monkeypatch, capsys):
+    monkeypatch.chdir(undisturbed)
+    results = [path.stat().st_mtime_ns for path in sorted(FOLDER.glob("cells/*/result.json"))]
+    run_tiny()
+    assert [path.stat().st_mtime_ns for path in sorted(FOLDER.glob("cells/*/result.json"))] == results
+    assert "4 finished runs" in capsys.readouterr().out
+
+
+def test_a_failing_cell_is_recorded_and_the_others_go_on(undisturbed, monkeypatch, capsys):
+    monkeypatch.chdir(undisturbed)
+    # Equal settings under another name are no new run; a trunk that does not exist fails.
+    same, broken = Cell("same", "clip", {"budget.threads": 1}), Cell("broken", "clip", {"model.trunk": "no-such"})
+    study = tiny((broken, same), seeds=1, experiments=())
+    monkeypatch.setitem(definition.STUDIES, "tiny", lambda: study)
+    from dinorankclip.commands.study import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "tiny", "--folder", "runs/other", "--workers", "1"])
+    assert ended.value.code == 1
+    told = capsys.readouterr()
+    assert "broken (seed 0)" in told.err and "FAILED" in told.out
+    assert Results.load("runs/other").cells() == ("same",)
+    clip = Results.load(FOLDER).of("clip")[0]
+    ours = Results.load("runs/other").of("same")[0]
+    assert (ours.key, ours.scores) == (clip.key, clip.scores)
+    (failure,) = (FOLDER.parent / "other" / "failed").glob("*.json")
+    assert "no-such" in json.loads(failure.read_text())["error"]
+    main(["status", "tiny", "--folder", "runs/other"])
+    assert "failed: broken, seed 0" in capsys.readouterr().out
+
+
+def test_cells_that_share_their_settings_run_once(tmp_path):
+    study = tiny((Cell("clip", "clip"), Cell("twin", "clip", {"record.keep": 5})), seeds=1)
+    assert [run.cell for run in study.runs()] == ["clip", "twin"]
+    write_queue(tmp_path, study.runs(), study.sets)
+    assert [run.cell for run in read_queue(tmp_path)[0]] == ["clip"]
+
+
+def test_a_claim_is_held_by_one_process_and_falls_with_it(tmp_path):
+    first = claim(tmp_path, "k")
+    assert claim(tmp_path, "k") is None
+    assert is_running(tmp_path, "k")
+    child = os.fork()
+    if child == 0:
+        claim(tmp_path, "other")
+        signal.pause()
+    while not is_running(tmp_path, "other"):
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert claim(tmp_path, "other") is not None
+    first.release()
+    assert not is_running(tmp_path, "k")
+    again = claim(tmp_path, "k")
+    assert again.before == pytest.approx(first.seconds, abs=1)
+
+
+def test_learning_rates_are_tried_then_used(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    study = tiny((Cell("clip", "clip"),), seeds=1, epochs=1, grid=(1e-4, 1e-3), experiments=())
+    monkeypatch.setitem(definition.STUDIES, "tiny", lambda: study)
+    from dinorankclip.commands.study import main
+
+    main(["run", "tiny", "--workers", "1"])
+    results = Results.load(FOLDER)
+    told = results.tuned["clip"]
+    assert set(told["tried"]) == {"0.0001", "0.001"}
+    best = max(told["tried"].values())
+    assert told["tried"][f"{told['chosen']:g}"] == best
+    assert results.of("clip")[0].settings["optim"]["lr"] == told["chosen"]
+    assert studying.FOLDER.joinpath("tuned.json").is_file()

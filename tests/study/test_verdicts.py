@@ -1,0 +1,147 @@
+import math
+
+import pytest
+
+from dinorankclip.study.effects import detectable, paired
+from dinorankclip.study.verdicts import (
+    Comparison,
+    all_hold,
+    below,
+    detectable_at,
+    equivalent,
+    holm,
+    interval,
+    level,
+    one,
+    p_value,
+    together,
+    unless_inert,
+)
+
+
+def effect(mean: float, sd: float, n: int = 8):
+    """Values with exactly this mean and standard deviation."""
+    pattern = [(-1) ** seed for seed in range(n)]
+    centre = sum(pattern) / n
+    spread = math.sqrt(sum((value - centre) ** 2 for value in pattern) / (n - 1)) if n > 1 else 1.0
+    return level({seed: mean + sd * (value - centre) / spread for seed, value in enumerate(pattern)})
+
+
+def test_the_constructed_effects_are_what_they_say():
+    found = effect(0.02, 0.01, 8)
+    assert (found.mean, found.sd, found.n) == pytest.approx((0.02, 0.01, 8))
+    # t(0.975, 7) = 2.364624; half width 2.364624 · 0.01/√8
+    assert (found.low, found.high) == pytest.approx((0.02 - 0.0083602, 0.02 + 0.0083602), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "size", "verdict"),
+    [
+        (0.02, 0.01, 0.01, "supported"),
+        (-0.02, 0.01, 0.01, "contradicted"),
+        (0.002, 0.01, 0.02, "not supported"),  # 0.0116 would have been detected
+        (0.002, 0.01, 0.01, "inconclusive"),
+        (0.002, 0.01, None, "inconclusive"),  # a point is asked for
+        (0.002, 0.005, None, "not supported"),
+        (0.0, 0.0, 0.01, "not supported"),  # exactly nothing, every time
+        (0.01, 0.0, 0.01, "supported"),
+    ],
+)
+def test_one_comparison(mean, sd, size, verdict):
+    assert one(Comparison(effect(mean, sd), 1, size)) == verdict
+
+
+def test_the_claimed_direction_may_be_down():
+    assert one(Comparison(effect(-2.0, 0.5), -1, 1.4, "degrees")) == "supported"
+    assert one(Comparison(effect(2.0, 0.5), -1, 1.4, "degrees")) == "contradicted"
+
+
+def test_one_seed_or_none_decides_nothing():
+    assert one(Comparison(effect(1.0, 0.0, 1), 1, 0.01)) == "inconclusive"
+    assert one(Comparison(paired({0: 1.0}, {1: 2.0}), 1, 0.01)) == "not run"
+    assert equivalent(effect(0.0, 0.0, 1), 0.01) == "inconclusive"
+    assert below(effect(0.0, 0.0, 1), 0.01) == "inconclusive"
+    assert all_hold([]) == "not run"
+    assert equivalent(level({}), 1.0) == below(level({}), 1.0) == "not run"
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([]) == []
+
+
+def test_p_value_of_a_t_test():
+    # Differences 1, 0.5, 1.2: t = 4.32346, p = 0.0495550 (scipy.stats.ttest_1samp)
+    assert p_value(level({0: 1.0, 1: 0.5, 2: 1.2})) == pytest.approx(0.0495550, abs=1e-6)
+
+
+def test_a_family_needs_all_and_is_corrected():
+    strong, weak = effect(0.02, 0.01), effect(0.011, 0.0115)
+    assert p_value(weak) == pytest.approx(0.0308, abs=5e-4)
+    assert all_hold([Comparison(weak, 1, 0.01)]) == "supported"
+    # The same comparison twice: p doubles to 0.06.
+    assert all_hold([Comparison(weak, 1, 0.01), Comparison(weak, 1, 0.01)]) == "inconclusive"
+    assert all_hold([Comparison(strong, 1, 0.01)] * 4) == "supported"
+
+
+def test_one_link_the_other_way_contradicts_a_hierarchy():
+    up, down = Comparison(effect(0.02, 0.01), 1, 0.01), Comparison(effect(-0.03, 0.01), 1, 0.01)
+    assert all_hold([up, up, down]) == "contradicted"
+
+
+def test_one_link_that_is_surely_absent_fails_a_hierarchy():
+    up, absent = Comparison(effect(0.02, 0.01), 1, 0.01), Comparison(effect(0.0, 0.001), 1, 0.01)
+    blurred = Comparison(effect(0.0, 0.05), 1, 0.01)
+    assert all_hold([up, absent]) == "not supported"
+    assert all_hold([up, blurred]) == "inconclusive"
+    assert all_hold([up, absent, blurred]) == "not supported"
+
+
+def test_a_family_can_detect_less():
+    found = effect(0.0, 0.01)
+    assert detectable_at(found, 0.05) == pytest.approx(detectable(0.01, 8))
+    assert detectable_at(found, 0.05 / 6) > 1.2 * detectable_at(found, 0.05)
+    # Detectable alone (0.0116), not among six.
+    assert one(Comparison(found, 1, 0.013)) == "not supported"
+    assert all_hold([Comparison(found, 1, 0.013)] * 6) == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "verdict"),
+    [
+        (0.001, 0.005, "supported"),
+        (0.03, 0.005, "contradicted"),
+        (-0.03, 0.005, "contradicted"),
+        (0.009, 0.005, "not supported"),  # a difference, and perhaps within the margin
+        (0.0, 0.03, "inconclusive"),
+    ],
+)
+def test_equivalence_within_a_point(mean, sd, verdict):
+    assert equivalent(effect(mean, sd), 0.01) == verdict
+
+
+def test_equivalence_uses_the_90_percent_interval():
+    found = effect(0.0, 0.014)
+    low, high = interval(found, 0.9)
+    assert found.high > 0.01 > high and low > -0.01
+    assert equivalent(found, 0.01) == "supported"
+
+
+def test_a_bound():
+    assert below(effect(5.0, 1.0), 10.0) == "supported"
+    assert below(effect(15.0, 1.0), 10.0) == "contradicted"
+    assert below(effect(9.8, 1.0), 10.0) == "inconclusive"
+
+
+def test_an_inert_order_has_not_helped():
+    assert unless_inert("supported", inert=True) == "not supported"
+    assert unless_inert("supported", inert=False) == "supported"
+    assert unless_inert("contradicted", inert=True) == "contradicted"
+
+
+def test_parts_judged_apart():
+    assert together(["supported", "inconclusive", "contradicted"]) == "contradicted"
+    assert together(["supported", "not run", "contradicted"]) == "not run"
+    assert together(["supported", "supported"]) == "supported"
+    assert together([]) == "not run"

@@ -2,8 +2,10 @@
 
 A whole training step of a small trunk on made-up pixels and captions of 20 tokens, with full lists, at the end of the
 schedule. Every cell is a fresh process; memory is what its resident set grows by at the peak of a step, after a small
-step has set everything up. What a step needs above one at order 0 is the ranking loss, whose memory must not grow
-faster than B². Two processes share the batch and the threads of one.
+step has set everything up. The memory of the loss, which must not grow faster than B², is measured on the loss alone,
+forward and backward on given embeddings: in a whole step part of it lies where the trunk's activations were, the more
+so the smaller the batch, and the difference to order 0 would seem to grow faster than it does.
+Two processes share the batch and the threads of one.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.device import choose
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.model import JointModel
-from dinorankclip.losses import Objective
+from dinorankclip.losses import Objective, RankingLoss
 from dinorankclip.optim.gradients import backward
 from dinorankclip.optim.update import Updater
 from dinorankclip.types import Batch, Progress, View
 
 LATE = Progress(900, 1000, 64)  # every order acts
 SMALL = 16
-VISIBLE = 0.05  # of a step's memory: what the loss adds below this is lost among what an allocator does
+LOSS_ALONE = (128, 256, 512)
+VISIBLE = 4e6  # bytes: less may lie in what the process had set aside before
 ONE, TWO = "one process", "two processes"
 
 
@@ -60,9 +63,24 @@ def made_up(model: JointModel, count: int) -> Batch:
     return Batch(images, texts, [""] * count, [View()] * count, [""] * count)
 
 
-def cell(trunk: str, order: int, batch: int, threads: int, rounds: int) -> dict[str, float]:
-    """Least seconds of `rounds` steps; bytes of the first, for which the heap is fresh."""
-    side = Side(partial(step_of, trunk, order, batch), threads)
+def loss_of(trunk: str, order: int, batch: int) -> Built:
+    """Forward and backward of the ranking loss alone."""
+    dim = trunk_config(trunk)["embed_dim"]
+    loss = RankingLoss(dim, order=order)
+    loss.set_progress(LATE.step, LATE.total_steps, LATE.epochs)
+    draws = torch.Generator().manual_seed(0)
+
+    def run(count: int) -> None:
+        image, text = (torch.randn(count, dim, generator=draws).requires_grad_() for _ in range(2))
+        loss(image, text, torch.tensor(20.0)).total.backward()
+
+    run(SMALL)
+    return lambda: run(batch), {}
+
+
+def cell(build: partial, threads: int, rounds: int) -> dict[str, float]:
+    """Least seconds of `rounds` runs; bytes of the first, for which the heap is fresh."""
+    side = Side(build, threads)
     try:
         measured = [side() for _ in range(rounds)]
     finally:
@@ -71,17 +89,12 @@ def cell(trunk: str, order: int, batch: int, threads: int, rounds: int) -> dict[
 
 
 def growth(cells: dict[str, dict[str, float]], order: int, batches: list[int]) -> float | None:
-    """Exponent p of B^p from the first to the last batch, of what the loss adds; None if that is too little."""
+    """Exponent p of B^p from the first to the last batch, of the memory of the loss alone; None if it is too little."""
     first, last = batches[0], batches[-1]
-    little, much = added(cells, order, first), added(cells, order, last)
-    if first == last or little < VISIBLE * cells[f"0/{first}"]["bytes"] or much < VISIBLE * cells[f"0/{last}"]["bytes"]:
+    little, much = (cells[f"loss {order}/{batch}"]["bytes"] for batch in (first, last))
+    if little < VISIBLE or first == last:
         return None
     return math.log(much / little) / math.log(last / first)
-
-
-def added(cells: dict[str, dict[str, float]], order: int, batch: int) -> float:
-    """Bytes at the peak of a step above one at order 0."""
-    return cells[f"{order}/{batch}"]["bytes"] - cells[f"0/{batch}"]["bytes"]
 
 
 def processes(trunk: str, order: int, batch: int, threads: int, rounds: int) -> Comparison:
@@ -110,7 +123,10 @@ def processes(trunk: str, order: int, batch: int, threads: int, rounds: int) -> 
     return Comparison(title, times, ONE, batch, cost=True, note=note)
 
 
-def as_markdown(cells: dict[str, dict[str, float]], orders: list[int], batches: list[int], figure: str) -> str:
+def as_markdown(
+    cells: dict[str, dict[str, float]], orders: list[int], batches: list[int], alone: list[int], figure: str
+) -> str:
+    ranked = [order for order in orders if order]
     lines = [
         "## Time and memory of a step",
         "",
@@ -118,16 +134,24 @@ def as_markdown(cells: dict[str, dict[str, float]], orders: list[int], batches: 
         "",
         "| seconds (MB) | "
         + " | ".join(f"B = {batch}" for batch in batches)
-        + f" | the loss adds at {batches[-1]} | which grows as |",
-        "| --- |" + " --- |" * (len(batches) + 2),
+        + " |",
+        "| --- |" + " --- |" * len(batches),
     ]
     for order in orders:
         shown = [cells[f"{order}/{batch}"] for batch in batches]
-        power = growth(cells, order, batches[-3:]) if order else None
-        said = "" if not order else "too little to see" if power is None else f"B^{power:.2f}"
-        more = f"{added(cells, order, batches[-1]) / 1e6:.0f} MB" if order else ""
         written = " | ".join(f"{one['seconds']:.3f} ({one['bytes'] / 1e6:.0f})" for one in shown)
-        lines.append(f"| order {order} | {written} | {more} | {said} |")
+        lines.append(f"| order {order} | {written} |")
+    lines += [
+        "",
+        f"The loss alone, forward and backward, from {alone[0]} to {alone[-1]} pairs:",
+        "",
+        "| MB | " + " | ".join(f"B = {batch}" for batch in alone) + " | grows as |",
+        "| --- |" + " --- |" * (len(alone) + 1),
+    ]
+    for order in ranked:
+        written = " | ".join(f"{cells[f'loss {order}/{batch}']['bytes'] / 1e6:.0f}" for batch in alone)
+        power = growth(cells, order, alone)
+        lines.append(f"| order {order} | {written} | {'too little to see' if power is None else f'B^{power:.2f}'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -153,17 +177,20 @@ def main(argv: list[str] | None = None) -> None:
     for batch in options.batches:
         for order in options.orders:
             slow = batch * order >= 2048  # many seconds a step
-            cells[f"{order}/{batch}"] = found = cell(
-                options.trunk, order, batch, options.threads, 1 if slow else rounds
-            )
+            build = partial(step_of, options.trunk, order, batch)
+            cells[f"{order}/{batch}"] = found = cell(build, options.threads, 1 if slow else rounds)
             print(f"batch {batch}, order {order}: {found['seconds']:.3f} s, {found['bytes'] / 1e6:.0f} MB", flush=True)
+    alone = options.batches if options.quick else list(LOSS_ALONE)
+    for order in filter(None, options.orders):
+        for batch in alone:
+            cells[f"loss {order}/{batch}"] = cell(partial(loss_of, options.trunk, order, batch), options.threads, 1)
     middle = options.batches[len(options.batches) // 2]
     last = max(order for order in options.orders if order <= 3)
     shared = [processes(options.trunk, order, middle, options.threads, 2 + rounds) for order in sorted({0, last})]
     figure = f"scaling{'-quick' * options.quick}.svg"
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / figure).write_text(drawn(cells, options.orders, options.batches))
-    text = as_markdown(cells, options.orders, options.batches, figure)
+    text = as_markdown(cells, options.orders, options.batches, alone, figure)
     write_record("scaling", shared, options, about, text, cells=cells)
 
 

@@ -45,7 +45,7 @@ def report(
     if is_run(folder):
         if docs is not None:
             raise UserError("--docs is for studies; of a run there is report.html alone")
-        _write_run(folder, out or folder)
+        write_run(folder, out or folder)
     elif (folder / RESULTS).is_file():
         from dinorankclip.writeup.study_material import open_material
 
@@ -63,7 +63,7 @@ def folder_of(where: str) -> Path:
     return named if not Path(where).exists() and named.is_dir() else Path(where)
 
 
-def _write_run(run: Path, out: Path) -> None:
+def write_run(run: Path, out: Path) -> None:
     from dinorankclip.writeup.run_report import REPORT, run_page
 
     run_page(run).write(out / REPORT)
@@ -82,7 +82,8 @@ def _write_study(material: StudyMaterial, out: Path, docs: Path | None) -> None:
     lacking = sum(map(len, material.lacking.values()))
     if lacking:
         print(f"{lacking} of {sum(material.study.seeds.values())} runs are not finished; the report says which")
-    print(f"report: {out / 'report.html'} ({len(material.tables)} tables, {len(figures)} figures)")
+    drawn = sum(not isinstance(figure, Missing) for figure in figures)
+    print(f"report: {out / 'report.html'} ({len(material.tables)} tables, {drawn} of {len(figures)} figures)")
     if docs is not None:
         print(f"to commit: {write_docs(material, figures, docs)}")
 

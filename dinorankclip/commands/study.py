@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +61,7 @@ def status(name: Name = None, folder: Path | None = None, workers: int | None = 
         folder: Where it is kept; by default runs/study-NAME.
         workers: Runs at a time, for the time left; by default one for each core.
     """
+    from dinorankclip.commands.study_crew import save_results
     from dinorankclip.study.outline import once
     from dinorankclip.study.plan import status_lines
     from dinorankclip.study.queue import is_failed, why_failed
@@ -100,93 +100,17 @@ def run(
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.
     """
-    from dinorankclip.study.matched import check_plan
-    from dinorankclip.study.tuning import choose
+    from dinorankclip.commands.study_crew import Crew
 
-    study = chosen(name, seeds, only)
+    study = chosen(name)
+    unknown = [cell for cell in only if cell not in {one.name for one in study.cells}]
+    if unknown:
+        known = ", ".join(cell.name for cell in study.cells)
+        raise UserError(f"study {name} has no cell {unknown[0]}: there are {known}")
     folder = folder or default_folder(study.name)
-    check_plan(study)
     processes = max(processes_per_cell, gpus_per_cell, 1)
-    crew = Crew(study, folder, workers or max(1, cores() // processes), processes, gpus_per_cell, keep, slurm)
-    tuned = all(crew.make(study.tuning()))
-    if tuned:
-        for method, told in choose(study, folder).items():
-            print(f"learning rate of {method}: {told['chosen']:g} (val/mean R@1 {told['tried']})")
-        crew.make(all_runs(study, folder))
-    crew.report()
-
-
-class Crew:
-    """Makes the runs of one study, here or by SLURM."""
-
-    def __init__(
-        self,
-        study: Study,
-        folder: Path,
-        workers: int,
-        processes: int,
-        gpus: int,
-        keep: bool,
-        slurm: SlurmSettings,
-    ) -> None:
-        from dinorankclip.study.queue import forget_failures
-
-        self.study, self.folder, self.workers, self.gpus, self.slurm = study, folder, workers, gpus, slurm
-        self.flags = ["--processes-per-cell", str(processes)] + (["--keep"] if keep else [])
-        self.keep = keep
-        forget_failures(folder)
-
-    def make(self, runs: list[Run]) -> list[bool]:
-        """Whether each of the runs is finished now."""
-        from dinorankclip.study.costs import Costs
-        from dinorankclip.study.preparing import make_scenes
-        from dinorankclip.study.queue import is_finished, write_queue
-        from dinorankclip.study.running import run_locally
-        from dinorankclip.study.tidying import tidy_finished
-
-        if runs and not all(is_finished(self.folder, one.key) for one in runs):
-            if self.study.scenes is not None:
-                make_scenes(self.study.scenes)
-            write_queue(self.folder, runs, self.study.sets)
-            if self.slurm.submit:
-                self._submit(runs)
-            else:
-                costs = Costs(self.folder, runs, self.study.pairs)
-                if not run_locally(self.folder, runs, self.workers, self.flags, costs, self._heard):
-                    save_results(self.study, self.folder)
-                    sys.exit(130)
-        if not self.keep:
-            tidy_finished(self.folder, runs)
-        return [is_finished(self.folder, one.key) for one in runs]
-
-    def _submit(self, runs: list[Run]) -> None:
-        from dinorankclip.study.slurm import submit
-
-        jobs = submit(self.folder, runs, self.slurm, self.gpus, self.flags, self.study.name)
-        print(f"submitted {len(jobs)} runs; look: dinorankclip study status {self.study.name} --folder {self.folder}")
-        if self.slurm.cluster == "slurm":
-            sys.exit(0)
-        for job in jobs:
-            job.wait()
-
-    def _heard(self, text: str) -> None:
-        print(text, flush=True)
-        if text.startswith("["):  # a run has ended: what follows may already be read
-            save_results(self.study, self.folder)
-
-    def report(self) -> None:
-        from dinorankclip.study.outline import once
-        from dinorankclip.study.queue import is_failed, is_finished
-
-        done = save_results(self.study, self.folder)
-        print(f"{done} finished runs in {self.folder / 'results.json'}; write it up: dinorankclip report {self.folder}")
-        runs = self.study.tuning() + all_runs(self.study, self.folder)
-        failed = [one for one in once(runs) if is_failed(self.folder, one.key)]
-        if failed:
-            names = ", ".join(f"{one.cell} (seed {one.seed})" for one in failed)
-            print(f"{len(failed)} runs FAILED: {names}; the same command tries them again", file=sys.stderr)
-        if not all(is_finished(self.folder, one.key) for one in runs):
-            sys.exit(1)
+    workers = workers or max(1, cores() // processes)
+    Crew(study, folder, workers, processes, gpus_per_cell, seeds, only, keep, slurm).run()
 
 
 def all_runs(study: Study, folder: Path) -> list[Run]:
@@ -202,42 +126,17 @@ def default_folder(name: str) -> Path:
     return Path(f"runs/study-{name}")
 
 
-def save_results(study: Study, folder: Path) -> int:
-    """Write results.json of what is finished, after checking that its tables compare like with like."""
-    from dinorankclip.study.matched import check_results
-    from dinorankclip.study.results import RESULTS, collect
-    from dinorankclip.study.tuning import rates, read_tuned
-
-    tuned = read_tuned(folder)
-    wanted = [(one.cell, one.seed, one.key) for one in study.runs(rates(tuned))]
-    results = collect(study.name, study.title, folder, wanted, tuned)
-    check_results(study.experiments, results)
-    if folder.is_dir():
-        results.save(folder / RESULTS)
-    return len(results.runs)
-
-
-def chosen(name: str | None, seeds: int | None = None, only: tuple[str, ...] = ()) -> Study:
-    import dataclasses
+def chosen(name: str | None) -> Study:
     import difflib
 
-    from dinorankclip.study.definition import STUDIES, with_cells
-    from dinorankclip.study.outline import with_seeds
+    from dinorankclip.study.definition import STUDIES
 
     if name is None:
         raise UserError(f"which study? There are {', '.join(STUDIES)}")
     if name not in STUDIES:
         near = difflib.get_close_matches(name, STUDIES, n=1)
         raise UserError(f"no study '{name}': there are {', '.join(STUDIES)}" + (f"; {near[0]}?" if near else ""))
-    study = STUDIES[name]()
-    if only:
-        known = [cell.name for cell in study.cells]
-        unknown = [cell for cell in only if cell not in known]
-        if unknown:
-            raise UserError(f"study {name} has no cell {unknown[0]}: there are {', '.join(known)}")
-        cells = tuple(cell for cell in study.cells if cell.name in only)
-        study = dataclasses.replace(study, cells=cells, experiments=with_cells(study.experiments, set(only)))
-    return study if seeds is None else with_seeds(study, seeds)
+    return STUDIES[name]()
 
 
 def work(

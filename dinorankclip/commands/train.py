@@ -41,6 +41,10 @@ def main(argv: list[str]) -> None:
 
     stop = StopRequest()
     finished = run(settings, restart, dry, stop)
+    if finished and not dry and comm.world().leads:
+        from dinorankclip.commands.report import write_run
+
+        write_run(Path(settings.run), Path(settings.run))
     # Not after an error: taking a group apart waits for the others, who may be waiting for a failed process.
     comm.leave()
     if not finished:

@@ -13,6 +13,7 @@ Shapes: B images, S image side, s = ⌈S/8⌉.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from .students import CLASSES, StudentFeatures
@@ -30,7 +31,8 @@ class SmallConvStudent(nn.Module):
         self.classifier_parameters = (WIDTH + 1) * CLASSES
 
     def forward(self, images: Tensor) -> StudentFeatures:
-        tokens = self.net(images).flatten(2).transpose(1, 2)
+        # Channels last: on a CPU depthwise convolutions go backward twice as fast.
+        tokens = self.net(images.contiguous(memory_format=torch.channels_last)).flatten(2).transpose(1, 2)
         return StudentFeatures(tokens.mean(1), tokens)
 
 
@@ -51,9 +53,8 @@ def _mobilenet() -> nn.Sequential:
     return nn.Sequential(
         *_convolution(3, 16, 3, stride=2),
         nn.Hardswish(inplace=True),
-        _Inverted(16, 24, 64, 3, stride=2),
-        _Inverted(24, 24, 72, 3),
-        _Inverted(24, 56, 96, 5, stride=2, squeezed=24),
+        _Inverted(16, 24, 16, 3, stride=2),
+        _Inverted(24, 56, 72, 5, stride=2, squeezed=24),
         _Inverted(56, 56, 256, 5, squeezed=64),
         _Inverted(56, 56, 256, 5, squeezed=64),
         *_convolution(56, WIDTH, 1),

@@ -6,20 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from .outline import Run, once
+from .outline import Run, Study, once
 from .results import read_record
 
-# Cost of a run beside CLIP's: one thread, 48 px trunk, batch 128, scoring included (docs/LOG.md).
+# Cost of a run beside CLIP's on one thread, 48 px trunk, batch 128, scoring included. Rough: CLIP and the full method
+# were timed, other orders follow the ranking benchmark; finished runs correct it.
 ORDER_RATIO = (1.0, 1.15, 1.6, 2.0, 2.8, 3.6)
 STUDENTS_RATIO = 1.5  # added by two students, their losses and fusion
-CLIP_SECONDS = 0.0026  # a pair
 
 
 class Costs:
     """Seconds a run takes: the mean of this cell's finished runs, else of like ones, else an estimate."""
 
-    def __init__(self, folder: Path, runs: Iterable[Run], pairs: int) -> None:
-        self.pairs = pairs  # an epoch
+    def __init__(self, folder: Path, runs: Iterable[Run], study: Study) -> None:
+        self.epoch_seconds = study.pairs * study.pair_seconds  # of CLIP
         self.seen: dict[str, list[float]] = defaultdict(list)
         self.scale: list[float] = []
         for run in once(runs):
@@ -48,7 +48,7 @@ class Costs:
         ratio = ORDER_RATIO[settings.loss.order]
         if settings.fusion.variant != "none" or settings.distil.cache is not None:
             ratio += STUDENTS_RATIO
-        return CLIP_SECONDS * ratio * settings.budget.epochs * self.pairs
+        return ratio * settings.budget.epochs * self.epoch_seconds
 
 
 def duration(seconds: float) -> str:

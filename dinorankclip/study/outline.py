@@ -6,7 +6,6 @@ cells are compared by paired seeds.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,8 +48,8 @@ class Run:
 @dataclass(frozen=True)
 class Study:
     """`seeds`: cell → how many (0, 1, …). `grid`: learning rates tried for every method that `lr` does not name, by
-    validation only. `lr`: rates known beforehand. Without either, the base's rate holds.
-    `pairs`: of an epoch, for estimates; `paper`: the setting of the paper that the study stands for."""
+    validation only. `lr`: rates known beforehand. Without either, the base's rate holds. `pairs` of an epoch and
+    `pair_seconds` of CLIP on one thread are for first estimates; `paper`: what setting of it the study stands for."""
 
     name: str
     title: str
@@ -63,6 +62,7 @@ class Study:
     lr: Mapping[str, float] = field(default_factory=dict)
     paper: str = ""
     pairs: int = 0
+    pair_seconds: float = 0.0026
     scenes: Scenes | None = None
 
     def cell(self, name: str) -> Cell:
@@ -107,8 +107,3 @@ def once(runs: Iterable[Run]) -> list[Run]:
     for run in runs:
         first.setdefault(run.key, run)
     return list(first.values())
-
-
-def with_seeds(study: Study, seeds: int) -> Study:
-    """The same study with at most so many seeds a cell."""
-    return dataclasses.replace(study, seeds={name: min(count, seeds) for name, count in study.seeds.items()})

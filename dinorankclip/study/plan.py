@@ -11,6 +11,7 @@ from .outline import Run, Study, once
 from .preparing import cache_wishes
 from .queue import is_failed, is_finished, is_running
 from .tidying import KEPT_SEED
+from .tuning import rates, read_tuned
 
 # The paper's scale. Its step times on eight H100 (order 0 to 5) are projections, as all its numbers are.
 PAPER_STEP_MS = (301, 312, 348, 379, 412, 446)
@@ -57,7 +58,7 @@ def by_cell(runs: list[Run]) -> dict[str, list[Run]]:
 
 def plan_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Iterator[str]:
     """A table of cells with what each costs on this machine."""
-    costs = Costs(folder, runs, study.pairs)
+    costs = Costs(folder, runs, study)
     yield f"study {study.name}: {study.title}"
     yield f"stands for: {study.paper}"
     yield f"\n{'cell':<28}{'runs':>6}{'finished':>10}{'a run':>10}{'to go':>10}"
@@ -120,13 +121,15 @@ def _paper_disk(study: Study, runs: list[Run]) -> Iterator[str]:
 def status_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Iterator[str]:
     """Cells with finished, running, failed and missing runs, and the time left."""
     yield f"{study.name} in {folder}"
+    tuned = rates(read_tuned(folder))
+    yield "learning rates: " + (", ".join(f"{name} {rate:g}" for name, rate in tuned.items()) or "of the preset")
     yield f"{'cell':<28}{'finished':>9}{'running':>9}{'failed':>9}{'missing':>9}"
     for cell, theirs in by_cell(runs).items():
         now = standing(folder, theirs)
         yield f"{cell:<28}{now.finished:>9}{now.running:>9}{now.failed:>9}{now.missing:>9}"
     different = once(runs)
     waiting = [run for run in different if not is_finished(folder, run.key)]
-    left = Costs(folder, runs, study.pairs).left(waiting, workers)
+    left = Costs(folder, runs, study).left(waiting, workers)
     yield f"{len(different) - len(waiting)} of {len(different)} runs finished" + (
         f"; {duration(left)} left with {workers} at a time" if waiting else ""
     )

@@ -1,4 +1,5 @@
-"""What runs of a study share, made once: scenes before the workers start, teachers' features by the workers together.
+"""What runs of a study share, made once: scenes before the workers start, teachers' features by the first worker that
+needs them.
 
 FOLDER/caches/NAME.json      of a cache that was made, or why it could not be
 """
@@ -6,7 +7,6 @@ FOLDER/caches/NAME.json      of a cache that was made, or why it could not be
 from __future__ import annotations
 
 import json
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,6 @@ from .outline import Run, Scenes
 from .queue import claim
 
 CACHES = "caches"
-POLL = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,27 +64,23 @@ def cache_wishes(runs: Iterable[Run]) -> dict[CacheWish, TrainSettings]:
     return found
 
 
-def make_caches(folder: Path, runs: Iterable[Run], make: Callable[[TrainSettings], object]) -> None:
-    """Workers call this before their first run: each takes a cache that nobody makes, then waits for the others'.
+def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], object]) -> bool:
+    """Whether the features that a run reads are there; they are made now unless somebody else is at it.
 
-    One that cannot be made is left to the runs that want it: they fail with the same words, the others go on.
+    Features that cannot be made count as ready: the run that wants them then fails with the same words.
     """
-    waiting = cache_wishes(runs)
-    while waiting:
-        for wish, settings in list(waiting.items()):
-            if told_of(folder, wish):
-                del waiting[wish]
-                continue
-            taken = claim(folder, wish.name)
-            if taken is None:
-                continue
-            try:
-                if not told_of(folder, wish):
-                    _tell(folder, wish, _made(settings, make) | {"seconds": round(taken.seconds, 1)})
-            finally:
-                taken.release()
-        if waiting:
-            time.sleep(POLL)
+    for wish, settings in cache_wishes([run]).items():
+        if told_of(folder, wish):
+            continue
+        taken = claim(folder, wish.name)
+        if taken is None:
+            return False
+        try:
+            if not told_of(folder, wish):
+                _tell(folder, wish, _made(settings, make) | {"seconds": round(taken.seconds, 1)})
+        finally:
+            taken.release()
+    return True
 
 
 def _made(settings: TrainSettings, make: Callable[[TrainSettings], object]) -> dict[str, str]:

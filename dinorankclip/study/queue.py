@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from .cells import from_dict
 from .outline import Run, once
 from .results import RESULT
 
+POLL = 0.5  # seconds between looks
 QUEUE, CELLS, CLAIMS, FAILED, LOGS = "queue.json", "cells", "claims", "failed", "logs"
 
 
@@ -135,17 +136,34 @@ def holder(folder: Path, key: str) -> dict[str, Any]:
         return {}
 
 
-def open_runs(folder: Path, runs: Iterable[Run]) -> Iterator[tuple[Run, Claim]]:
-    """Claimed runs, one after another, until nothing is left that this process could take."""
-    for run in runs:
-        if is_finished(folder, run.key) or is_failed(folder, run.key):
-            continue
-        taken = claim(folder, run.key)
-        if taken is None:
-            continue
-        try:
-            # Another worker may have finished it, or failed at it, between the look and the claim.
-            if not is_finished(folder, run.key) and not is_failed(folder, run.key):
-                yield run, taken
-        finally:
-            taken.release()
+def open_runs(folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]) -> Iterator[tuple[Run, Claim]]:
+    """Claimed runs, one after another, until nothing is left that this process could take.
+
+    Runs that are not `ready` (another worker is making what they need) are passed over, and looked at again.
+    """
+    while True:
+        passed_over = False
+        for run in runs:
+            if _is_over(folder, run.key):
+                continue
+            if not ready(run):
+                passed_over = True
+                continue
+            taken = claim(folder, run.key)
+            if taken is None:
+                continue
+            try:
+                # Another worker may have finished it, or failed at it, between the look and the claim.
+                if not _is_over(folder, run.key):
+                    yield run, taken
+            finally:
+                taken.release()
+            break
+        else:
+            if not passed_over:
+                return
+            time.sleep(POLL)
+
+
+def _is_over(folder: Path, key: str) -> bool:
+    return is_finished(folder, key) or is_failed(folder, key)

@@ -1,25 +1,28 @@
 """What a study has found, as everything after its runs reads it: `results.json` in the study folder.
 
-A run that is finished leaves `result.json` in its folder (`finished`); `collect` puts them together. To keep the file
-small and readable, settings are stored once for the study and then as differences, `{"loss.order": 2}`, run by run.
+A run that is finished leaves `result.json` in its folder (`finished`); `collect` puts them together. The file is small
+enough to be committed: a line a run, with numbers to seven digits in the order of names that are listed once (null
+where a run has no such number), and settings as differences to the first run's, `{"loss.order": 2}`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import TrainSettings, as_dict, flatten
+from dinorankclip.config import flatten
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import read_metrics
 from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, SCORES, write_json
 from dinorankclip.types import UserError
 
 RESULT, RESULTS = "result.json", "results.json"
-FORMAT = 1
+FORMAT = 2
+NUMBERED = ("scores", "telemetry")  # fields of a record that are numbers by name
 # Beside scores of the validation part, which come at each epoch's end, a line of metrics.jsonl has numbers of a step.
 HELD_OUT = ("val/", "test/")
 
@@ -69,18 +72,21 @@ class Results:
         return {seed: run.telemetry[name] for seed, run in self.of(cell).items() if name in run.telemetry}
 
     def save(self, path: str | Path) -> None:
-        usual = flatten(as_dict(TrainSettings()))
-        common = flatten(self.runs[0].settings) if self.runs else usual
-        runs = []
+        common = flatten(self.runs[0].settings) if self.runs else {}
+        names = {kind: list(dict.fromkeys(n for run in self.runs for n in getattr(run, kind))) for kind in NUMBERED}
+        lines = []
         for run in self.runs:
             told, flat = asdict(run), flatten(run.settings)
             told["settings"] = {name: value for name, value in flat.items() if value != common.get(name, flat)}
-            runs.append(told)
-        stored = {
-            "format": FORMAT, "name": self.name, "title": self.title, "tuned": dict(self.tuned),
-            "settings": common, "runs": runs,
-        }  # fmt: skip
-        write_json(Path(path), stored)
+            told |= {kind: [_seven_digits(told[kind].get(name)) for name in names[kind]] for kind in NUMBERED}
+            lines.append(json.dumps(told, ensure_ascii=False))
+        head = {"format": FORMAT, "name": self.name, "title": self.title, "tuned": dict(self.tuned)}
+        head |= {"settings": common, **{f"{kind}_names": names[kind] for kind in NUMBERED}}
+        parts = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
+        text = ",\n".join([*parts, '"runs": [\n' + ",\n".join(lines) + "\n]"])
+        aside = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")  # `status` may write at the same time
+        aside.write_text("{\n" + text + "\n}\n")
+        os.replace(aside, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Results:
@@ -95,10 +101,14 @@ class Results:
             raise UserError(f"{path} is damaged: {error}; dinorankclip study status NAME writes it anew") from error
         if stored.get("format") != FORMAT:
             raise UserError(f"{path} has format {stored.get('format')}, this version reads {FORMAT}")
-        runs = tuple(
-            RunRecord(**{**run, "settings": nested(stored["settings"] | run["settings"])}) for run in stored["runs"]
-        )
-        return cls(stored["name"], runs, stored["tuned"], stored["title"])
+        runs = []
+        for run in stored["runs"]:
+            run["settings"] = nested(stored["settings"] | run["settings"])
+            for kind in NUMBERED:
+                pairs = zip(stored[f"{kind}_names"], run[kind])
+                run[kind] = {name: value for name, value in pairs if value is not None}
+            runs.append(RunRecord(**run))
+        return cls(stored["name"], tuple(runs), stored["tuned"], stored["title"])
 
 
 def finished(folder: Path, key: str, seconds: float) -> RunRecord:
@@ -135,7 +145,7 @@ def telemetry_of(folder: Path) -> dict[str, float]:
         last |= {n: v for n, v in line.items() if isinstance(v, int | float) and not n.startswith(HELD_OUT)}
     if (folder / FUSION).is_file():
         told = flatten(json.loads((folder / FUSION).read_text()))
-        last |= {f"fusion/{n.replace('.', '/')}": v for n, v in told.items() if isinstance(v, int | float)}
+        last |= {f"fusion/{n.replace('.', '/')}": v for n, v in told.items() if not n.endswith("items")}
     last.pop("step", None)
     return last
 
@@ -163,6 +173,10 @@ def collect(
         if record is not None:
             found.append(replace(record, cell=cell, seed=seed))
     return Results(name, tuple(found), dict(tuned), title)
+
+
+def _seven_digits(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) else float(f"{value:.7g}")
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

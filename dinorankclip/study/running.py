@@ -17,13 +17,20 @@ from .preparing import cache_wishes, forget_caches, told_of
 from .queue import LOGS, holder, is_failed, is_finished, is_running, record_failure, why_failed
 
 POLL = 0.5  # seconds between looks at the folder
-PATIENCE = 120.0  # seconds that workers get to save after a stop was asked for
-
-Say = Callable[[str], None]
+PATIENCE, ASKED = 120.0, 4  # seconds that workers get to save, and how often they are asked
 
 
-def run_locally(folder: Path, runs: Sequence[Run], workers: int, flags: Sequence[str], costs: Costs, say: Say) -> bool:
-    """Make all open runs of the queue. False: stopped on request; the same command goes on later."""
+def run_locally(
+    folder: Path,
+    runs: Sequence[Run],
+    workers: int,
+    flags: Sequence[str],
+    costs: Costs,
+    say: Callable[[str], None],
+    ended: Callable[[], object],
+) -> bool:
+    """Make all open runs of the queue; `ended` is called after each. False: stopped on request, the same command
+    goes on later."""
     runs = once(runs)
     waiting = [run for run in runs if not is_finished(folder, run.key)]
     if not waiting:
@@ -47,6 +54,7 @@ def run_locally(folder: Path, runs: Sequence[Run], workers: int, flags: Sequence
                 waiting.remove(run)
                 done += 1
                 say(_line(folder, run, done, len(runs), costs, waiting, workers, begin))
+                ended()
             if over:
                 break  # runs that are left failed, or no worker could start
             force.replace_dead(folder, waiting)
@@ -121,15 +129,16 @@ class Force:
                 self.workers[at] = self._start()
 
     def stop(self) -> None:
-        for worker in self.alive():
-            worker.terminate()
-        deadline = time.monotonic() + PATIENCE
+        """Ask, again after a while (a run may end just when it is asked to stop), then make an end of it."""
+        for _ in range(ASKED):
+            for worker in self.alive():
+                worker.terminate()
+            deadline = time.monotonic() + PATIENCE / ASKED
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(POLL / 10)
         for worker in self.workers:
-            try:
-                worker.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
+            worker.kill()
+            worker.wait()
             worker.stdin.close()
 
 

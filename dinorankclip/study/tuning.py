@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ from dinorankclip.pretrain.loop import CHOOSES_BEST
 from dinorankclip.pretrain.records import write_json
 from dinorankclip.types import UserError
 
-from .outline import TUNING_SEED, Study
+from .outline import TUNING_SEED, Run
 from .results import read_record
 
 TUNED = "tuned.json"
 
 
-def choose(study: Study, folder: Path) -> dict[str, Any]:
-    """Read the finished tuning runs, choose, and keep choice and values in tuned.json."""
+def choose(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
+    """Read finished tuning runs, choose, and keep choice and values in tuned.json beside other methods'."""
     tuned: dict[str, Any] = {}
-    for run in study.tuning():
+    for run in runs:
         record = read_record(folder / "cells" / run.key)
         if record is None:
             raise UserError(f"the tuning run {run.cell} at {run.settings.optim.lr:g} is not finished")
@@ -30,7 +30,7 @@ def choose(study: Study, folder: Path) -> dict[str, Any]:
         # Of equal rates the smallest, so that the choice does not hang on the order of the grid.
         told["chosen"] = float(max(sorted(told["tried"], key=float), key=lambda rate: told["tried"][rate]))
     if tuned:
-        write_json(folder / TUNED, tuned)
+        write_json(folder / TUNED, read_tuned(folder) | tuned)
     return tuned
 
 

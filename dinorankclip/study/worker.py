@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,10 @@ from dinorankclip.config import TrainSettings
 from dinorankclip.types import UserError
 
 from .outline import Run
-from .preparing import make_caches
-from .queue import LOGS, Claim, is_finished, open_runs, read_queue, record_failure
+from .preparing import cache_is_ready
+from .queue import LOGS, Claim, open_runs, read_queue, record_failure
+
+PATIENCE = 30.0  # seconds between requests to stop
 
 
 class Performer(Protocol):
@@ -41,9 +44,13 @@ def work(folder: Path, perform: Performer, only: str | None = None) -> None:
     wanted = [run for run in runs if only in (None, run.key)]
     if not wanted:
         raise UserError(f"the queue of {folder} has no run {only}")
-    with stopping(), contextlib.suppress(KeyboardInterrupt), contextlib.closing(open_runs(folder, wanted)) as open_ones:
-        with logged(folder / LOGS / f"caches-{os.getpid()}.log"):
-            make_caches(folder, [run for run in wanted if not is_finished(folder, run.key)], perform.cache)
+
+    def ready(run: Run) -> bool:
+        with logged(folder / LOGS / "caches.log"):
+            return cache_is_ready(folder, run, perform.cache)
+
+    open_ones = open_runs(folder, wanted, ready)
+    with stopping(), contextlib.suppress(KeyboardInterrupt), contextlib.closing(open_ones):
         for run, claim in open_ones:
             with logged(folder / LOGS / f"{run.key}.log"):
                 try:
@@ -60,7 +67,9 @@ def stop_with_parent() -> None:
     def wait() -> None:
         while os.read(0, 1024):
             pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        while True:  # a run may end just when it is asked to stop
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(PATIENCE)
 
     threading.Thread(target=wait, daemon=True).start()
 

@@ -95,6 +95,7 @@ def _reading() -> list[str]:
         f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance.",
         "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
         "  accuracy of models this small is too near chance to tell them apart, and stands beside it.",
+        "- Claimed sizes are taken as printed, in points, though the paper's accuracies are another task's.",
         "",
     ]
 

@@ -24,7 +24,7 @@ _STYLE = """
           --stripe: #262628; }
 }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1080px; padding: 30px 28px 60px; background: var(--back); color: var(--ink);
+body { margin: 0 auto; max-width: 1240px; padding: 30px 28px 60px; background: var(--back); color: var(--ink);
        font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
 h1 { font-size: 27px; line-height: 1.25; margin: 0 0 6px; }
 h2 { font-size: 21px; margin: 46px 0 12px; padding-top: 10px; border-top: 1px solid var(--line); }
@@ -38,17 +38,19 @@ nav li { break-inside: avoid; }
 a { color: var(--mark); text-decoration: none; }
 a:hover { text-decoration: underline; }
 .scroll { overflow-x: auto; margin: 10px 0; }
-table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; background: var(--card); }
-th, td { padding: 4px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 9em; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; background: var(--card); }
+th, td { padding: 4px 9px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { white-space: normal; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 11em; }
 td.text { text-align: left; white-space: normal; min-width: 11em; }
 thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 tbody tr:nth-child(even) { background: var(--stripe); }
 .paper { color: var(--dim); font-style: italic; }
-.note { color: var(--dim); font-size: 13px; }
+.note { color: var(--dim); font-size: 13px; max-width: 112ch; }
 figure { margin: 18px 0 26px; background: var(--card); border: 1px solid var(--line); border-radius: 8px;
          padding: 14px; }
 figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; background: #fff; border-radius: 4px; }
+figure img.lines { width: min(100%, 940px); }
 figcaption { margin-top: 10px; font-size: 13.5px; color: var(--dim); max-width: 100ch; }
 figcaption b { color: var(--ink); }
 details { margin: 8px 0; font-size: 13px; }
@@ -85,9 +87,6 @@ class Page:
         """A paragraph of plain text; `kind` is a class of the style: note, warn."""
         mark = f' class="{kind}"' if kind else ""
         self._parts.append(f"<p{mark}>{safe(words)}</p>")
-
-    def listed(self, lines: Iterable[str]) -> None:
-        self._parts.append("<ul>" + "".join(f"<li>{safe(line)}</li>" for line in lines) + "</ul>")
 
     def command(self, *lines: str) -> None:
         self._parts.append(f"<pre>{safe(chr(10).join(lines))}</pre>")
@@ -126,11 +125,13 @@ class Page:
         """With `level` the title is a heading of its own in the table of contents."""
         if level is not None:
             self.section(drawn.title, level)
-        svg = drawn.svg()
-        kind, data = ("svg+xml", svg) if svg is not None else ("png", drawn.png())
+        if drawn.svg is not None:
+            kind, data, look = "svg+xml", drawn.svg, ' class="lines"'
+        else:
+            kind, data, look = "png", drawn.png, ""
         source = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
         self._parts.append(
-            f'<figure><img src="{source}" alt="{safe(drawn.title)}">'
+            f'<figure><img{look} src="{source}" alt="{safe(drawn.title)}">'
             f"<figcaption><b>{safe(drawn.title)}.</b> {safe(drawn.caption)}</figcaption></figure>"
         )
 

@@ -18,8 +18,6 @@ from dinorankclip.writeup.surroundings import described
 from dinorankclip.writeup.table_grids import grids, notes
 from dinorankclip.writeup.tables import Table
 
-MOST_BYTES = 6_000_000  # a page beyond this is slow to open; the test of a whole report holds it
-
 
 def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], claims: str) -> Page:
     """`claims` is Markdown."""
@@ -97,8 +95,7 @@ def _table(page: Page, table: Table, material: StudyMaterial) -> None:
     page.section(table.experiment.title, 3)
     for grid in grids(table):
         page.grid(grid)
-    for note in notes(table):
-        page.text(note, "note")
+    page.text(" ".join(notes(table)), "note")
     page.details(
         "Where each row comes from", ("row", "cell", "seeds", "runs", "revision", "settings"), _trace(table, material)
     )

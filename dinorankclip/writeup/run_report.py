@@ -104,10 +104,10 @@ def _scores(page: Page, run: Path) -> None:
         return
     stored = json.loads(path.read_text())
     page.section("Scores")
-    trained = [(name, f"{100 * value:.2f} %") for name, value in stored.get("scores", {}).items() if "R@" in name]
+    trained = list(_retrieval_rows(stored.get("scores", {})))
     if trained:
         page.section("Held-out retrieval, taken by train", 3)
-        page.table(("score", "value"), trained)
+        page.table(("part", "", "R@1", "R@5", "R@10", "chance R@1"), trained, words=(0, 1))
     faithful = [(name, f"{value:.4f}") for name, value in stored.get("fidelity", {}).items()]
     if faithful:
         page.section("Students beside their teacher", 3)
@@ -119,6 +119,16 @@ def _scores(page: Page, run: Path) -> None:
             _set_rows(stored["sets"]),
             words=(0, 1),
         )
+
+
+def _retrieval_rows(scores: dict[str, float]) -> Iterator[tuple[str, ...]]:
+    """A line for each held-out part and direction, in percent."""
+    for part in dict.fromkeys(name.split("/")[0] for name in scores):
+        chance = scores.get(f"{part}/chance R@1")
+        for way, words in (("i2t", "image → text"), ("t2i", "text → image")):
+            found = [scores.get(f"{part}/{way} R@{k}") for k in (1, 5, 10)]
+            if any(value is not None for value in found):
+                yield part, words, *(MISSING if v is None else f"{100 * v:.2f} %" for v in (*found, chance))
 
 
 def _set_rows(sets: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -43,13 +43,11 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     if (material.folder / RESULTS).resolve() != (folder / RESULTS).resolve():
         shutil.copyfile(material.folder / RESULTS, folder / RESULTS)
     for table in material.tables:
-        write_table(table, folder / TABLES)
-        (folder / TABLES / f"{table.experiment.name}.tex").unlink()  # the page shows them; LaTeX is made on demand
-        (folder / TABLES / f"{table.experiment.name}.csv").unlink()
+        write_table(table, folder / TABLES, ("md", "trace.json"))
     for figure in figures:
         if isinstance(figure, Drawn):
             (folder / FIGURES).mkdir(exist_ok=True)
-            (folder / FIGURES / f"{figure.name}.png").write_bytes(figure.png())
+            (folder / FIGURES / f"{figure.name}.png").write_bytes(figure.png)
     (folder / INDEX).write_text(index(material, figures), encoding="utf-8")
     if material.study.name in JUDGING:
         (docs / CLAIMS).write_text(all_claims(docs, material.bench, machine_of(material)), encoding="utf-8")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dinorankclip.writeup.table_grids import Grid, Words, grids, label_of, notes, wrapped
 from dinorankclip.writeup.tables import PAPER, Table
 
+ENDINGS = ("md", "tex", "csv", "trace.json")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -48,20 +50,14 @@ _LATEX = {
 }
 
 
-def write_table(table: Table, folder: Path) -> list[Path]:
-    """NAME.md, NAME.tex, NAME.csv and NAME.trace.json."""
+def write_table(table: Table, folder: Path, endings: Sequence[str] = ENDINGS) -> list[Path]:
+    """NAME.md, NAME.tex, NAME.csv and NAME.trace.json, or those that are asked for."""
+    writers = {"md": as_markdown, "tex": as_latex, "csv": as_csv, "trace.json": _trace_text}
     folder.mkdir(parents=True, exist_ok=True)
-    name = table.experiment.name
-    texts = {
-        "md": as_markdown(table),
-        "tex": as_latex(table),
-        "csv": as_csv(table),
-        "trace.json": json.dumps(trace(table), indent=1, ensure_ascii=False) + "\n",
-    }
     written = []
-    for ending, text in texts.items():
-        path = folder / f"{name}.{ending}"
-        path.write_text(text, encoding="utf-8")
+    for ending in endings:
+        path = folder / f"{table.experiment.name}.{ending}"
+        path.write_text(writers[ending](table), encoding="utf-8")
         written.append(path)
     return written
 
@@ -149,6 +145,10 @@ def as_csv(table: Table) -> str:
 
 def _csv_number(value: Any) -> Any:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _trace_text(table: Table) -> str:
+    return json.dumps(trace(table), indent=1, ensure_ascii=False) + "\n"
 
 
 def trace(table: Table) -> dict[str, Any]:

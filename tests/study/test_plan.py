@@ -36,6 +36,11 @@ def test_status_of_a_study_that_was_not_started(capsys):
     assert "0 of 51 runs finished" in capsys.readouterr().out
 
 
+def test_data_that_is_not_there_is_named_before_anything_runs():
+    with pytest.raises(UserError, match=r"scores on data/flickr8k, data/caltech101, .*: put or link it there"):
+        main(["run", "flickr8k"])
+
+
 def test_an_unknown_study_is_named():
     with pytest.raises(UserError, match=r"no study 'smal': .*small\?"):
         main(["plan", "smal"])

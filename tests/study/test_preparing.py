@@ -1,7 +1,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from dinorankclip.study.cells import Cell
-from dinorankclip.study.preparing import cache_wishes, make_caches, told_of
+from dinorankclip.study.preparing import cache_is_ready, cache_wishes, told_of
+from dinorankclip.study.queue import CELLS, claim, open_runs
+from dinorankclip.study.results import RESULT
 from tests.study.studying import tiny
 
 FULL = (
@@ -25,6 +27,21 @@ def test_cells_share_caches():
     ]
 
 
+def test_a_run_whose_cache_somebody_makes_is_passed_over(tmp_path):
+    runs = tiny(FULL[:2], seeds=1).runs()
+    (wish,) = cache_wishes(runs)
+    other = claim(tmp_path, wish.name)
+    taken = []
+    for run, _ in open_runs(tmp_path, runs, lambda run: cache_is_ready(tmp_path, run, lambda settings: None)):
+        taken.append(run.cell)
+        (tmp_path / CELLS / run.key).mkdir(parents=True)
+        (tmp_path / CELLS / run.key / RESULT).touch()
+        if run.cell == "clip":
+            other.release()  # the other worker has gone, without having made it
+    assert taken == ["clip", "full"]
+    assert told_of(tmp_path, wish)["cache"] == "efficientnet-lite0 at 224 px and minilm"
+
+
 def test_each_cache_is_made_once_and_a_failure_is_told(tmp_path):
     runs, made = tiny(FULL).runs(), []
 
@@ -34,8 +51,9 @@ def test_each_cache_is_made_once_and_a_failure_is_told(tmp_path):
             raise OSError("no weights")
 
     with ThreadPoolExecutor(4) as workers:
-        for done in [workers.submit(make_caches, tmp_path, runs, make) for _ in range(4)]:
-            done.result()
+        for _ in range(2):
+            list(workers.map(lambda run: cache_is_ready(tmp_path, run, make), runs))
     assert len(made) == len(set(made)) == 4
+    assert all(cache_is_ready(tmp_path, run, make) for run in runs)
     told = [told_of(tmp_path, wish) for wish in cache_wishes(runs)]
     assert [one.get("error") for one in told] == [None, None, "OSError: no weights", None]

@@ -10,9 +10,9 @@ import pytest
 from dinorankclip.study import definition
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.queue import CELLS, claim, is_finished, is_running, read_queue, write_queue
-from dinorankclip.study.results import Results
+from dinorankclip.study.results import Results, RunRecord, write_record
+from dinorankclip.study.tuning import choose, rates, read_tuned
 from tests.pretrain.running import family, last_step
-from tests.study import studying
 from tests.study.studying import FOLDER, kill, run_tiny, start_tiny, tiny, wait_for
 
 
@@ -137,17 +137,20 @@ def test_a_claim_is_held_by_one_process_and_falls_with_it(tmp_path):
     assert again.before == pytest.approx(first.seconds, abs=1)
 
 
-def test_learning_rates_are_tried_then_used(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    study = tiny((Cell("clip", "clip"),), seeds=1, epochs=1, grid=(1e-4, 1e-3), experiments=())
-    monkeypatch.setitem(definition.STUDIES, "tiny", lambda: study)
-    from dinorankclip.commands.study import main
-
-    main(["run", "tiny", "--workers", "1"])
-    results = Results.load(FOLDER)
-    told = results.tuned["clip"]
-    assert set(told["tried"]) == {"0.0001", "0.001"}
-    best = max(told["tried"].values())
-    assert told["tried"][f"{told['chosen']:g}"] == best
-    assert results.of("clip")[0].settings["optim"]["lr"] == told["chosen"]
-    assert studying.FOLDER.joinpath("tuned.json").is_file()
+def test_learning_rates_are_tried_then_used(tmp_path):
+    study = tiny((Cell("clip", "clip"), Cell("rank-3", "rank")), seeds=1, grid=(1e-4, 1e-3, 2e-3))
+    measured = {("clip", 1e-4): 0.1, ("clip", 1e-3): 0.3, ("clip", 2e-3): 0.3}
+    measured |= {("rank", 1e-4): 0.1, ("rank", 1e-3): 0.2, ("rank", 2e-3): 0.25}
+    for run in study.tuning():
+        scores = {"val/mean R@1": measured[run.settings.method, run.settings.optim.lr], "test/mean R@1": 1.0}
+        place = tmp_path / CELLS / run.key
+        place.mkdir(parents=True)
+        write_record(place, RunRecord(run.cell, 1000, run.key, "", None, {}, scores, {}, 1.0, 128, 8, {}))
+    tuned = choose(study.tuning(), tmp_path)
+    assert {method: told["chosen"] for method, told in tuned.items()} == {
+        "clip": 1e-3,
+        "rank": 2e-3,
+    }  # of equals the least
+    assert tuned["clip"]["tried"] == {"0.0001": 0.1, "0.001": 0.3, "0.002": 0.3}
+    assert read_tuned(tmp_path) == tuned
+    assert {run.cell: run.settings.optim.lr for run in study.runs(rates(tuned))} == {"clip": 1e-3, "rank-3": 2e-3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -18,7 +19,10 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Drawn:
-    """`name` names the files; `caption` is plain text. Pictures of photographs or thousands of points are no SVG."""
+    """`name` names the files; `caption` is plain text. Pictures of photographs or thousands of points are no SVG.
+
+    Both forms are drawn once, however many files and pages they go to.
+    """
 
     name: str
     title: str
@@ -26,6 +30,7 @@ class Drawn:
     picture: Figure | Image.Image
     vector: bool = True
 
+    @cached_property
     def png(self) -> bytes:
         data = io.BytesIO()
         if isinstance(self.picture, Image.Image):
@@ -34,6 +39,7 @@ class Drawn:
             self.picture.savefig(data, format="png", dpi=DPI, metadata={"Software": None})
         return data.getvalue()
 
+    @cached_property
     def svg(self) -> bytes | None:
         """None where a drawing of lines would be larger than a picture of pixels."""
         if not self.vector or isinstance(self.picture, Image.Image):
@@ -45,7 +51,7 @@ class Drawn:
     def save(self, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         written = []
-        for ending, data in (("png", self.png()), ("svg", self.svg())):
+        for ending, data in (("png", self.png), ("svg", self.svg)):
             if data is not None:
                 path = folder / f"{self.name}.{ending}"
                 path.write_bytes(data)

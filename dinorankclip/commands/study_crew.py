@@ -1,0 +1,112 @@
+"""`study run`, step by step: tune, make all runs here or by SLURM, keep results.json up to date."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from dinorankclip.study.costs import Costs
+from dinorankclip.study.matched import check_plan, check_results
+from dinorankclip.study.outline import Run, Study, once
+from dinorankclip.study.preparing import make_scenes
+from dinorankclip.study.queue import forget_failures, is_failed, is_finished, write_queue
+from dinorankclip.study.results import RESULTS, collect
+from dinorankclip.study.running import run_locally
+from dinorankclip.study.slurm import SlurmSettings, submit
+from dinorankclip.study.tidying import tidy_finished
+from dinorankclip.study.tuning import choose, rates, read_tuned
+from dinorankclip.types import UserError
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Makes runs of one study: those of the cells `only` (all if empty), at most `seeds` of each."""
+
+    study: Study
+    folder: Path
+    workers: int
+    processes: int = 1
+    gpus: int = 0
+    seeds: int | None = None
+    only: tuple[str, ...] = ()
+    keep: bool = False
+    slurm: SlurmSettings = SlurmSettings()  # noqa: RUF009 (frozen)
+
+    def run(self) -> None:
+        """Everything that is missing. Ends by SystemExit if something is missing afterwards."""
+        check_plan(self.study)
+        forget_failures(self.folder)
+        methods = {self.study.cell(name).method for name in self.only} or None
+        runs = [one for one in self.study.tuning() if methods is None or one.settings.method in methods]
+        self.make(runs)
+        if all(is_finished(self.folder, one.key) for one in runs):
+            for method, told in choose(runs, self.folder).items():
+                print(f"learning rate of {method}: {told['chosen']:g} (val/mean R@1 {told['tried']})")
+            runs += self.selected(self.study.runs(rates(read_tuned(self.folder))))
+            self.make(runs)
+        self.report(runs)
+
+    def selected(self, runs: list[Run]) -> list[Run]:
+        return [
+            one
+            for one in runs
+            if (not self.only or one.cell in self.only) and (self.seeds is None or one.seed < self.seeds)
+        ]
+
+    def make(self, runs: list[Run]) -> None:
+        """Whatever of these is not finished."""
+        if any(not is_finished(self.folder, one.key) for one in runs):
+            if self.study.scenes is not None:
+                make_scenes(self.study.scenes)
+            absent = [where for where in self.study.sets if not Path(where).exists()]
+            if absent:
+                raise UserError(f"study {self.study.name} scores on {', '.join(absent)}: put or link it there")
+            write_queue(self.folder, runs, self.study.sets)
+            flags = ["--processes-per-cell", str(self.processes)] + (["--keep"] if self.keep else [])
+            if self.slurm.submit:
+                self._submit(runs, flags)
+            else:
+                costs = Costs(self.folder, runs, self.study)
+                if not run_locally(self.folder, runs, self.workers, flags, costs, _say, self.save):
+                    self.save()
+                    sys.exit(130)
+        if not self.keep:
+            tidy_finished(self.folder, runs)
+
+    def _submit(self, runs: list[Run], flags: list[str]) -> None:
+        jobs = submit(self.folder, runs, self.slurm, self.gpus, flags, self.study.name)
+        _say(f"submitted {len(jobs)} runs; see how they do: dinorankclip study status {self.study.name}")
+        if self.slurm.cluster == "slurm":
+            _say("when they have ended, the same command submits what is left, or writes the results")
+            sys.exit(0)
+        for job in jobs:
+            job.wait()
+
+    def save(self) -> int:
+        return save_results(self.study, self.folder)
+
+    def report(self, runs: list[Run]) -> None:
+        done = self.save()
+        _say(f"{done} finished runs in {self.folder / RESULTS}; write it up: dinorankclip report {self.folder}")
+        failed = [one for one in once(runs) if is_failed(self.folder, one.key)]
+        if failed:
+            names = ", ".join(f"{one.cell} (seed {one.seed})" for one in failed)
+            print(f"{len(failed)} runs FAILED: {names}; the same command tries them again", file=sys.stderr)
+        if not all(is_finished(self.folder, one.key) for one in runs):
+            sys.exit(1)
+
+
+def save_results(study: Study, folder: Path) -> int:
+    """Write results.json of all that is finished, after checking that its tables compare like with like."""
+    tuned = read_tuned(folder)
+    wanted = [(one.cell, one.seed, one.key) for one in study.runs(rates(tuned))]
+    results = collect(study.name, study.title, folder, wanted, tuned)
+    check_results(study.experiments, results)
+    if folder.is_dir():
+        results.save(folder / RESULTS)
+    return len(results.runs)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

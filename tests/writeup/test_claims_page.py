@@ -1,0 +1,83 @@
+import re
+
+import pytest
+
+from dinorankclip.study.claims import CLAIMS, TEACHER_CAVEAT
+from dinorankclip.study.contradictions import CONTRADICTIONS
+from dinorankclip.study.paper_values import LABEL
+from dinorankclip.study.results import Results
+from dinorankclip.study.verdicts import VERDICTS
+from dinorankclip.writeup.claims_page import claims_markdown
+from tests.study.worlds import bench, results
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    photos = results(seeds=3, name="flickr8k")
+    return claims_markdown([results(seeds=8), Results("flickr8k", photos.runs[:2])], bench(), machine="two cores")
+
+
+def rows_under(page: str, heading: str) -> list[list[str]]:
+    """Cells of the rows below a table's head."""
+    part = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in part.split("\n") if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def test_it_is_complete_before_anything_has_run():
+    empty = claims_markdown([])
+    rows = rows_under(empty, "Verdicts, study full")
+    assert len(rows) == len(CLAIMS)
+    assert {row[-1] for row in rows} == {"**not run**"}
+    assert rows_under(empty, "Summary") == [["full", str(len(CLAIMS)), "0", "0", "0", "0", str(len(CLAIMS))]]
+    assert "no finished run yet" in empty and "not measured yet" in empty
+
+
+def test_every_claim_has_a_row_with_effect_interval_n_and_verdict(page):
+    rows = rows_under(page, "Verdicts, study full")
+    assert len(rows) == len(CLAIMS)
+    gate = next(row for row in rows if "adds-gate" in row[0])
+    assert gate[1] == "components"
+    assert gate[2].startswith("full - full-no-gate, R@1: +2.00 [2.00, 2.00] points")
+    assert gate[3] == "0.20 points" and gate[4] == "8"
+    assert gate[6] == f"**supported**<br>{TEACHER_CAVEAT}"
+    order = next(row for row in rows if "adds-high-order" in row[0])
+    assert order[6] == "**supported**", "no teacher, no caveat"
+
+
+def test_the_summary_counts_all_of_them(page):
+    found = {row[0]: [int(cell) for cell in row[1:]] for row in rows_under(page, "Summary")}
+    assert found["full"][0] == len(CLAIMS) == found["full"][1], "in this world the paper is right"
+    for counts in found.values():
+        assert len(counts) == 1 + len(VERDICTS) and counts[0] == sum(counts[1:])
+    assert found["flickr8k"][-1] == found["flickr8k"][0], "its runs lack the photo sets' scores"
+
+
+def test_details_are_found_from_the_row_and_lead_to_the_tables(page):
+    for claim in CLAIMS:
+        assert f"(#{claim.id})" in page and f"### {claim.id}\n" in page
+        for name in claim.experiments:
+            assert f"[{name}](study/full/tables/{name}.md)" in page
+    best = page.split("### best-order\n")[1].split("\n### ")[0]
+    assert best.count("full - full-") == 30, "all comparisons of a family are listed"
+
+
+def test_the_contradictions_are_listed_under_the_label(page):
+    part = page.split("## Where the paper contradicts itself\n")[1]
+    assert LABEL in part.split("###")[0]
+    for title, group in CONTRADICTIONS:
+        assert f"### {title}\n" in part and len(group) >= 4
+    assert part.count("\n| ") - 2 * len(CONTRADICTIONS) == sum(len(group) for _, group in CONTRADICTIONS)
+
+
+def test_claimed_sizes_stand_under_the_label_alone(page):
+    heads = [line for line in page.split("\n") if line.startswith("|") and "| claimed" in line]
+    assert heads and all(f"claimed, {LABEL}" in line for line in heads)
+
+
+def test_rows_have_as_many_cells_as_their_head(page):
+    width = None
+    for line in page.split("\n"):
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
+        assert width is None or cells is None or cells == width, line
+        width = cells

@@ -1,0 +1,185 @@
+"""Numbers in tables, worked by hand; what is bold, what is labelled, and where a row comes from."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+from dinorankclip.study.paper_values import LABEL
+from dinorankclip.study.results import Results
+from dinorankclip.study.table_shapes import Column, Experiment, Row
+from dinorankclip.writeup.numbers import form_of
+from dinorankclip.writeup.table_files import as_csv, as_latex, as_markdown, latex, trace, write_table
+from dinorankclip.writeup.table_grids import difference_grid, grids, notes, value_grid
+from dinorankclip.writeup.tables import build_table
+from tests.writeup.synthetic import TEACHER, record
+
+T975 = {1: 12.7062, 2: 4.3027}  # 97.5 % quantile of Student's t by degrees of freedom
+SHARE, ANGLE = Column("s/T@1", "T@1"), Column("s/cone", "cone °", percent=False, better="lower")
+
+
+def results(**values: list[float]) -> Results:
+    """cell=[share of seed 0, of seed 1, …]; the angle is 100 times the share."""
+    runs = [
+        record(cell.replace("_", "-"), seed, {"s/T@1": value, "s/cone": 100 * value})
+        for cell, found in values.items()
+        for seed, value in enumerate(found)
+    ]
+    return Results("small", tuple(runs))
+
+
+def experiment(*rows: Row, columns=(SHARE, ANGLE), reference="clip", **more) -> Experiment:
+    return Experiment("made-up", "Made up & tested", rows, columns, reference, **more)
+
+
+def text_of(grid) -> list[list[str]]:
+    return [[words.text for words in row] for row in grid.rows]
+
+
+def bold_of(grid) -> list[tuple[str, str]]:
+    """(row, column heading) of what is bold."""
+    return [(row[0].text, grid.headings[at]) for row in grid.rows for at, words in enumerate(row) if words.bold]
+
+
+def test_means_intervals_and_paired_differences():
+    found = results(clip=[0.10, 0.12, 0.14], rankclip=[0.20, 0.23, 0.23])
+    table = build_table(experiment(Row("CLIP", "clip"), Row("RankCLIP", "rankclip")), found)
+    half = 100 * T975[2] * 0.02 / math.sqrt(3)
+    assert text_of(value_grid(table))[0] == ["CLIP", "3", f"12.00 ± {half:.2f}", f"12.00 ± {half:.2f}"]
+    # Differences 10, 11 and 9 points: mean 10, standard deviation 1, far tighter than either mean.
+    assert text_of(difference_grid(table)) == [["RankCLIP", "3", "+10.00 ± 2.48 *", "+10.00 ± 2.48 *"]]
+    assert difference_grid(table).headings == ("less CLIP", "n", "T@1", "cone °")
+
+
+def test_seeds_that_only_one_has_are_not_paired():
+    table = build_table(
+        experiment(Row("CLIP", "clip"), Row("full", "full")), results(clip=[0.1, 0.2, 0.3, 0.4], full=[0.2, 0.3])
+    )
+    effect = table.rows[1].measured[0].effect
+    assert effect.n == 2 and effect.mean == pytest.approx(0.1)
+    assert text_of(value_grid(table))[0][1] == "4" and text_of(difference_grid(table))[0][1] == "2"
+
+
+def test_bold_needs_two_seeds_and_a_clear_margin_to_the_runner_up():
+    rows = Row("CLIP", "clip"), Row("RankCLIP", "rankclip"), Row("full", "full")
+    clear = build_table(experiment(*rows), results(clip=[0.1, 0.2], rankclip=[0.11, 0.21], full=[0.3, 0.401]))
+    assert bold_of(value_grid(clear)) == [("CLIP", "cone °"), ("full", "T@1")]
+    # full leads by 1 and by 9 points: with two seeds that is no margin.
+    unclear = build_table(experiment(*rows), results(clip=[0.1, 0.2], rankclip=[0.15, 0.2], full=[0.16, 0.29]))
+    assert bold_of(value_grid(unclear)) == []
+    alone = build_table(experiment(*rows), results(clip=[0.1], rankclip=[0.2], full=[0.9]))
+    assert bold_of(value_grid(alone)) == []
+    assert text_of(value_grid(alone))[2] == ["full", "1", "90.00", "90.00"]
+    assert any("n = 1" in note for note in notes(alone)) and not any("±" in note for note in notes(alone))
+
+
+def test_one_seed_of_the_best_is_never_bold():
+    table = build_table(
+        experiment(Row("CLIP", "clip"), Row("full", "full")), results(clip=[0.1, 0.11, 0.12], full=[0.9])
+    )
+    assert bold_of(value_grid(table)) == []
+    assert "n = 1" in " ".join(notes(table)) and "Bold:" in " ".join(notes(table))
+
+
+def test_unmatched_rows_do_not_compete():
+    rows = Row("CLIP", "clip"), Row("RankCLIP", "rankclip"), Row("large", "control-large-trunk")
+    found = results(clip=[0.1, 0.2], rankclip=[0.3, 0.401], control_large_trunk=[0.8, 0.9])
+    grid = value_grid(build_table(experiment(*rows, columns=(SHARE,), unmatched=("control-large-trunk",)), found))
+    assert bold_of(grid) == [("RankCLIP", "T@1")] and grid.rows[2][0].text == "large †"
+
+
+def test_what_was_not_run_and_what_was_not_scored():
+    found = results(clip=[0.1, 0.2])
+    columns = (SHARE, Column("s/other", "other"))
+    table = build_table(experiment(Row("CLIP", "clip"), Row("full", "full"), columns=columns), found)
+    assert text_of(value_grid(table))[0][3] == "–" and text_of(value_grid(table))[1] == ["full", "–", "–", "–"]
+    assert notes(table)[-1] == "–: not run or not scored." and table.lacking == ("full",)
+    assert difference_grid(table) is None
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_the_papers_values_always_stand_under_their_label(count):
+    columns = tuple(Column("s/T@1", f"c{at}") for at in range(count))
+    paper = {column.heading: 10.5 + at for at, column in enumerate(columns)}
+    table = build_table(
+        experiment(Row("CLIP", "clip"), Row("full", "full", paper), columns=columns),
+        results(clip=[0.1, 0.2], full=[0.3, 0.4]),
+    )
+    shown = 0
+    for grid in grids(table):
+        for row in grid.rows:
+            for words, group in zip(row, grid.groups):
+                if words.text in ("10.5", "11.5", "12.5", "13.5", "14.5", "15.5"):
+                    assert group == LABEL
+                    shown += 1
+    assert shown == count
+    for text in (as_markdown(table), as_latex(table)):
+        assert "10.5" in text and LABEL in text
+    for line in as_markdown(table).splitlines():
+        if "c0" in line and "less" not in line and line.count("c0") > 1:
+            assert f"c0, {LABEL}" in line
+    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert next(row["paper_projected"] for row in rows if row["cell"] == "full") == "10.5"
+    assert all(row["paper_projected"] == "" for row in rows if row["cell"] == "clip")
+
+
+def test_without_a_paper_value_there_is_no_label():
+    table = build_table(experiment(Row("CLIP", "clip"), Row("full", "full")), results(clip=[0.1], full=[0.3]))
+    assert LABEL not in as_markdown(table) + as_latex(table)
+
+
+def test_inert_orders_and_teachers_are_told():
+    spread = {"spread2_image": 0.3, "spread2_text": 0.1, "spread3_image": 2e-4, "spread3_text": 9e-4}
+    runs = (record("clip", 0, {"s/T@1": 0.1}), record("full", 0, {"s/T@1": 0.2}, telemetry=spread, teacher=TEACHER))
+    table = build_table(experiment(Row("CLIP", "clip"), Row("full", "full"), columns=(SHARE,)), Results("small", runs))
+    assert text_of(value_grid(table))[1][0] == "full [order 3 inert]"
+    assert f"Teacher of full: {TEACHER}." in notes(table)
+
+
+def test_csv_holds_shares_and_all_seeds():
+    table = build_table(
+        experiment(Row("CLIP", "clip"), Row("full", "full"), columns=(SHARE,)),
+        results(clip=[0.1, 0.3], full=[0.2, 0.6]),
+    )
+    clip, full = csv.DictReader(io.StringIO(as_csv(table)))
+    assert (clip["mean"], clip["n"], clip["unit"], clip["difference"]) == ("0.2", "2", "share", "")
+    assert (full["difference"], full["difference_n"], full["seeds"]) == ("0.2", "2", "0 1")
+    assert float(full["high"]) == pytest.approx(0.4 + T975[1] * 0.2, rel=1e-4)
+    assert len(full["keys"].split()) == 2
+
+
+def test_latex_prints_what_was_written():
+    assert latex("50 % of a_b & {c} #1 ~ ^ \\ <x>") == (
+        r"50 \% of a\_b \& \{c\} \#1 \textasciitilde{} \textasciicircum{} \textbackslash{} \textless{}x\textgreater{}"
+    )
+    table = build_table(experiment(Row("a_b 5 %", "clip"), Row("full", "full")), results(clip=[0.1], full=[0.2]))
+    text = as_latex(table)
+    assert r"a\_b 5 \%" in text and r"\caption{Made up \& tested}" in text and r"\toprule" in text
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
+
+
+def test_markdown_cells_stay_cells():
+    table = build_table(experiment(Row("a|b *c* <i>", "clip"), Row("full", "full")), results(clip=[0.1], full=[0.2]))
+    row = next(line for line in as_markdown(table).splitlines() if "a\\|b" in line)
+    assert row == r"| a\|b \*c\* &lt;i> | 1 | 10.00 | 10.00 |"
+
+
+def test_a_cell_traces_to_its_runs(tmp_path):
+    table = build_table(experiment(Row("CLIP", "clip"), Row("o3", "rank-3")), results(clip=[0.1], rank_3=[0.2, 0.3]))
+    names = [path.name for path in write_table(table, tmp_path / "tables")]
+    assert names == ["made-up.md", "made-up.tex", "made-up.csv", "made-up.trace.json"]
+    told = json.loads((tmp_path / "tables" / "made-up.trace.json").read_text())
+    assert told["table"] == trace(table)["table"] and told["scores"] == {"T@1": "s/T@1", "cone °": "s/cone"}
+    row = told["rows"][1]
+    assert row["cell"] == "rank-3" and [run["seed"] for run in row["runs"]] == [0, 1]
+    assert all(run["folder"] == f"cells/{run['key']}" and run["revision"] == "abc123" for run in row["runs"])
+    assert row["settings"]["loss"]["order"] == 3 and row["settings"]["method"] == "rank"
+
+
+def test_digits_follow_the_size_of_a_column():
+    assert form_of([0.123], percent=True).plain(0.123456) == "12.35"
+    assert form_of([61.2, 3.0], percent=False).plain(61.234) == "61.23"
+    assert form_of([0.2], percent=False).signed(0.0123) == "+0.0123"
+    assert form_of([5_400_000.0], percent=False).plain(5_400_000) == "5,400,000"

@@ -89,12 +89,16 @@ def test_steps_of_an_order_and_of_scaling_run(pairs):
     scaling.step_of(TRUNK, 3, 16)[0]()
 
 
+def test_the_loss_alone_runs():
+    scaling.loss_of(TRUNK, 3, 16)[0]()
+
+
 def test_memory_growth_is_an_exponent_of_the_batch():
-    batches = [256, 512, 1024]
-    cells = {f"0/{b}": {"seconds": 1.0, "bytes": 1e7} for b in batches}
-    cells |= {f"1/{b}": {"seconds": 1.0, "bytes": 1.01e7} for b in batches}
-    cells |= {f"3/{b}": {"seconds": 2.0, "bytes": 1e7 + 1e4 * b**1.5} for b in batches}
+    batches = [256, 512]
+    cells = {f"{order}/{b}": {"seconds": 1.0, "bytes": 1e7} for b in batches for order in (0, 1, 3)}
+    cells |= {f"loss 1/{b}": {"seconds": 1.0, "bytes": 1e6} for b in batches}
+    cells |= {f"loss 3/{b}": {"seconds": 2.0, "bytes": 1e4 * b**1.5} for b in batches}
     assert scaling.growth(cells, 3, batches) == pytest.approx(1.5)
-    assert scaling.growth(cells, 1, batches) is None  # one hundredth of a step: too little to see
-    lines = scaling.as_markdown(cells, [0, 1, 3], batches, "scaling.svg").splitlines()
-    assert lines[-1].endswith("| 328 MB | B^1.50 |") and lines[-2].endswith("| 0 MB | too little to see |")
+    assert scaling.growth(cells, 1, batches) is None
+    lines = scaling.as_markdown(cells, [0, 1, 3], batches, batches, "scaling.svg").splitlines()
+    assert lines[-1] == "| order 3 | 41 | 116 | B^1.50 |" and lines[-2].endswith("| 1 | 1 | too little to see |")

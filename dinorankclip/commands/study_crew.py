@@ -37,8 +37,7 @@ class Crew:
         """Everything that is missing. Ends by SystemExit if something is missing afterwards."""
         check_plan(self.study)
         forget_failures(self.folder)
-        methods = {self.study.cell(name).method for name in self.only} or None
-        runs = [one for one in self.study.tuning() if methods is None or one.settings.method in methods]
+        runs = self.study.tuning()  # of all methods, whatever was asked for: they share the rate
         self.make(runs)
         if all(is_finished(self.folder, one.key) for one in runs):
             for method, told in choose(runs, self.folder).items():

@@ -1,7 +1,6 @@
-"""Matched compute: cells of one table must agree in pairs seen, steps, batch, data, trunk, start and ramp.
+"""Matched compute: cells of one table must agree in pairs seen, steps, batch, data, trunk, start, rates and ramp.
 
-Learning rates may differ: each method's is chosen from the same grid on validation pairs (`tuning`). Cells that an
-experiment lists as `unmatched` are exempt, and its note says why.
+Cells that an experiment lists as `unmatched` are exempt, and its note says why.
 """
 
 from __future__ import annotations
@@ -16,9 +15,18 @@ from .experiments import Experiment
 from .outline import Study
 from .results import Results, RunRecord
 
-TUNED = ("optim.lr",)
 # Settings of the loss that are no part of a method: comparing methods on different ones would compare these.
-SHARED_BY_METHODS = ("loss.ramp", "loss.utility", "loss.include_self")
+SHARED_BY_METHODS = (
+    "loss.ramp",
+    "loss.utility",
+    "loss.include_self",
+    "loss.list_length",
+    "distil.weight",
+    "distil.text_ratio",
+    "distil.compare_grid",
+    "distil.relational_items",
+    "distil.gram_reduction",
+)
 
 
 def check_plan(study: Study) -> None:
@@ -60,9 +68,8 @@ def _differences(experiments, of_cell) -> dict[tuple[str, str, str], list[str]]:
 
 def differing(a: Spending, b: Spending) -> list[str]:
     """Lines `name: A → B`; empty if the two may be compared."""
-    lines = [line for line in unmatched(a, b) if line.split(":")[0] not in TUNED]
     ours, theirs = flatten(a.settings), flatten(b.settings)
-    return lines + [
+    return unmatched(a, b) + [
         f"{name}: {ours[name]} → {theirs[name]}" for name in SHARED_BY_METHODS if ours[name] != theirs[name]
     ]
 

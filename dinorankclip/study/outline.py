@@ -47,9 +47,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """`seeds`: cell → how many (0, 1, …). `grid`: learning rates tried for every method that `lr` does not name, by
-    validation only. `lr`: rates known beforehand. Without either, the base's rate holds. `pairs` of an epoch and
-    `pair_seconds` of CLIP on one thread are for first estimates; `paper`: what setting of it the study stands for."""
+    """`seeds`: cell → how many (0, 1, …). `grid`: learning rates tried with every method, by validation only;
+    without one, the base's rate holds. `pairs` of an epoch and `pair_seconds` of CLIP on one thread are for first
+    estimates; `paper`: what setting of it the study stands for."""
 
     name: str
     title: str
@@ -59,7 +59,6 @@ class Study:
     sets: tuple[str, ...]
     experiments: tuple[Experiment, ...] = ()
     grid: tuple[float, ...] = ()
-    lr: Mapping[str, float] = field(default_factory=dict)
     paper: str = ""
     pairs: int = 0
     pair_seconds: float = 0.0026
@@ -71,7 +70,7 @@ class Study:
     def untuned(self) -> list[str]:
         """Methods whose learning rate must be found first."""
         methods = dict.fromkeys(cell.method for cell in self.cells)
-        return [method for method in methods if method not in self.lr] if self.grid else []
+        return list(methods) if self.grid else []
 
     def tuning(self) -> list[Run]:
         """One run for each method and rate."""
@@ -86,7 +85,7 @@ class Study:
 
     def runs(self, rates: Mapping[str, float] | None = None) -> list[Run]:
         """All runs, in the order in which they are made; `rates` are those that tuning found."""
-        known = dict(self.lr) | dict(rates or {})
+        known = rates or {}
         return [
             Run(cell.name, seed, cell.settings(self._at(known.get(cell.method)), seed))
             for cell, seed in self._balanced()

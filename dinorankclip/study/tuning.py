@@ -1,4 +1,9 @@
-"""Learning rates: the same small grid for every method, one seed that is not reported, chosen by validation alone."""
+"""The learning rate: the same small grid for every method, one seed that is not reported, validation alone.
+
+One rate for all methods, the best on their average. A single run tells a method's rates apart by no more than chance
+does (500 validation pairs, one seed), and a rate chosen by luck would be an advantage that all seeds share, so that no
+interval over seeds could show it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ TUNED = "tuned.json"
 
 
 def choose(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
-    """Read finished tuning runs, choose, and keep choice and values in tuned.json beside other methods'."""
+    """Read the finished tuning runs of all methods, choose, and keep choice and values in tuned.json."""
     tuned: dict[str, Any] = {}
     for run in runs:
         record = read_record(folder / "cells" / run.key)
@@ -26,11 +31,13 @@ def choose(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
             raise UserError(f"the tuning run {run.cell} at {run.settings.optim.lr:g} is not finished")
         tried = tuned.setdefault(run.settings.method, {"cell": run.cell, "seed": TUNING_SEED, "tried": {}})["tried"]
         tried[f"{run.settings.optim.lr:g}"] = record.scores[CHOOSES_BEST]
-    for told in tuned.values():
-        # Of equal rates the smallest, so that the choice does not hang on the order of the grid.
-        told["chosen"] = float(max(sorted(told["tried"], key=float), key=lambda rate: told["tried"][rate]))
     if tuned:
-        write_json(folder / TUNED, read_tuned(folder) | tuned)
+        tables = [told["tried"] for told in tuned.values()]
+        # Of equal rates the smallest, so that the choice does not hang on the order of the grid.
+        best = max(sorted(tables[0], key=float), key=lambda rate: sum(tried[rate] for tried in tables))
+        for told in tuned.values():
+            told["chosen"] = float(best)
+        write_json(folder / TUNED, tuned)
     return tuned
 
 

@@ -19,6 +19,9 @@ gets a two-sided p-value, Holm's correction is applied over the family, and "exc
 Holm is stricter than "all" needs (without a correction a conjunction already errs in at most 5 %), and it is what
 "contradicted" needs, which one of many comparisons can bring about. Detection in a family of m is at 5 %/m.
 
+Differences that are the same number for every seed leave a t-test nothing to divide by, and scores that count a few
+hundred images do that by chance. There the p-value is that of flipping signs, 2^(1-n): six seeds are needed.
+
 Equivalence ("saturates", "equal shares", "additive"), `equivalent`: two one-sided tests at 5 % against a stated margin,
 that is, the 90 % interval lies inside (-margin, margin).
 
@@ -26,6 +29,9 @@ that is, the 90 % interval lies inside (-margin, margin).
     contradicted   the 95 % interval lies outside the margin
     not supported  the 95 % interval excludes 0, so that there is a difference, of open size
     inconclusive   otherwise
+
+Nothing equals nothing: where a claim says that parts are equal, or add up, the parts must be there. They are judged
+as "all hold", and the worse of the two verdicts counts (`together`).
 
 A bound ("the angle is small"), `below`: supported if the 95 % interval lies below it, contradicted if above.
 
@@ -47,6 +53,7 @@ VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "not supported", "
 Unit = Literal["points", "degrees", "number", "times"]
 
 ALPHA = 0.05
+NO_SPREAD = 1e-9  # of the mean: what rounding leaves of equal differences
 # Where the paper prints no size, and as the margin of "no difference": what a reader would call a difference at all.
 SMALLEST: Mapping[str, float] = {"points": 0.01, "degrees": 1.0, "number": 0.01, "times": 0.05}
 
@@ -134,8 +141,10 @@ def p_value(effect: Effect) -> float:
     """Two-sided, of the paired t-test; 1 where one seed, or none, says nothing."""
     if effect.sd is None:
         return 1.0
-    if effect.sd == 0:
-        return 1.0 if effect.mean == 0 else 0.0
+    if effect.mean == 0:
+        return 1.0
+    if _is_constant(effect):
+        return 2.0 ** (1 - effect.n)
     return min(1.0, 2 * t_tail(abs(effect.mean) * math.sqrt(effect.n) / effect.sd, effect.n - 1))
 
 
@@ -155,8 +164,16 @@ def interval(effect: Effect, share: float) -> tuple[float, float]:
 
 
 def detectable_at(effect: Effect, alpha: float) -> float | None:
-    """The smallest true effect that n such pairs would show at a two-sided `alpha` in 80 % of studies."""
-    return None if effect.sd is None else detectable(effect.sd, effect.n, level=1 - alpha)
+    """The smallest true effect that n such pairs would show at a two-sided `alpha` in 80 % of studies; None where
+    their spread does not tell."""
+    if effect.sd is None or _is_constant(effect):
+        return None
+    return detectable(effect.sd, effect.n, level=1 - alpha)
+
+
+def _is_constant(effect: Effect) -> bool:
+    """The same difference, not zero, for every seed (of several)."""
+    return effect.sd is not None and effect.mean != 0 and effect.sd <= NO_SPREAD * abs(effect.mean)
 
 
 def _shown(p_values: Sequence[float]) -> list[bool]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dinorankclip.study.bench_figures import Bench
 from dinorankclip.study.claims import CLAIMS, TEACHER_CAVEAT, Claim, Judged, Shown, in_unit, judged
@@ -81,7 +82,8 @@ def _reading() -> list[str]:
         "## How to read this",
         "",
         "Effects are differences paired by seed, with 95 % t-intervals over seeds; a point is a hundredth of a share.",
-        "*Smallest detectable*: the true effect that so many seeds of this spread would have shown in 80 % of studies.",
+        "*Smallest detectable*: the true effect that so many seeds of this spread would have shown in 80 % of studies;",
+        "of several comparisons that must all hold, at 5 % over their number.",
         "",
         "- **supported**: the interval excludes 0 in the claimed direction; **contradicted**: in the other.",
         f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected;",
@@ -90,7 +92,10 @@ def _reading() -> list[str]:
         f"{in_unit(SMALLEST['degrees'], 'degrees')}, {SMALLEST['number']:g} of a plain number.",
         "- Claims of several comparisons (hierarchies, “best of six”, “on every benchmark”) hold only if all do, with",
         "  Holm's correction over the family; one that is shown to go the other way contradicts them.",
-        "- “Equal”, “saturates”, “additive”: two one-sided tests against the stated margin.",
+        "- “Equal”, “saturates”, “additive”: two one-sided tests against the stated margin. Parts that are said",
+        "  to be equal, or to add up, must first be shown to be there.",
+        "- All cells share one learning rate; where it was tuned, it is the best on the average of all methods, on",
+        "  validation pairs with a seed that is not reported.",
         "- An order whose relative spread ends below 1e-3 is *inert*; no claim that it helps is then supported.",
         f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance.",
         "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
@@ -121,14 +126,14 @@ def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
         "| --- | --- | --- | --- | --: | --- | --- |",
     ]
     for one in claims:
-        shown, whole = _telling(one)
+        shown = _telling(one)
         cells = [
             f"{one.claim.says} [↓](#{one.claim.id})",
             ", ".join(one.claim.experiments),
             "<br>".join(f"{line.label}: {effect_text(line)}" for line in shown) or MISSING,
             "<br>".join(_claimed(line) for line in shown) or MISSING,
             _seeds(one.evidence.shown),
-            "<br>".join(_detectable(line, whole) for line in shown) or MISSING,
+            "<br>".join(_detectable(line) for line in shown) or MISSING,
             f"**{one.evidence.verdict}**" + _marks(one),
         ]
         lines.append(f"| {' | '.join(_escaped(cell) for cell in cells)} |")
@@ -196,11 +201,11 @@ def _shown_unit(line: Shown) -> tuple[float, str]:
     return {"points": (100.0, " points"), "degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
 
 
-def _telling(one: Judged) -> tuple[list[Shown], int]:
-    """The decisive effects, or of many the weakest, and how many there are."""
+def _telling(one: Judged) -> list[Shown]:
+    """The decisive effects, or of many the weakest."""
     decisive = [line for line in one.evidence.shown if line.decisive and line.effect.n]
     if len(decisive) <= SHOWN_AT_MOST:
-        return decisive, max(1, len(decisive))
+        return decisive
 
     def strength(line: Shown) -> float:
         effect = line.effect
@@ -208,7 +213,7 @@ def _telling(one: Judged) -> tuple[list[Shown], int]:
 
     weakest = min(decisive, key=strength)
     label = f"weakest of {len(decisive)}: {weakest.label}"
-    return [Shown(**{**weakest.__dict__, "label": label})], len(decisive)
+    return [replace(weakest, label=label)]
 
 
 def _claimed(line: Shown) -> str:
@@ -217,8 +222,8 @@ def _claimed(line: Shown) -> str:
     return in_unit(line.direction * line.size, line.unit)
 
 
-def _detectable(line: Shown, family: int = 1) -> str:
-    smallest = detectable_at(line.effect, ALPHA / family)
+def _detectable(line: Shown) -> str:
+    smallest = detectable_at(line.effect, ALPHA / line.family)
     return MISSING if smallest is None else in_unit(smallest, line.unit)
 
 

@@ -128,7 +128,8 @@ def _tuning(page: Page, material: StudyMaterial) -> None:
     rates = sorted({rate for told in tuned.values() for rate in told["tried"]}, key=float)
     page.text(
         "Validation mean R@1 in percent by learning rate, one seed that is not reported; every method had the same "
-        "grid. Other settings are shared and were not tuned for any method."
+        "grid. The rate that is best on the average of the methods is used for all. Other settings are shared and were "
+        "not tuned for any method."
     )
     rows = [
         (method, *(_percent(told["tried"].get(rate)) for rate in rates), f"{told['chosen']:g}")

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, for_method, preset
+from dinorankclip.config import TrainSettings, as_dict, difference, for_method, preset
 from dinorankclip.study.cells import Cell, changed_at, from_dict, key_of
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.types import UserError
@@ -83,3 +83,16 @@ def test_every_method_tries_the_same_rates_on_a_seed_of_its_own():
         tried.setdefault(run.settings.method, []).append(run.settings.optim.lr)
     assert set(tried) == {"clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip"}
     assert all(rates == [5e-4, 1e-3, 2e-3] for rates in tried.values())
+
+
+def test_cells_that_no_check_of_budgets_sees_differ_in_one_thing():
+    """Tables list them as unmatched; beside their own counterpart they must be matched all the same."""
+    study = STUDIES["full"]()
+    counterparts = {"control-large-trunk": ("rank-3", "model.trunk")}
+    for name in ("clip", "rankclip", "full"):
+        counterparts |= {f"{name}-n{items}": (name, "reading.train_items") for items in (1000, 2000)}
+    exempt = {name for experiment in study.experiments for name in experiment.unmatched}
+    assert exempt == counterparts.keys()
+    for name, (like, setting) in counterparts.items():
+        ours, theirs = (as_dict(study.cell(one).settings(study.base, 0)) for one in (name, like))
+        assert [line.split(":")[0] for line in difference(theirs, ours)] == [setting]

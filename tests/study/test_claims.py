@@ -102,6 +102,19 @@ def test_an_equality_that_does_not_hold_is_contradicted(claim, cell, score, valu
     assert BY_ID[claim].evidence(world).verdict == "contradicted"
 
 
+@pytest.mark.parametrize(
+    "claim", ["order-saturation", "first-to-third", "additive", "gap-equal-shares", "gap-additive"]
+)
+def test_nothing_equals_nothing_but_supports_no_share(claim, without_effect, claimed):
+    assert BY_ID[claim].evidence(without_effect).verdict == "not supported"
+    assert BY_ID[claim].evidence(claimed).verdict == "supported"
+
+
+def test_shares_that_go_the_wrong_way_are_contradicted_though_equal():
+    wider = Context(results(changes={("rank-3", SCENES.cone): 60.0, ("full", SCENES.cone): 62.0}))
+    assert BY_ID["gap-equal-shares"].evidence(wider).verdict == "contradicted"
+
+
 def test_costs_come_from_the_bench():
     dear = Context(Results("full", ()), bench=bench((1.0, 1.04, 1.2, 2.0, 4.0, 8.0), full=3.0))
     verdicts = {name: BY_ID[name].evidence(dear).verdict for name in ("cost-order-3", "cost-full", "cost-linear")}

@@ -32,6 +32,13 @@ def test_the_studies_compare_like_with_like(name):
         ("loss.ramp", "paper", "loss.ramp: rankclip → paper"),
         ("optim.weight_decay", 0.5, "optim.weight_decay"),
         ("data", "other", "data: "),
+        ("reading.train_items", 32, "reading.train_items: None → 32"),
+        ("budget.precision", "bf16", "budget.precision: auto → bf16"),
+        ("init", "runs/other", "init: None → runs/other"),
+        ("model.weights", "weights.pt", "model.weights: None → weights.pt"),
+        ("loss.list_length", 8, "loss.list_length: None → 8"),
+        ("distil.weight", 1.0, "distil.weight: 0.5 → 1.0"),
+        ("distil.compare_grid", 2, "distil.compare_grid: None → 2"),
     ],
 )
 def test_another_budget_is_refused_before_anything_runs(setting, value, words):
@@ -43,8 +50,13 @@ def test_another_budget_is_refused_before_anything_runs(setting, value, words):
     check_plan(tiny((CLIP, other), experiments=(knowing,)))
 
 
-def test_methods_and_tuned_rates_may_differ():
-    check_plan(tiny((CLIP, Cell("other", "dinorankclip", {"loss.order": 2, "optim.lr": 2e-3}))))
+def test_methods_may_differ():
+    check_plan(tiny((CLIP, Cell("other", "dinorankclip", {"loss.order": 2}))))
+
+
+def test_all_cells_have_one_rate():
+    with pytest.raises(UserError, match=r"optim.lr: 0.001 → 0.002"):
+        check_plan(tiny((CLIP, Cell("other", "rank", {"optim.lr": 2e-3}))))
 
 
 def test_runs_that_saw_other_pairs_are_refused():

@@ -56,6 +56,21 @@ def test_the_claimed_direction_may_be_down():
     assert one(Comparison(effect(2.0, 0.5), -1, 1.4, "degrees")) == "contradicted"
 
 
+@pytest.mark.parametrize(("n", "verdict"), [(2, "inconclusive"), (3, "inconclusive"), (6, "supported")])
+def test_the_same_difference_for_every_seed_needs_six_of_them(n, verdict):
+    # Scores that count images repeat by chance. Of n signs, all are alike in 2^(1-n) of cases.
+    same = level({seed: (0.31 + 0.01 * seed) - (0.30 + 0.01 * seed) for seed in range(n)})
+    assert p_value(same) == 2.0 ** (1 - n)
+    assert one(Comparison(same, 1, 0.01)) == verdict
+    assert one(Comparison(same, -1, 0.01)) == ("contradicted" if verdict == "supported" else verdict)
+    assert detectable_at(same, 0.05) is None
+
+
+def test_no_difference_at_all_is_none_with_any_number_of_seeds():
+    assert p_value(level(dict.fromkeys(range(3), 0.0))) == 1.0
+    assert equivalent(level(dict.fromkeys(range(3), 0.0)), 0.01) == "supported"
+
+
 def test_one_seed_or_none_decides_nothing():
     assert one(Comparison(effect(1.0, 0.0, 1), 1, 0.01)) == "inconclusive"
     assert one(Comparison(paired({0: 1.0}, {1: 2.0}), 1, 0.01)) == "not run"

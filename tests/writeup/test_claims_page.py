@@ -81,3 +81,13 @@ def test_rows_have_as_many_cells_as_their_head(page):
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
         assert width is None or cells is None or cells == width, line
         width = cells
+
+
+def test_what_could_be_detected_is_told_as_the_verdict_took_it():
+    """At 5 % over the number of comparisons, in the overview and in the details alike."""
+    blurred = claims_markdown([results(noise=1e-4, seeds=8)], bench())
+    row = next(row for row in rows_under(blurred, "Verdicts, study full") if "(#gap-closes)" in row[0])
+    details = blurred.split("### gap-closes\n")[1].split("\n### ")[0].split("\n")
+    told = [[cell.strip() for cell in line.split("|")[1:-1]] for line in details if line.startswith("| rank")]
+    assert [cells[4] for cells in told] == row[5].split("<br>")[:2]
+    assert len(set(row[5].split("<br>"))) > 1

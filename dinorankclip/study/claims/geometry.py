@@ -18,6 +18,9 @@ def _narrowing(before: str, cell: str) -> Contrast:
     return smaller(cell, before, CONE, -projected_gain("fig:cone", "cone separation", cell, before))
 
 
+_TEACHERS_SHARE = -projected_gain("fig:cone", "cone separation", "full", "rank-3")
+
+
 CLAIMS = (
     Claim(
         "gap-closes",
@@ -40,6 +43,7 @@ CLAIMS = (
                 ),
             ),
             SMALLEST["degrees"],
+            given=(_narrowing("rankclip", "rank-3"), _narrowing("rank-3", "full")),
         ),
     ),
     Claim(
@@ -66,6 +70,7 @@ CLAIMS = (
                 ),
             ),
             SMALLEST["degrees"],
+            given=(_narrowing("clip", "rank-3"), smaller("full-0", "clip", CONE, _TEACHERS_SHARE)),
         ),
     ),
     Claim(

@@ -98,6 +98,7 @@ CLAIMS = (
                 named("rank-4 - rank-3, R@1", gain("rank-4", "rank-3", ACCURACY)),
                 named("rank-5 - rank-3, R@1", gain("rank-5", "rank-3", ACCURACY)),
             ),
+            given=(better("full", "full-1", ACCURACY, points(_TABLE, "T@1", "3", "1"), "R@1"),),
         ),
     ),
     Claim(
@@ -138,6 +139,10 @@ CLAIMS = (
             ),
             SMALLEST["points"],
             also=(named("full - rankclip, R@1 (as the paper counts)", gain("full", "rankclip", ACCURACY)),),
+            given=(
+                better("rankclip", "clip", ACCURACY, _STEPS[0], "R@1"),
+                better("rank-3", "rankclip", ACCURACY, points(_TABLE, "T@1", "3", "1"), "R@1"),
+            ),
         ),
         remark="the paper counts the teacher's gain as the order's",
     ),

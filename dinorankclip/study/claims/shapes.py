@@ -52,6 +52,7 @@ class Shown:
     size: float | None
     scores: tuple[str, ...]
     decisive: bool = True
+    family: int = 1  # of how many comparisons it is one, for Holm
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Evidence:
 
 
 class Judge(Protocol):
-    """Decides a claim; `contrasts` are all it looks at."""
+    """Decides a claim; `contrasts` are all that it decides by."""
 
     contrasts: Sequence[Contrast]
 
@@ -88,28 +89,48 @@ class AllHold:
         inert, remarks = _inertness(context, self.acting)
         return Evidence(
             unless_inert(all_hold(comparisons), inert),
-            (*_lines(self.contrasts, context), *_lines(self.also, context, decisive=False)),
+            (
+                *_lines(self.contrasts, context, family=len(self.contrasts)),
+                *_lines(self.also, context, decisive=False),
+            ),
             remarks,
         )
 
 
 @dataclass(frozen=True)
 class AllEquivalent:
-    """Every contrast must be zero up to the margin (two one-sided tests)."""
+    """Every contrast must be zero up to the margin (two one-sided tests). `given`: what must be shown to be there
+    before its being equal, or adding up, says anything."""
 
-    contrasts: tuple[Contrast, ...]
+    equal: tuple[Contrast, ...]
     margin: float
     also: tuple[Contrast, ...] = ()
+    given: tuple[Contrast, ...] = ()
+
+    @property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return self.equal + self.given
 
     @property
     def rule(self) -> str:
-        return f"equivalence within ±{in_unit(self.margin, self.contrasts[0].unit)} (two one-sided tests)"
+        rule = f"equivalence within ±{in_unit(self.margin, self.equal[0].unit)} (two one-sided tests)"
+        if self.given:
+            many = f"{len(self.given)} differences, Holm"
+            rule += f", given {'a difference' if len(self.given) == 1 else many}"
+        return rule
 
     def __call__(self, context: Context) -> Evidence:
-        effects = [level(contrast.quantity.values(context)) for contrast in self.contrasts]
+        effects = [level(contrast.quantity.values(context)) for contrast in self.equal]
+        verdicts = [equivalent(effect, self.margin) for effect in effects]
+        if self.given:
+            verdicts.append(all_hold([contrast.comparison(context) for contrast in self.given]))
         return Evidence(
-            together([equivalent(effect, self.margin) for effect in effects]),
-            (*_lines(self.contrasts, context), *_lines(self.also, context, decisive=False)),
+            together(verdicts),
+            (
+                *_lines(self.equal, context),
+                *_lines(self.given, context, family=len(self.given)),
+                *_lines(self.also, context, decisive=False),
+            ),
         )
 
 
@@ -182,7 +203,9 @@ def in_unit(value: float, unit: Unit) -> str:
     return {"degrees": f"{value:.2f}°", "times": f"{value:.2f}×"}.get(unit, f"{value:.4g}")
 
 
-def _lines(contrasts: Sequence[Contrast], context: Context, decisive: bool = True) -> tuple[Shown, ...]:
+def _lines(
+    contrasts: Sequence[Contrast], context: Context, decisive: bool = True, family: int = 1
+) -> tuple[Shown, ...]:
     return tuple(
         Shown(
             contrast.label,
@@ -192,6 +215,7 @@ def _lines(contrasts: Sequence[Contrast], context: Context, decisive: bool = Tru
             contrast.size,
             tuple(score_name(score, context.measures) for score in contrast.quantity.scores),
             decisive,
+            family,
         )
         for contrast in contrasts
     )

@@ -34,8 +34,8 @@ def plain(measures: Measures, highest: int = 5, name: str = "orders-plain") -> E
         rows,
         _columns(measures),
         reference="rankclip",
-        note="Nothing differs between these rows but the order. An order whose relative spread ends below 1e-3 is "
-        "inert, whatever its row says.",
+        note="Nothing differs between these rows but the order. One whose relative spread ends below 1e-3 is inert, "
+        "whatever its row says.",
     )
 
 

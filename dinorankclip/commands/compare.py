@@ -148,7 +148,7 @@ def _about(spent: Spending | None) -> dict[str, str]:
         "method": spent.method,
         "pairs seen": "?" if spent.pairs_seen is None else f"{spent.pairs_seen:,}",
         "batch, epochs": f"{settings['budget']['batch']}, {settings['budget']['epochs']}",
-        "trunk": settings["model"]["trunk"] if settings["init"] is None else f"from {settings['init']}",
+        "trunk": settings["model"]["trunk"] + (f", from {settings['init']}" if settings["init"] else ""),
         "data, seed": f"{settings['data']}, {settings['seed']}",
     }
     if spent.teacher is not None:

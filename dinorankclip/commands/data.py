@@ -85,9 +85,10 @@ def pack(
             total = None if isinstance(source, PipeSource) else len(source)
             name = "" if part == "all" else part
             counts[part] = writer.write(name, _good_pairs(source, total, name, reading, damage))
-    print(", ".join(f"{part} {count}" for part, count in counts.items()), f"pairs in {out}")
+    told = ", ".join(f"{part} {count}" if part != "all" else f"{count}" for part, count in counts.items())
+    print(f"{told} pairs in {out}")
     if damage.keys:
-        print(f"{len(damage.keys)} damaged pairs left out:\n{damage.summary()}")
+        print(f"{len(damage.keys)} damaged pair{'s' * (len(damage.keys) > 1)} left out:\n{damage.summary()}")
 
 
 def _good_pairs(

@@ -13,7 +13,7 @@ from typing import Annotated
 import tyro
 
 from dinorankclip.config import ReadingSettings
-from dinorankclip.types import Finding
+from dinorankclip.types import Finding, UserError
 
 MARKS = {"fine": "ok  ", "note": "note", "problem": "BAD "}
 NEEDED = ("torch", "torchvision", "timm", "open_clip_torch", "webdataset", "simplejpeg", "safetensors")
@@ -58,7 +58,12 @@ def examine(path: str | None, samples: int, reading: ReadingSettings) -> Iterato
         return
     from dinorankclip.data.checkup import examine_data
 
-    yield from examine_data(path, reading, samples)
+    try:
+        yield from examine_data(path, reading, samples)
+    except UserError as error:
+        if Path(path).exists():
+            raise
+        raise UserError(f"{error}\ndoctor takes pairs, a run folder, or nothing to check the machine") from None
 
 
 def examine_machine() -> Iterator[Finding]:

@@ -39,6 +39,7 @@ def report(
         bench: Studies: the folder with the dated records of what a step costs.
     """
     from dinorankclip.pretrain.checkup import is_run
+    from dinorankclip.study.definition import STUDIES
     from dinorankclip.study.results import RESULTS
 
     folder = folder_of(where)
@@ -49,7 +50,12 @@ def report(
     elif (folder / RESULTS).is_file():
         from dinorankclip.writeup.study_material import open_material
 
-        _write_study(open_material(folder, bench), out or folder, docs)
+        material = open_material(folder, bench)
+        if not material.results.runs:
+            raise UserError(_no_results(material.study.name))
+        _write_study(material, out or folder, docs)
+    elif where in STUDIES and not Path(where).exists():
+        raise UserError(_no_results(where))
     else:
         raise UserError(
             f"{where} is neither a run (no config.json) nor a study (no {RESULTS}); a run is made by "
@@ -61,6 +67,10 @@ def folder_of(where: str) -> Path:
     """A folder as it is; the name of a study means runs/study-NAME."""
     named = Path(f"runs/study-{where}")
     return named if not Path(where).exists() and named.is_dir() else Path(where)
+
+
+def _no_results(study: str) -> str:
+    return f"study {study} has no results yet: dinorankclip study run {study}"
 
 
 def write_run(run: Path, out: Path) -> None:

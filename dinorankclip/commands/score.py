@@ -121,7 +121,15 @@ def find(where: str, root: Path) -> list[Place]:
 
     if not Path(where).exists() and catalogue().find(where) is not None:
         return [catalogue().locate(where, root)]
-    return find_sets(where)
+    try:
+        return find_sets(where)
+    except UserError as error:
+        if Path(where).exists():
+            raise
+        raise UserError(
+            f"{error}\n--sets takes pairs, a set in the clip-benchmark layout, a folder of sets, or a name of the "
+            "catalogue (dinorankclip score --catalogue)"
+        ) from None
 
 
 def known_metrics(asked: tuple[str, ...], scorers: list[str]) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dinorankclip.study.costs import Costs
+from dinorankclip.study.definition import CATALOGUE_SETS
 from dinorankclip.study.matched import check_plan, check_results
 from dinorankclip.study.outline import Run, Study, once
 from dinorankclip.study.preparing import make_scenes
@@ -60,7 +61,8 @@ class Crew:
                 make_scenes(self.study.scenes)
             absent = [where for where in self.study.sets if not Path(where).exists()]
             if absent:
-                raise UserError(f"study {self.study.name} scores on {', '.join(absent)}: put or link it there")
+                what = f"study {self.study.name} scores on {', '.join(absent)}: put or link it there"
+                raise UserError(what + _hint(absent))
             write_queue(self.folder, runs, self.study.sets)
             flags = ["--processes-per-cell", str(self.processes)] + (["--keep"] if self.keep else [])
             if self.slurm.submit:
@@ -105,6 +107,15 @@ def save_results(study: Study, folder: Path) -> int:
     if folder.is_dir():
         results.save(folder / RESULTS)
     return len(results.runs)
+
+
+def _hint(absent: list[str]) -> str:
+    if CATALOGUE_SETS not in absent:
+        return ""
+    return (
+        f". {CATALOGUE_SETS} is a folder of sets in the clip-benchmark layout: dinorankclip score --catalogue lists "
+        "them, with the command that fetches each"
+    )
 
 
 def _say(text: str) -> None:

@@ -66,6 +66,8 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
         settings = dataclasses.replace(settings, run=f"runs/{settings.preset}-{settings.method}")
     if settings.distil.cache == "none":
         settings = dataclasses.replace(settings, distil=dataclasses.replace(settings.distil, cache=None))
+    if not 0 <= settings.loss.order <= 5:
+        raise UserError(f"--loss.order {settings.loss.order}: orders 0 to 5 exist")
     fixed = FIXED_ORDER.get(settings.method)
     if fixed is not None and settings.loss.order != fixed:
         raise UserError(
@@ -75,8 +77,6 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
         raise UserError("--method distil learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)")
     if settings.record.keep < 1:
         raise UserError("--record.keep must be at least 1: a run resumes from its newest checkpoint")
-    if not 0 <= settings.loss.order <= 5:
-        raise UserError(f"--loss.order {settings.loss.order}: orders 0 to 5 exist")
     if settings.model.frozen_image_tower:
         from dinorankclip.pretrain.frozen import settled
 
@@ -113,6 +113,11 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
 
     world = comm.join(settings.budget.device)
     settings = with_cache(settings, choose(settings.budget.device, "fp32", world.local_rank).device, dry)
+    if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
+        say(
+            "mind: no trained model was named, so training begins with random weights; to fine-tune give --init "
+            "(a run or model folder) or --model.weights (an open_clip file)"
+        )
     folder = Path(settings.run)
     if not dry:
         claim(folder, as_dict(settings), restart)

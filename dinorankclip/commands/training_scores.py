@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
+from dinorankclip.joint.card import FEW_SCORED
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import BEFORE, FUSION, SCORES, say, write_json
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
@@ -73,7 +74,7 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
         write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
         write_training_items(folder, items)
         if scores:
-            say(score_table(scores, before))
+            say(score_table(scores, before) + few_scored(scores))
         for name, value in faithful.items():
             say(f"held-out {name:<32}{value:8.3f}")
         final_inspection(parts, folder)
@@ -93,6 +94,13 @@ def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
                     lines.append(f"{part:<6}{words:<14}{when:<8}" + "".join(f"{100 * cell:>8.2f}" for cell in cells))
         lines.append(f"{part:<6}{'chance':<22}{100 * scores[f'{part}/chance R@1']:>8.2f}")
     return "\n".join(lines)
+
+
+def few_scored(scores: dict[str, float]) -> str:
+    """A line of caution for parts that are too small to tell models apart; empty if there is none."""
+    counts = {name.split("/")[0]: round(value) for name, value in scores.items() if name.endswith("/images")}
+    few = [f"{part} n = {count}" for part, count in counts.items() if count < FEW_SCORED]
+    return f"\nso few images say little about the model: {', '.join(few)}" if few else ""
 
 
 def starting_inspection(parts: Parts, folder: Path) -> None:

@@ -27,6 +27,11 @@ from dinorankclip.types import UserError
 Split = Literal["train", "val", "test", "all"]
 SCENES = Path("built/scenes")
 SCENES_SETTINGS, PAIRS = "scenes.json", "pairs"  # what `data make scenes` leaves in its folder
+ACCEPTED = (
+    " Pairs (--data of train) are: scenes (built in); a folder with train/, val/, test/, each of .tar shards (the "
+    "clip-benchmark retrieval layout) or of images with .txt files; one such folder; a .csv, .tsv or .parquet table; "
+    "FILE.tar, or 'a-{000..123}.tar'"
+)
 PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
@@ -103,7 +108,8 @@ def _parts(where: str, reading: ReadingSettings) -> dict[str, Any]:
         raise UserError(f"{where} is on another machine; stream it: --data 'pipe:{fetch}'")
     if any(mark in where for mark in ("{", "::", "*", "?")):
         return {"all": lambda: ShardSource(local_shards(where))}
-    raise UserError(f"there is no {where}.{nearest(path)}")
+    built_in = " Did you mean scenes, the built-in data?" if difflib.get_close_matches(where, ["scenes"]) else ""
+    raise UserError(f"there is no {where}.{built_in or nearest(path) or ACCEPTED}")
 
 
 def _parts_of_folder(folder: Path, reading: ReadingSettings) -> dict[str, Any]:

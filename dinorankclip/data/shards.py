@@ -37,7 +37,10 @@ class ShardSource:
         self.shards = [Path(shard) for shard in shards]
         missing = [str(shard) for shard in self.shards if not shard.is_file()]
         if missing:
-            raise UserError(f"{len(missing)} shards do not exist: {', '.join(missing[:3])}" + " …" * (len(missing) > 3))
+            raise UserError(
+                f"{len(missing)} shards do not exist: {', '.join(missing[:3])}" + " …" * (len(missing) > 3) +
+                "\nName yours, to train as --data 'FOLDER/{0000..0331}.tar' or --data FOLDER"
+            )  # fmt: skip
         self._stamps, tables = _indexes(self.shards, self.beside)
         counts = [len(table["key"]) for table in tables]
         self._shard = np.repeat(np.arange(len(tables), dtype=np.int32), counts)

@@ -9,6 +9,7 @@ import csv
 import difflib
 import hashlib
 import io
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -44,7 +45,17 @@ class TableSource:
         self._keys = list(self._captions)
         if not self._keys:
             raise UserError(f"{table} has a header but no rows")
+        self._refuse_if_no_image_is_there()
         self.fingerprint = digest("table", hashlib.blake2b(data).digest(), *wanted.values())
+
+    def _refuse_if_no_image_is_there(self) -> None:
+        """Wrong paths altogether are the table's fault, not damaged samples. The first image found ends the search."""
+        if not any(os.path.isfile(self.table.parent / key) for key in self._keys):
+            raise UserError(
+                f"none of the {len(self._keys)} images of {self.table} is there, the first would be "
+                f"{self.table.parent / self._keys[0]}: paths in a table are relative to the table's own folder "
+                "(or absolute)"
+            )
 
     def _collect(self, rows: Iterable[list[str]], grouped: bool) -> None:
         for number, (image, caption, *group) in enumerate(rows, start=1):

@@ -6,6 +6,7 @@
    What a shard holds depends on its images and the teacher alone, so a killed extraction that is resumed, on any
    number of processes, ends with the same bytes. Shards that are there are not made again.
 4. The same for captions: each different one once, in the order in which they are first met.
+   A folder that was begun with files of another size goes on with those.
 5. The leading process writes the keys, and the manifest last.
 
 The teacher sees the whole image, squeezed to its square (D19). Reading and resizing run ahead in threads.
@@ -56,7 +57,8 @@ def make_cache(
     show: bool = True,
 ) -> dict[str, Any]:
     """Make (or finish) the cache of `parts` (name → source, undivided). All processes call; returns the manifest."""
-    folder, keeping = Path(folder), keeping or Keeping()
+    folder = Path(folder)
+    keeping = layout.as_begun(folder, keeping or Keeping())
     maker = _Maker(folder, parts, teacher, text_teacher, keeping, max_pixels, show)
     plan = maker.plan()
     comm.leader_first(lambda: layout.claim(folder, plan))
@@ -64,12 +66,11 @@ def make_cache(
         manifest = layout.read_manifest(folder)
         maker.say(f"{folder} is complete already")
         return manifest
-    if keeping.keep != "gram":
-        comm.leader_first(maker.fit)
-    for part in parts:
-        maker.images(part, plan)
-    if text_teacher is not None:
-        maker.captions(plan)
+    try:
+        maker.features(plan)
+    except KeyboardInterrupt:
+        maker.say(f"\nstopped: what is finished stays in {folder}; the same command goes on from there")
+        raise
     comm.wait_for_all()
     comm.leader_first(lambda: maker.finish(plan))
     return layout.read_manifest(folder)
@@ -130,6 +131,15 @@ class _Maker:
                 "reduced": min(REDUCED, text_width),
             }
         return plan
+
+    def features(self, plan: dict[str, Any]) -> None:
+        """This process's share of all files that are missing."""
+        if self.keeping.keep != "gram":
+            comm.leader_first(self.fit)
+        for part in self.parts:
+            self.images(part, plan)
+        if self.text_teacher is not None:
+            self.captions(plan)
 
     # ------------------------------------------------------------------------------------------------------ PCA
 
@@ -213,12 +223,11 @@ class _Maker:
         with self._bar("text", sum(len(captions[n * size : (n + 1) * size]) for n in todo), "caption") as bar:
             for number in todo:
                 some = captions[number * size : (number + 1) * size]
-                data, ends = encode_captions(some, self.text_teacher, record, basis)
+                data, ends = encode_captions(some, self.text_teacher, record, basis, bar.update)
                 offsets = io.BytesIO()
                 np.save(offsets, ends)
                 layout.write_whole(self.folder / layout.offsets_name(number), offsets.getvalue())
                 layout.write_whole(self.folder / layout.shard_name(layout.TEXT, number), data)
-                bar.update(len(some))
 
     def _all_captions(self) -> list[str]:
         """Each different caption once, in the order in which they are first met.

@@ -6,7 +6,7 @@ Words of which the teacher saw no token (cut off) have length zero.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,11 +66,16 @@ def text_record(plan: dict[str, Any]) -> TextRecord:
 
 
 def encode_captions(
-    captions: Sequence[str], teacher: TextTeacher, record: TextRecord, basis: np.ndarray | None
+    captions: Sequence[str],
+    teacher: TextTeacher,
+    record: TextRecord,
+    basis: np.ndarray | None,
+    read: Callable[[int], object] = lambda count: None,
 ) -> tuple[bytes, np.ndarray]:
     """All records, one after the other, and where each begins and the last ends: int64 [N + 1].
 
-    Captions of like length go through the teacher together; which ones depends on `captions` alone.
+    Captions of like length go through the teacher together; which ones depends on `captions` alone. `read` hears after
+    each batch how many it was.
     """
     records: list[bytes] = [b""] * len(captions)
     by_length = sorted(range(len(captions)), key=lambda i: (len(captions[i]), i))
@@ -86,5 +91,6 @@ def encode_captions(
             coded = record.encode(words, None if basis is None else words @ basis.T, summaries[rows])
             for row, one in zip(rows, coded):
                 records[some[row]] = one
+        read(len(some))
     ends = np.cumsum([0, *map(len, records)], dtype=np.int64)
     return b"".join(records), ends

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from .coding import Coding, Gram, Numbers
 FORMAT = 1
 PLAN, MANIFEST, BASIS = "plan.json", "manifest.json", "basis.safetensors"
 ROWS = 2048  # records of a file: what a kill costs at most
-CAPTIONS = 16384
+CAPTIONS = 2048
 TEXT = "text"
 Keep = Literal["gram", "tokens", "both"]
 
@@ -140,6 +140,15 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
         raise UserError(f"{folder} is not empty and not a teacher cache; choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(stored, plan)
+
+
+def as_begun(folder: Path, keeping: Keeping) -> Keeping:
+    """How many records go into a file is settled by whoever began the folder: caches of other sizes stay valid."""
+    stored = folder / PLAN
+    if not stored.is_file():
+        return keeping
+    found = _read_json(stored)
+    return replace(keeping, rows=found.get("rows", keeping.rows), captions=found.get("captions", keeping.captions))
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

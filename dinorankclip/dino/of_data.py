@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import contextlib
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,19 @@ import torch
 
 from dinorankclip import comm
 from dinorankclip.config import ReadingSettings
+from dinorankclip.data.damage import Damage
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.types import UserError
 
 from . import layout
-from .cache import make_cache
+from .cache import HELD_OUT, make_cache
 from .layout import Keeping
 from .sources import open_teacher, open_text_teacher
 
 AUTOMATIC = Path("built/teacher")
+SAMPLED = 500  # images whose captions are counted
+# How many records go into a file does not tell caches apart. These counts stand in every name, as in the first ones.
+_NAMED_ROWS, _NAMED_CAPTIONS = 2048, 16384
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,30 @@ def undivided_parts(wish: Wish, reading: ReadingSettings) -> dict[str, Any]:
     return {part: getattr(source, "source", source) for part, source in opened.items()}
 
 
+def amount(wish: Wish, reading: ReadingSettings) -> tuple[int, int]:
+    """Images, and about how many captions, a cache of this wish has to read: some of the images tell of the others."""
+    images = captions = 0
+    for part, source in undivided_parts(wish, reading).items():
+        images += len(source)
+        if wish.text_teacher:
+            captions += len(source) if part in HELD_OUT else round(len(source) * _captions_an_image(source))
+    return images, captions
+
+
+def _captions_an_image(source: Any) -> float:
+    asked = range(0, len(source), max(1, len(source) // SAMPLED))
+    found = 0
+    for index in asked:
+        with contextlib.suppress(Damage):
+            found += len(source.captions(index))
+    return found / max(1, len(asked))
+
+
 def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
     """Where the cache of this wish lies: another name for other data, other teachers, other keeping."""
     prints = [f"{part} {source.fingerprint}" for part, source in undivided_parts(wish, reading).items()]
-    said = [wish.teacher, str(wish.input_size), str(wish.text_teacher), str(wish.keeping), *prints]
+    keeping = replace(wish.keeping, rows=_NAMED_ROWS, captions=_NAMED_CAPTIONS)
+    said = [wish.teacher, str(wish.input_size), str(wish.text_teacher), str(keeping), *prints]
     kind = wish.teacher.split(":")[1] if ":" in wish.teacher else wish.teacher
     return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
 

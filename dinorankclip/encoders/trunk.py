@@ -53,6 +53,17 @@ def trunk_config(name: str, image_size: int | None = None) -> dict[str, Any]:
     return config
 
 
+def trunk_name(config: dict[str, Any]) -> str | None:
+    """The model name behind an open_clip config, if need be of another image size; None if none is built like that."""
+    wanted = _without_size(config)
+    alike = [name for name in open_clip.list_models() if _without_size(trunk_config(name)) == wanted]
+    return next((name for name in alike if trunk_config(name) == config), alike[0] if alike else None)
+
+
+def _without_size(config: dict[str, Any]) -> dict[str, Any]:
+    return config | {"vision_cfg": {key: value for key, value in config["vision_cfg"].items() if key != "image_size"}}
+
+
 def built_in_names() -> list[str]:
     return sorted(path.stem for path in BUILT_IN.glob("*.json"))
 

@@ -21,6 +21,7 @@ _METHODS = {
     "distil": "distillation of a teacher into students alone: the trunk did not learn",
 }
 _WAYS = {"i2t": "image → text", "t2i": "text → image"}
+FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
 _RECALLS = ("R@1", "R@5", "R@10")
 
 
@@ -155,7 +156,10 @@ def _training_scores(known: dict[str, Any]) -> str:
     if not rows:
         return ""
     head = ["| held-out retrieval, % | " + " | ".join(_RECALLS) + " |", "| --- |" + " --- |" * len(_RECALLS)]
-    closing = "Measured on the held-out parts of the training data's own source, by this program."
+    counts = {name.split("/")[0]: round(value) for name, value in values.items() if name.endswith("/images")}
+    told = [f"{part} {n:,}{' (so few say little)' if n < FEW_SCORED else ''}" for part, n in counts.items()]
+    closing = "Measured on the held-out parts of the training data's own source, by this program"
+    closing += f"; images: {', '.join(told)}." if told else "."
     if scores.get("step") != known.get("step"):
         closing = f"**Of step {scores.get('step')}; the weights here are of step {known.get('step')}.** {closing}"
     return "\n".join([*head, *rows, "", closing])

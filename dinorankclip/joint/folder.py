@@ -159,9 +159,14 @@ def _why_no_model(where: Path) -> str:
         return f"{where} is a file: {expected}; a file of open_clip weights is open_clip:NAME:{where}"
     if (where / OPEN_CLIP_CONFIG).is_file():
         return f"{where} is an open_clip folder: use open_clip:{where}"
-    if (where / "metrics.jsonl").is_file() or (where / "checkpoints").is_dir():
-        return f"{where} holds no model: it is a run without a finished checkpoint"
-    if (where / "config.json").is_file() and _says(where / "config.json", ("model_type", "architectures")):
+    settings = where / "config.json"
+    begun = (where / "metrics.jsonl").is_file() or (where / "checkpoints").is_dir()
+    if begun or (settings.is_file() and _says(settings, ("budget",))):
+        return (
+            f"{where} holds no model: it is a run that has no checkpoint yet; let it train on (give its train command "
+            "again), a checkpoint comes every --record.save-every steps and at the end of an epoch"
+        )
+    if settings.is_file() and _says(settings, ("model_type", "architectures")):
         return (
             f"{where} holds no model of ours: it is a Hugging Face transformers folder; {expected}. Models that also "
             f"come in open_clip's format (with {OPEN_CLIP_CONFIG}) load as open_clip:FOLDER"

@@ -13,11 +13,14 @@ from typing import Any
 
 from dinorankclip import __version__
 from dinorankclip.dino.layout import MANIFEST, PLAN
+from dinorankclip.encoders.trunk import trunk_config, trunk_name
+from dinorankclip.joint.folder import CONFIG
 
 RECORD = "provenance.json"  # in exported folders, so that an export of an export still knows
 _PATHS = ("data", "init")  # settings that may be paths
 _PATHS_INSIDE = (("model", "weights"), ("distil", "cache"))
 _DROPPED = ("run", "record")  # settings that did not touch the model
+_UNNAMED = "without a name (see model.json)"
 _MACHINE = ("python", "packages", "system", "gpus", "processes", "revision")  # of environment.json
 
 
@@ -31,13 +34,23 @@ def provenance(folder: Path | None, name: str, data_note: str = "") -> dict[str,
     return found
 
 
+def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """Settings of a run; if it began with another model (`init`), with that model's trunk, not the preset's."""
+    trunk = _read(checkpoint / CONFIG).get("trunk")
+    if not settings.get("init") or not trunk:
+        return settings
+    name = trunk_name(trunk)
+    size = None if name and trunk_config(name) == trunk else trunk["vision_cfg"]["image_size"]
+    return settings | {"model": settings["model"] | {"trunk": name or _UNNAMED, "image_size": size}}
+
+
 def _of_run(checkpoint: Path) -> dict[str, Any]:
     """A checkpoint lies in RUN/checkpoints; a model folder that is no checkpoint has none of these files."""
     run = checkpoint.parent.parent
     state = _read(checkpoint / "training.json")
     if not state:
         return {}
-    settings = _read(run / "config.json")
+    settings = with_own_trunk(_read(run / "config.json"), checkpoint)
     environment = _read(run / "environment.json")
     scores = _read(run / "scores.json")
     found: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}

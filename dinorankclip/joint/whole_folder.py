@@ -19,13 +19,13 @@ def whole_folder(out: Path, replace: bool, mark: str) -> Iterator[Path]:
     A folder that is there is refused, unless `replace` is set and it holds the file `mark`: whatever else lies there
     was not made by us and is not ours to delete.
     """
-    out = Path(os.path.abspath(out))
-    _refuse_taken(out, replace, mark)
+    named, out = out, Path(os.path.abspath(out))  # messages name it as the user did
+    _refuse_taken(named, replace, mark)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}") from error
+        raise UserError(f"{named} cannot be written: {error.strerror}") from error
     try:
         yield aside
         # mkdtemp and safetensors write for their owner alone.

@@ -13,8 +13,9 @@ from typing import Any
 
 from dinorankclip.config import difference
 from dinorankclip.dino.layout import PLAN
+from dinorankclip.joint.provenance import with_own_trunk
 from dinorankclip.pretrain.checkpoints import LAST
-from dinorankclip.pretrain.records import CONFIG, SCORES
+from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, SCORES
 from dinorankclip.pretrain.state import NUMBERS, TENSORS
 from dinorankclip.types import UserError
 
@@ -34,6 +35,8 @@ class Spending:
     heads: int | None
     data: str | None  # fingerprint of the training part
     teacher: str | None  # of the cached features, with what a table must say beside its results
+    device: str | None = None  # cpu or cuda
+    precision: str | None = None  # what was computed in, where the settings may say auto
 
     @property
     def method(self) -> str:
@@ -53,11 +56,12 @@ class Spending:
 
 def spending(run: Path) -> Spending:
     """What `run` has spent up to its last checkpoint or, if it was scored at its end, up to there."""
-    settings = _json(run / CONFIG)
     last = run / "checkpoints" / LAST
+    settings = with_own_trunk(_json(run / CONFIG), last)
     numbers = _json(last / NUMBERS) if (last / NUMBERS).is_file() else {}
     scores = _json(run / SCORES) if (run / SCORES).is_file() else {}
     steps = scores.get("step", numbers.get("step"))
+    around = _json(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
     trained = _trained(last / TENSORS) if (last / TENSORS).is_file() else None
     return Spending(
         settings,
@@ -67,6 +71,8 @@ def spending(run: Path) -> Spending:
         # A teacher cache adds its own identity behind a plus; the pairs are the same.
         numbers["data"].split("+")[0] if "data" in numbers else None,
         _teacher(settings.get("distil", {}).get("cache")),
+        around.get("device"),
+        around.get("precision"),
     )
 
 
@@ -80,6 +86,8 @@ def unmatched(a: Spending, b: Spending) -> list[str]:
     ]
     if a.data and b.data and a.data != b.data:
         lines.append(f"training data: {a.settings['data']} ({a.data[:8]}) → {b.settings['data']} ({b.data[:8]})")
+    if a.precision and b.precision and a.precision != b.precision:
+        lines.append(f"precision: {a.precision} → {b.precision}")
     if a.pairs_seen != b.pairs_seen:
         lines.append(f"pairs seen: {a.pairs_seen} → {b.pairs_seen}")
     return lines

@@ -10,7 +10,7 @@ from typing import Any
 
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
-from dinorankclip.pretrain.records import CONFIG, METRICS
+from dinorankclip.pretrain.records import CONFIG, METRICS, has_begun
 from dinorankclip.types import Finding
 
 STUCK_WITHIN = 0.03  # of ln B: no better than guessing
@@ -30,7 +30,15 @@ def examine_run(folder: Path) -> Iterator[Finding]:
     lines = read_metrics(folder / METRICS)
     steps = [line for line in lines if "loss" in line]
     if not steps:
-        yield Finding("note", "the run has logged no step yet", "start it, or look at what the train command printed")
+        if has_begun(folder):
+            yield Finding("note", "the run has logged no step yet", "look at what the train command printed")
+        else:
+            yield Finding(
+                "note",
+                "the run has no step and no checkpoint yet, so there is no model to use",
+                "give its train command again; if that was refused, mended: until the first step the folder may change "
+                "its settings",
+            )
         return
     yield from _checkpoints(folder, steps[-1])
     yield from _learning(settings, steps)
@@ -84,11 +92,15 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
             f"the inverse temperature is at its bound ({scale:.0f})",
             "usual late in long runs; early: lower --optim.lr",
         )
-    if settings["budget"]["batch"] < FEW_NEGATIVES:
+    batch, total = settings["budget"]["batch"], _total_steps(settings, steps)
+    # Of small data a larger batch would leave too few steps: a quarter of the pairs is what `train` recommends at most.
+    room = batch * round(total / settings["budget"]["epochs"]) // 4 if total else 0
+    if batch < FEW_NEGATIVES and room > batch:
         yield Finding(
             "note",
-            f"a batch of {settings['budget']['batch']} gives few negatives",
-            "--budget.batch larger with --budget.chunk for memory: gradients stay those of the whole batch",
+            f"a batch of {batch} gives few negatives",
+            f"--budget.batch larger (up to {room} with these pairs) with --budget.chunk for memory: gradients stay "
+            "those of the whole batch",
         )
 
 
@@ -104,9 +116,8 @@ def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
             "leave --optim.warmup-steps unset (5 % of the steps) or train longer",
         )
     elif total < FEW_STEPS:
-        yield Finding(
-            "note", f"only {total} steps in all", "more epochs or a smaller batch; CLIP from scratch needs thousands"
-        )
+        smaller = " or a smaller batch" if settings["budget"]["batch"] > FEW_NEGATIVES else ""
+        yield Finding("note", f"only {total} steps in all", f"more epochs{smaller}; CLIP from scratch needs thousands")
     else:
         yield Finding("fine", f"{total} steps, {warmup} of them warm-up")
 

@@ -11,7 +11,7 @@ from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import WHOLE_VIEW, TeacherCache
 from dinorankclip.dino.layout import Keeping
-from dinorankclip.dino.of_data import Wish, automatic_folder, cache_of_data, is_complete
+from dinorankclip.dino.of_data import Wish, amount, automatic_folder, cache_of_data, is_complete
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
 from dinorankclip.losses.distillation import Branch, DistillationLoss, needed
@@ -51,7 +51,7 @@ def demand_sense(settings: TrainSettings) -> None:
 
 
 def with_cache(settings: TrainSettings, device: torch.device, dry: bool = False) -> TrainSettings:
-    """Settings whose cache is a folder: `auto` is made first, unless it is there. A dry run makes none."""
+    """Settings whose cache is a folder: `auto` is made first, unless it is there. A dry run says what is to do."""
     demand_sense(settings)
     distil = settings.distil
     if distil.cache != AUTO:
@@ -63,11 +63,14 @@ def with_cache(settings: TrainSettings, device: torch.device, dry: bool = False)
         distil.text_teacher if distil.branches == "image+text" else None,
         Keeping("both" if distil.criterion in ("mse", "cosine") else "gram"),
     )
-    if dry:
+    folder = automatic_folder(wish, settings.reading)
+    if dry and not is_complete(folder):
+        images, captions = amount(wish, settings.reading)
+        told = f"{images:,} images" + (f" and about {captions:,} captions" if captions else "")
+        say(f"before training, the teacher's features of {told} would be cached in {folder}: not in the times below")
         return settings
     if settings.budget.threads is not None:
         torch.set_num_threads(settings.budget.threads)
-    folder = automatic_folder(wish, settings.reading)
     if not is_complete(folder):
         say(f"caching the teacher's features in {folder}, once for all runs on this data")
         cache_of_data(folder, wish, settings.reading, device)

@@ -16,6 +16,7 @@ from dinorankclip.joint.model import parameters_by_part
 from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
+from dinorankclip.pretrain.standin import shape_of
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress
 
@@ -34,7 +35,8 @@ def dry_run(
     for line in part_lines(parameters_by_part(state.model) | {"objective": heads}, settings):
         say(line)
     if settings.distil.cache == AUTO:
-        say("  the teacher's features are stand-ins of DINOv3 ViT-L's shape: reading a cache is not in these times")
+        name = shape_of(settings.distil).name
+        say(f"  the teacher's features are stand-ins of {name}'s shape: reading a cache is not in these times")
     last = length.steps - 1  # late in a run every order of the ranking loss acts
     seconds, waited = [], []
     with closing(iter(loader)) as iterator:

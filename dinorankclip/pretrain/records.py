@@ -14,6 +14,7 @@ from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.config import difference
+from dinorankclip.device import choose
 from dinorankclip.types import UserError
 
 CONFIG, ENVIRONMENT, METRICS, BEFORE, SCORES, FUSION = (
@@ -46,7 +47,13 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     stored = run / CONFIG
     if stored.exists():
         changed = difference(json.loads(stored.read_text()), settings)
-        if changed:
+        # The second file tells our folders from others with a config.json, which must not be overwritten.
+        if changed and (run / ENVIRONMENT).is_file() and not has_begun(run):
+            # Left by a start that was refused or failed: nothing is lost, and its first numbers are of other settings.
+            for leftover in (run / BEFORE, run / FUSION, *run.glob("damaged*.tsv")):
+                leftover.unlink(missing_ok=True)
+            say(f"{run} was made with other settings, but no step was taken: it now belongs to these")
+        elif changed:
             raise UserError(
                 f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
                 "\nUse the old settings to resume it, another --run, or --restart to move it aside."
@@ -55,7 +62,19 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)
     write_json(stored, settings)
-    write_json(run / ENVIRONMENT, environment())
+    write_json(run / ENVIRONMENT, environment() | _placed(settings["budget"]))
+
+
+def has_begun(run: Path) -> bool:
+    """Whether a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
+    logged = (run / METRICS).is_file() and (run / METRICS).stat().st_size > 0
+    return logged or (run / SCORES).is_file() or any((run / "checkpoints").glob("step-*"))
+
+
+def _placed(budget: dict[str, Any]) -> dict[str, str]:
+    """What `auto` came to on this machine."""
+    found = choose(budget["device"], budget["precision"], comm.world().local_rank)
+    return {"device": found.device.type, "precision": found.precision}
 
 
 def environment() -> dict[str, Any]:

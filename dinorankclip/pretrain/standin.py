@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,9 +14,27 @@ from dinorankclip.dino.words import bpe_word_ids
 from dinorankclip.losses.distillation import needed
 from dinorankclip.types import Source, View
 
-# As DINOv3 ViT-L at 224 pixels would give: 14×14 tokens of 1024 numbers, compared on half the grid.
-GRID, WIDTH, REDUCED, TEXT_WIDTH = 14, 1024, 256, 1280
-WORDS = 12
+SIZE, REDUCED, WORDS = 224, 256, 12
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a teacher gives: a token of `width` numbers for each patch of so many pixels."""
+
+    name: str
+    patch: int
+    width: int
+
+
+LITE0 = Shape("efficientnet-lite0", 32, 1280)
+DINOV3 = Shape("DINOv3 ViT-L", 16, 1024)
+TEXT_WIDTHS = {"minilm": 384}
+DINOTXT_WIDTH = 1280
+
+
+def shape_of(settings: DistilSettings) -> Shape:
+    """Known without opening the teacher; DINOv3's for all but the small one that is the default."""
+    return LITE0 if settings.teacher.partition(":")[0] == LITE0.name else DINOV3
 
 
 class StandIn:
@@ -24,10 +43,13 @@ class StandIn:
     identity = "stand-in"
 
     def __init__(self, settings: DistilSettings, tokenizer: Tokenizer | None) -> None:
-        side = settings.compare_grid or GRID // 2
-        self.grid, self.compare_grid = (GRID, GRID), (side, side)
-        self.width, self.summary_width = REDUCED, WIDTH
-        self.plan = {"text": {"reduced": REDUCED, "summary_width": TEXT_WIDTH}}
+        shape = shape_of(settings)
+        grid = (settings.teacher_size or SIZE) // shape.patch
+        side = settings.compare_grid or max(1, grid // 2)
+        self.grid, self.compare_grid = (grid, grid), (side, side)
+        self.width, self.summary_width = REDUCED, shape.width
+        self.text_width = TEXT_WIDTHS.get(settings.text_teacher.partition(":")[0], DINOTXT_WIDTH)
+        self.plan = {"text": {"reduced": REDUCED, "summary_width": self.text_width}}
         self.wanted = needed(settings.criterion, "both" if settings.criterion in ("mse", "cosine") else "gram")
         self._tokenizer = tokenizer
 
@@ -35,9 +57,9 @@ class StandIn:
         """Any data will do."""
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]:
-        found = self._features("image", len(keys), self.compare_grid[0] ** 2, WIDTH)
+        found = self._features("image", len(keys), self.compare_grid[0] ** 2, self.summary_width)
         if self._tokenizer is not None:
-            found |= self._features("text", len(keys), WORDS, TEXT_WIDTH)
+            found |= self._features("text", len(keys), WORDS, self.text_width)
             if self.wanted & {"gram", "tokens"}:
                 found["text_mask"] = torch.ones(len(keys), WORDS, dtype=torch.bool)
                 found["text_word_ids"] = bpe_word_ids(self._tokenizer, captions).clamp_max(WORDS - 1)

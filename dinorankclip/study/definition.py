@@ -8,12 +8,13 @@ from dataclasses import replace
 from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
 
 from .cell_list import CELLS, DECISIVE
-from .experiments import EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS, Experiment
+from .experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS, Experiment
 from .outline import Scenes, Study
 
 GRID = (5e-4, 1e-3, 2e-3)
 PHOTO_SHIFT = ("pacs-photo", "pacs-art-painting", "pacs-cartoon", "pacs-sketch")
 FLICKR_SETS = ("flickr8k", "caltech101", "cub100", "flowers5", *PHOTO_SHIFT)
+CATALOGUE_SETS = "sets"  # a folder of clip-benchmark sets, as `dinorankclip score --catalogue` lists them
 SCALED = ("clip", "rankclip", "full")
 # Runs of a study are many and small: one thread each, no TensorBoard, a checkpoint at each epoch's end.
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
@@ -99,8 +100,8 @@ def cc3m() -> Study:
         preset("cc3m"),
         cells,
         {cell.name: 1 for cell in cells},
-        ("sets",),
-        with_cells(EXPERIMENTS, {cell.name for cell in cells}),
+        (CATALOGUE_SETS,),
+        with_cells(CC3M_EXPERIMENTS, {cell.name for cell in cells}),
         pairs=2_710_000,
         paper="the paper's own setting: CC3M, ViT-B/32, 64 epochs, batch 1024",
     )

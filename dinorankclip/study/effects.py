@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
 
 LEVEL = 0.95
 POWER = 0.8
+NO_SPREAD = 1e-9  # of the mean: what rounding leaves of equal differences
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,17 @@ class Effect:
 
     @property
     def shown(self) -> bool:
-        """Whether the interval leaves zero out."""
-        return self.low is not None and (self.low > 0 or self.high < 0)
+        """Whether the interval leaves zero out; of constant differences, whether flipping signs would tell (n ≥ 6)."""
+        if self.low is None:
+            return False
+        if self.constant:
+            return 2.0 ** (1 - self.n) <= 1 - LEVEL
+        return self.low > 0 or self.high < 0
+
+    @property
+    def constant(self) -> bool:
+        """The same difference, not zero, for every seed (of several): its interval of no width says nothing."""
+        return self.sd is not None and self.mean != 0 and self.sd <= NO_SPREAD * abs(self.mean)
 
 
 def summary(values: Mapping[int, float]) -> Summary:
@@ -94,7 +105,7 @@ def t_tail(limit: float, freedom: int, shift: float = 0.0) -> float:
     s = np.exp(log_s)
     half = freedom / 2
     log_density = math.log(2) + half * math.log(half) - math.lgamma(half) + freedom * log_s - half * s * s
-    above = np.array([0.5 * math.erfc(-(shift - limit * one) / math.sqrt(2)) for one in s])
+    above = 0.5 * torch.erfc(torch.from_numpy((limit * s - shift) / math.sqrt(2))).numpy()  # numpy has none
     return float((np.exp(log_density) * above).sum() * (log_s[1] - log_s[0]))
 
 

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from .measures import FLICKR8K, SCENES
+from .measures import CC3M, FLICKR8K, SCENES, Measures
 from .table_shapes import Column, Experiment, Row
 from .tables import ablations, comparison, orders
 
-__all__ = ["EXPERIMENTS", "FLICKR_CELLS", "FLICKR_EXPERIMENTS", "Column", "Experiment", "Row"]
+__all__ = ["CC3M_EXPERIMENTS", "EXPERIMENTS", "FLICKR_CELLS", "FLICKR_EXPERIMENTS", "Column", "Experiment", "Row"]
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    comparison.main(SCENES),
-    orders.plain(SCENES),
-    orders.with_teacher(SCENES),
-    orders.mixed(SCENES),
-    orders.best_order(SCENES),
-    orders.head_width(SCENES),
-    orders.warm_start(SCENES),
-    comparison.scaling(SCENES),
-    comparison.shift(SCENES),
-    comparison.fine_grained(SCENES),
-    comparison.linear_probing(SCENES),
-    ablations.components(SCENES),
-    ablations.controls(SCENES),
-    ablations.criterion(SCENES),
-    ablations.students(SCENES),
-    ablations.fusion(SCENES),
-    ablations.teacher(SCENES),
-    ablations.modality_gap(SCENES),
-)
+
+def _all(measures: Measures) -> tuple[Experiment, ...]:
+    return (
+        comparison.main(measures),
+        orders.plain(measures),
+        orders.with_teacher(measures),
+        orders.mixed(measures),
+        orders.best_order(measures),
+        orders.head_width(measures),
+        orders.warm_start(measures),
+        comparison.scaling(measures),
+        comparison.shift(measures),
+        comparison.fine_grained(measures),
+        comparison.linear_probing(measures),
+        ablations.components(measures),
+        ablations.controls(measures),
+        ablations.criterion(measures),
+        ablations.students(measures),
+        ablations.fusion(measures),
+        ablations.teacher(measures),
+        ablations.modality_gap(measures),
+    )
+
+
+EXPERIMENTS = _all(SCENES)
+CC3M_EXPERIMENTS = _all(CC3M)
 
 FLICKR_CELLS = ("clip", "cyclip", "alip", "rankclip", "rank-2", "rank-3", "full")
 

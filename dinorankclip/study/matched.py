@@ -1,4 +1,4 @@
-"""Matched compute: cells of one table must agree in pairs seen, steps, batch, data, trunk, start, rates and ramp.
+"""Matched compute: cells of one table agree in pairs seen, steps, batch, data, trunk, start, rates, ramp and precision.
 
 Cells that an experiment lists as `unmatched` are exempt, and its note says why.
 """
@@ -47,7 +47,7 @@ def _planned(study: Study, cell: str) -> Spending:
 
 
 def _spent(run: RunRecord) -> Spending:
-    return Spending(run.settings, run.pairs_seen, None, None, run.data, None)
+    return Spending(run.settings, run.pairs_seen, None, None, run.data, None, run.device, run.precision)
 
 
 def _differences(experiments, of_cell) -> dict[tuple[str, str, str], list[str]]:

@@ -7,6 +7,8 @@
     Fine-grained Probe (five)     fine (kinds that differ in parts)       cub100
     linear probing (ten)          kinds and fine                          caltech101, cub100, flowers5, pacs-photo
 
+At the paper's scale (cc3m) they are themselves, under the names of the catalogue (scoring/catalogue.json).
+
 Probes are of the embedding: it is what the method produces, and equally wide in every cell. (Features before the
 projection get wider by the student's class token when there is a student; tables show them in a second column.)
 """
@@ -18,14 +20,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measures:
-    """Score names of one kind of study. `shift_base` is the unshifted set that the renditions belong to."""
+    """Score names of one kind of study, and what its tables must call things.
+
+    `shift_base` is the unshifted set that the renditions belong to, `fine` a fine-grained set. `several_fine`: the
+    Fine-grained Probe is the mean over all of them that were scored. `coarse`: the set of kinds that is probed.
+    """
 
     retrieval: str  # sets
     zero_shot: str
     shift_base: str
     fine: str
+    coarse: str
     renditions: tuple[str, ...]
     graded: bool  # whether relevance between any two items is known
+    other_probes: tuple[str, ...] = ()  # sets with a column of their own in the table of linear probes
+    several_fine: bool = False
+    dinov3: bool = False  # whether the teacher is the paper's
+    items: str = "scenes"
+    items_factor: int = 1  # a cell -n1000 has 1000 times this many different items
 
     @property
     def top1(self) -> str:
@@ -65,11 +77,14 @@ class Measures:
 
     @property
     def fine_probe(self) -> str:
-        return f"{self.fine}/embedding probe accuracy"
+        return self._fine_probe("embedding")
 
     @property
     def fine_probe_of_features(self) -> str:
-        return f"{self.fine}/features probe accuracy"
+        return self._fine_probe("features")
+
+    def _fine_probe(self, kind: str) -> str:
+        return f"averages/Fine-grained Probe: {kind}" if self.several_fine else f"{self.fine}/{kind} probe accuracy"
 
     @property
     def fine_errors_in_family(self) -> str:
@@ -77,7 +92,7 @@ class Measures:
 
     @property
     def coarse_probe(self) -> str:
-        return f"{self.zero_shot}/embedding probe accuracy"
+        return f"{self.coarse}/embedding probe accuracy"
 
     @property
     def probe_average(self) -> str:
@@ -98,6 +113,7 @@ SCENES = Measures(
     zero_shot="scenes-kinds",
     shift_base="scenes-kinds",
     fine="scenes-fine",
+    coarse="scenes-kinds",
     renditions=("scenes-kinds-sketch", "scenes-kinds-night", "scenes-kinds-mosaic", "scenes-kinds-watercolour"),
     graded=True,
 )
@@ -107,9 +123,29 @@ FLICKR8K = Measures(
     zero_shot="caltech101",
     shift_base="pacs-photo",
     fine="cub100",
+    coarse="caltech101",
     renditions=("pacs-art-painting", "pacs-cartoon", "pacs-sketch"),
     graded=False,
+    other_probes=("flowers5", "pacs-photo"),
+    items="photos",
 )
+
+CC3M = Measures(
+    retrieval="mscoco_captions",
+    zero_shot="imagenet1k",
+    shift_base="imagenet1k",
+    fine="cub200",
+    coarse="cifar100",  # ImageNet1K itself is not probed; of the paper's ten, the one with most kinds of all sorts
+    renditions=("imagenetv2", "imagenetv2-threshold0.7", "imagenetv2-top-images", "imagenet-r"),
+    graded=False,
+    other_probes=(
+        "cifar10", "dtd", "fgvc_aircraft", "food101", "gtsrb", "pets", "renderedsst2", "stl10", "svhn",
+    ),
+    several_fine=True,
+    dinov3=True,
+    items="pairs",
+    items_factor=1000,
+)  # fmt: skip
 
 # Of the students, the same in both; there without a teacher they are missing.
 COSINE = "fidelity/image cosine"
@@ -118,4 +154,4 @@ GRAM_DISTANCE = "fidelity/image gram distance"
 
 
 def measures_of(study: str) -> Measures:
-    return FLICKR8K if study == "flickr8k" else SCENES
+    return {"flickr8k": FLICKR8K, "cc3m": CC3M}.get(study, SCENES)

@@ -61,6 +61,8 @@ def plan_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Ite
     costs = Costs(folder, runs, study)
     yield f"study {study.name}: {study.title}"
     yield f"stands for: {study.paper}"
+    yield _where(folder)
+    yield _learning_rates(study, folder)
     yield f"\n{'cell':<28}{'runs':>6}{'finished':>10}{'a run':>10}{'to go':>10}"
     for cell, theirs in by_cell(runs).items():
         open_ones = [run for run in theirs if not is_finished(folder, run.key)]
@@ -91,6 +93,10 @@ def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
         hours = len(theirs) * steps * PAPER_STEP_MS[order] / 3.6e6 * PAPER_GPUS
         total += hours
         yield f"{cell:<28}{len(theirs):>6}{order:>7}{PAPER_STEP_MS[order]:>11}{hours:>11,.0f}"
+    own = {cell.name: cell.changes for cell in study.cells if "reading.train_items" in cell.changes}
+    if own:
+        items = (f"{name} {changes['reading.train_items'] / 1e6:g} M" for name, changes in own.items())
+        yield f"\nDifferent pairs, where they are fewer (names are those of the small studies): {', '.join(items)}."
     nodes = total / PAPER_GPUS
     yield f"\n{len(runs)} runs, {total:,.0f} GPU hours: {nodes:,.0f} hours of a node with {PAPER_GPUS} H100."
     yield "Step times: paper (projected); scoring and the extraction of teacher features are not in them."
@@ -120,9 +126,9 @@ def _paper_disk(study: Study, runs: list[Run]) -> Iterator[str]:
 
 def status_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Iterator[str]:
     """Cells with finished, running, failed and missing runs, and the time left."""
-    yield f"{study.name} in {folder}"
-    tuned = rates(read_tuned(folder))
-    yield "learning rates: " + (", ".join(f"{name} {rate:g}" for name, rate in tuned.items()) or "of the preset")
+    yield f"study {study.name}"
+    yield _where(folder)
+    yield _learning_rates(study, folder)
     yield f"{'cell':<28}{'finished':>9}{'running':>9}{'failed':>9}{'missing':>9}"
     for cell, theirs in by_cell(runs).items():
         now = standing(folder, theirs)
@@ -133,6 +139,21 @@ def status_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> I
     yield f"{len(different) - len(waiting)} of {len(different)} runs finished" + (
         f"; {duration(left)} left with {workers} at a time" if waiting else ""
     )
+
+
+def _where(folder: Path) -> str:
+    return f"folder: {folder}" + ("" if folder.is_dir() else " (not there yet: nothing has run)")
+
+
+def _learning_rates(study: Study, folder: Path) -> str:
+    tuned = rates(read_tuned(folder))
+    if tuned:
+        told = ", ".join(f"{name} {rate:g}" for name, rate in tuned.items())
+    elif study.grid:
+        told = f"not tuned yet; {', '.join(f'{rate:g}' for rate in study.grid)} are tried first"
+    else:
+        told = f"{study.base.optim.lr:g}, of the preset"
+    return f"learning rates: {told}"
 
 
 def _size(count: float) -> str:

@@ -45,6 +45,8 @@ class RunRecord:
     parameters: dict[str, int]  # trained: "model", "heads" (of the loss alone), and "model/PART"
     data: str | None = None  # fingerprint of the training pairs
     teacher: str | None = None  # with what must be said beside its results
+    device: str | None = None  # cpu or cuda; None: not recorded
+    precision: str | None = None  # what `auto` came to
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def finished(folder: Path, key: str, seconds: float) -> RunRecord:
         settings=settings, scores=scores_of(folder), telemetry=telemetry_of(folder), seconds=round(seconds, 1),
         pairs_seen=spent.pairs_seen, steps=steps,
         parameters={"model": spent.model_parameters, "heads": spent.heads}, data=spent.data, teacher=spent.teacher,
+        device=spent.device, precision=spent.precision,
     )  # fmt: skip
 
 

@@ -53,7 +53,6 @@ VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "not supported", "
 Unit = Literal["points", "degrees", "number", "times"]
 
 ALPHA = 0.05
-NO_SPREAD = 1e-9  # of the mean: what rounding leaves of equal differences
 # Where the paper prints no size, and as the margin of "no difference": what a reader would call a difference at all.
 SMALLEST: Mapping[str, float] = {"points": 0.01, "degrees": 1.0, "number": 0.01, "times": 0.05}
 
@@ -143,7 +142,7 @@ def p_value(effect: Effect) -> float:
         return 1.0
     if effect.mean == 0:
         return 1.0
-    if _is_constant(effect):
+    if effect.constant:
         return 2.0 ** (1 - effect.n)
     return min(1.0, 2 * t_tail(abs(effect.mean) * math.sqrt(effect.n) / effect.sd, effect.n - 1))
 
@@ -166,14 +165,9 @@ def interval(effect: Effect, share: float) -> tuple[float, float]:
 def detectable_at(effect: Effect, alpha: float) -> float | None:
     """The smallest true effect that n such pairs would show at a two-sided `alpha` in 80 % of studies; None where
     their spread does not tell."""
-    if effect.sd is None or _is_constant(effect):
+    if effect.sd is None or effect.constant:
         return None
     return detectable(effect.sd, effect.n, level=1 - alpha)
-
-
-def _is_constant(effect: Effect) -> bool:
-    """The same difference, not zero, for every seed (of several)."""
-    return effect.sd is not None and effect.mean != 0 and effect.sd <= NO_SPREAD * abs(effect.mean)
 
 
 def _shown(p_values: Sequence[float]) -> list[bool]:

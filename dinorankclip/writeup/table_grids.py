@@ -99,7 +99,8 @@ def notes(table: Table) -> list[str]:
         )
         found.append(
             "Bold: the best of its column, if n ≥ 2 and its paired interval to the runner-up leaves zero out; "
-            "nothing is bold otherwise."
+            "nothing is bold otherwise. A difference that is the same for every seed has no interval: six seeds "
+            "are needed for a mark."
         )
     if any(row.n == 1 for row in table.rows):
         found.append("n = 1: one seed has no interval, and nothing of it is bold.")

@@ -107,7 +107,7 @@ def _measure(results: Results, cell: str, column: Column, reference: str, ran: b
 
 
 def _best_cell(experiment: Experiment, column: Column, results: Results) -> str | None:
-    """The cell to print in bold: the best mean, if the paired interval to the runner-up (n ≥ 2) leaves zero out.
+    """The cell to print in bold: the best mean, if the paired difference to the runner-up is shown (`Effect.shown`).
 
     Cells with another budget do not compete, and a column without a direction has no best.
     """
@@ -122,9 +122,7 @@ def _best_cell(experiment: Experiment, column: Column, results: Results) -> str 
     sign = 1 if column.better == "higher" else -1
     first, second = sorted(means, key=lambda cell: -sign * means[cell])[:2]
     margin = paired(results.values(second, column.score), results.values(first, column.score))
-    if margin.n < 2 or not (margin.low > 0 if sign > 0 else margin.high < 0):
-        return None
-    return first
+    return first if margin.shown and sign * margin.mean > 0 else None
 
 
 def _marks(results: Results, cell: str) -> list[str]:

@@ -6,12 +6,13 @@ import pytest
 from dinorankclip.commands.doctor import examine, main
 from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.pretrain.checkup import examine_run
+from dinorankclip.types import UserError
 from tests.pretrain.running import small_pairs
 
 
-def run_folder(folder, loss, steps=300, **changes):
+def run_folder(folder, loss, steps=300, batch=256, **changes):
     settings = as_dict(TrainSettings()) | changes
-    settings["budget"] = settings["budget"] | {"epochs": 10}
+    settings["budget"] = settings["budget"] | {"epochs": 10, "batch": batch}
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(settings))
     lines = [
@@ -34,6 +35,23 @@ def test_a_schedule_that_does_not_fit_is_found(tmp_path):
     assert any(f.level == "problem" and "warm-up takes 200 of 300 steps" in f.what for f in found)
 
 
+def test_a_larger_batch_is_advised_only_if_the_data_can_fill_it(tmp_path):
+    def few(steps):  # in ten epochs
+        found = examine_run(run_folder(tmp_path / str(steps), 1.0, steps, batch=4))
+        return [f.advice for f in found if "few negatives" in f.what]
+
+    assert few(40) == []  # 16 pairs
+    (advice,) = few(300)  # 120 pairs
+    assert "up to 30 with these pairs" in advice
+
+
+def test_a_run_without_a_step_is_said_to_have_no_checkpoint(tmp_path):
+    run = run_folder(tmp_path / "a", 3.0)
+    (run / "metrics.jsonl").unlink()
+    (found,) = examine(str(run), 0, ReadingSettings())
+    assert "no checkpoint yet" in found.what and "train command again" in found.advice
+
+
 def test_damaged_samples_and_missing_shards_are_found(tmp_path):
     pairs = small_pairs(tmp_path / "pairs")
     (pairs / "train" / "nshards.txt").write_text("3")
@@ -45,6 +63,12 @@ def test_damaged_samples_and_missing_shards_are_found(tmp_path):
     with pytest.raises(SystemExit) as end:
         main([str(pairs)])
     assert end.value.code == 1
+
+
+def test_what_is_accepted_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"there is no nowhere[^\0]*doctor takes pairs, a run folder, or nothing"):
+        main(["nowhere"])
 
 
 def test_a_healthy_machine_has_no_problems():

@@ -15,6 +15,16 @@ def test_export_writes_and_says_what(tmp_path, capsys):
     assert "model.safetensors" in said and "MB" in said and "licence in README.md is open" not in said
 
 
+def test_the_folder_is_named_as_the_user_did(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "model", small_model())
+    main(["export", "model", "--out", "made/out"])
+    assert capsys.readouterr().out.startswith("made/out: ")
+    with pytest.raises(SystemExit):
+        main(["export", "model", "--out", "made/out"])
+    assert capsys.readouterr().err.startswith("error: made/out is there; ")
+
+
 def test_a_wrong_model_is_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["export", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])

@@ -70,6 +70,7 @@ def test_mistakes_are_answered(here, capsys):
     for arguments, text in (
         (["nowhere", "--sets", "sets"], "holds no model"),
         (["run", "--sets", "set"], "Did you mean sets?"),
+        (["run", "--sets", "xyzzy"], "or a name of the catalogue"),
         (["run", "--sets", "svhn"], "hf download clip-benchmark/wds_vtab-svhn"),
         (["run", "--sets", "sets", "--metrics", "zeroshot"], "there are retrieval, zero-shot"),
         (["run", "--sets", "sets", "--shift", "a"], "write BASE=RENDITION"),

@@ -1,7 +1,7 @@
 import pytest
 
-from dinorankclip.commands.train import parse
-from dinorankclip.commands.training_scores import score_table
+from dinorankclip.commands.train import parse, run
+from dinorankclip.commands.training_scores import few_scored, score_table
 from dinorankclip.config import difference
 from dinorankclip.types import UserError
 
@@ -21,6 +21,7 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--method", "cylip"], "did you mean cyclip"),
         (["--method", "rankclip", "--loss.order", "2"], "use --method rank"),
         (["--method", "rank", "--loss.order", "6"], "orders 0 to 5"),
+        (["--method", "clip", "--loss.order", "9"], "orders 0 to 5"),
         (["--record.keep", "0"], "at least 1"),
     ],
 )
@@ -47,3 +48,14 @@ def test_the_table_shows_before_and_after():
     table = score_table(scores, {name: 0.25 for name in scores})
     assert table.count("before") == table.count("after") == 2
     assert "25.00" in table and "50.00" in table
+
+
+def test_scores_of_few_images_come_with_a_caution():
+    assert few_scored({"val/images": 4.0, "test/images": 2000.0, "val/i2t R@1": 0.5}).endswith("model: val n = 4")
+    assert few_scored({"val/images": 50.0}) == ""
+
+
+def test_fine_tuning_of_nothing_is_said(tmp_path, capsys):
+    with pytest.raises(UserError, match="there is no"):
+        run(parse(["--preset", "finetune", "--data", str(tmp_path / "pairs.csv")])[0], restart=False, dry=True)
+    assert "training begins with random weights" in capsys.readouterr().out

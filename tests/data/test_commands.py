@@ -51,7 +51,10 @@ def test_each_data_verb_shows_its_example(capsys, verb):
 
 def test_mistakes_are_one_line_and_exit_2(capsys, tmp_path):
     nothing = str(tmp_path / "nothing")
-    assert run(capsys, "data", "show", nothing) == (2, "", f"error: there is no {nothing}.\n")
+    code, out, err = run(capsys, "data", "show", nothing)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: there is no {nothing}. Pairs (--data of train) are: scenes (built in); a folder")
+    assert "Did you mean scenes, the built-in data?" in run(capsys, "data", "show", "scene")[2]
     code, _, err = run(capsys, "data", "show", "--nn", "3")
     assert code == 2 and "--n" in err
 
@@ -100,6 +103,7 @@ def test_pack_counts_damage_and_leaves_nothing_when_it_fails(capsys, tmp_path):
     for where, out in ((f"{tmp_path}/in.tar", "a"), (f"pipe:cat {tmp_path}/in.tar", "b")):
         code, printed, _ = run(capsys, "data", "pack", where, f"{tmp_path}/{out}", "--to", "folder")
         assert code == 0 and "20 damaged pairs left out" in printed and "2 not-utf8" in printed
+        assert printed.startswith(f"5 pairs in {tmp_path}/{out}\n")
         assert len(open_pairs(tmp_path / out, split="all")) == 5
     assert run(capsys, "data", "pack", f"{tmp_path}/in.csv", f"{tmp_path}/c")[0] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "in.tar"]

@@ -50,7 +50,7 @@ def test_braces_globs_and_lists(tmp_path):
         write_tar(tmp_path / f"s-{shard:02d}.tar", good_members(4, first=4 * shard))
     for where in ("s-{00..02}.tar", "s-*.tar", f"s-{{00..01}}.tar::{tmp_path}/s-02.tar"):
         assert len(open_pairs(f"{tmp_path}/{where}", split="all")) == 12
-    with pytest.raises(UserError, match=r"1 shards do not exist: .*s-03"):
+    with pytest.raises(UserError, match=r"1 shards do not exist: .*s-03[^\0]*--data"):
         open_pairs(f"{tmp_path}/s-{{00..03}}.tar", split="all")
     with pytest.raises(UserError, match="no file matches"):
         open_pairs(f"{tmp_path}/q-*.tar", split="all")
@@ -301,6 +301,9 @@ def test_nothing_found_is_explained(tmp_path):
     }.items():  # fmt: skip
         with pytest.raises(UserError, match=words):
             open_pairs(tmp_path / where)
+    (tmp_path / "away.csv").write_text("image,caption\nphotos/1.jpg,a mug\nphotos/2.jpg,a cup\n")
+    with pytest.raises(UserError, match=r"none of the 2 images .* relative to the table's own folder"):
+        open_pairs(tmp_path / "away.csv")
     with pytest.raises(UserError, match=r"pipe:aws s3 cp s3://bucket/0.tar -"):
         open_pairs("s3://bucket/0.tar")
 

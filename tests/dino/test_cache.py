@@ -10,6 +10,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.dino import of_data
 from dinorankclip.dino.cache import make_cache
 from dinorankclip.dino.cached import TeacherCache
 from dinorankclip.dino.layout import Keeping
@@ -192,3 +193,48 @@ def test_what_does_not_fit_is_refused(pictures, tmp_path):
     (foreign / "thesis.tex").write_text("")
     with pytest.raises(UserError, match="not empty and not a teacher cache"):
         made(foreign, pictures)
+
+
+class Impatient(Pictures):
+    """Many captions, and nobody waits for the end of the last ones."""
+
+    def captions(self, index):
+        return tuple(f"{word} {index} {n}" for n, word in enumerate(("red", "boat", "tree")))
+
+
+def interrupted(teacher, after: int):
+    """The teacher, stopped by Ctrl-C when it is asked once more than `after` times."""
+    calls, answer = [], teacher.tokens
+
+    def tokens(captions):
+        calls.append(len(captions))
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return answer(captions)
+
+    teacher.tokens = tokens
+    return teacher
+
+
+def test_captions_that_were_read_survive_a_stop(tmp_path, capsys):
+    pictures, keeping = Impatient(64), Keeping(captions=80)  # 192 captions: files of 80, 80 and 32; 64 at once
+    make_cache(tmp_path / "whole", {"train": pictures}, local_teacher(), letter_teacher(), keeping, show=False)
+    stopped = interrupted(letter_teacher(), after=4)  # one call for the plan, two for the first file, one of the second
+    with pytest.raises(KeyboardInterrupt):
+        make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), stopped, keeping)
+    told = capsys.readouterr()
+    assert f"what is finished stays in {tmp_path / 'c'}" in told.out
+    assert "144/192" in told.err  # the bar knows of every batch, also within a file
+    assert (tmp_path / "c" / "text-00000.bin").exists() and not (tmp_path / "c" / "text-00001.bin").exists()
+    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), Keeping(captions=32), show=False)
+    assert bytes_of(tmp_path / "c") == bytes_of(tmp_path / "whole")  # with the file sizes it was begun with
+
+
+def test_a_caches_name_does_not_hang_on_the_size_of_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(of_data, "undivided_parts", lambda wish, reading: {"train": Pictures(4)})
+    names = {
+        str(of_data.automatic_folder(of_data.Wish("d", "t", keeping=keeping), None))
+        for keeping in (Keeping(), Keeping(rows=16), Keeping(captions=16384))
+    }
+    assert len(names) == 1
+    assert of_data.automatic_folder(of_data.Wish("d", "t", keeping=Keeping("both")), None).as_posix() not in names

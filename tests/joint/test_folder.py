@@ -59,8 +59,11 @@ def test_nothing_there(tmp_path):
 
 
 def test_a_run_without_a_checkpoint(tmp_path):
+    (tmp_path / "config.json").write_text('{"budget": {}}')  # all that a refused first start leaves
+    refused(tmp_path, "a run that has no checkpoint yet; let it train on")
+    (tmp_path / "config.json").unlink()
     (tmp_path / "metrics.jsonl").write_text("")
-    refused(tmp_path, "a run without a finished checkpoint")
+    refused(tmp_path, "a run that has no checkpoint yet")
 
 
 def test_foreign_folders_are_named(tmp_path):

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from dinorankclip.config import as_dict, for_method, preset
+from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.card import card
 from dinorankclip.joint.loaded import load_model
 from dinorankclip.joint.provenance import provenance
@@ -71,9 +72,29 @@ def test_nothing_tells_of_the_machine(run, tmp_path):
     assert "command" not in json.dumps(known)
 
 
+def test_a_model_that_was_begun_with_another_has_that_ones_trunk(run):
+    settings = json.loads((run / "config.json").read_text()) | {"init": "runs/first"}
+    settings["model"]["trunk"] = "drc-small"  # a preset's, which --init overrules
+    (run / "config.json").write_text(json.dumps(settings))
+    description = run / "checkpoints" / "last" / "model.json"
+    design = json.loads(description.read_text())
+    assert "started from: first; trunk without a name (see model.json), seed 0" in card_of(run)[0]
+    for size, stated in ((None, None), (96, 96)):
+        description.write_text(json.dumps(design | {"trunk": trunk_config("drc-tiny", size)}))
+        known = provenance(description.parent.resolve(), str(run))
+        assert (known["settings"]["model"]["trunk"], known["settings"]["model"]["image_size"]) == ("drc-tiny", stated)
+
+
 def test_scores_of_another_step_are_said_to_be(run):
     (run / "scores.json").write_text(json.dumps({"step": 60, "scores": SCORES}))
     assert "**Of step 60; the weights here are of step 40.**" in card_of(run)[0]
+
+
+def test_the_number_of_scored_images_is_told(run):
+    (run / "scores.json").write_text(json.dumps({"step": 40, "scores": SCORES | {"val/images": 1000.0}}))
+    assert "by this program; images: val 1,000." in card_of(run)[0]
+    (run / "scores.json").write_text(json.dumps({"step": 40, "scores": SCORES | {"val/images": 4.0}}))
+    assert "images: val 4 (so few say little)." in card_of(run)[0]
 
 
 def test_scores_of_sets_are_shown_if_they_are_of_these_weights(run):

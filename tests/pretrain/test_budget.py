@@ -4,7 +4,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dinorankclip.config import TrainSettings, as_dict, flatten, for_method, preset
+from dinorankclip.config import ModelSettings, TrainSettings, as_dict, flatten, for_method, preset
+from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.pretrain.budget import spending, unmatched
 from dinorankclip.types import UserError
 
@@ -37,6 +38,16 @@ def test_what_a_run_has_spent(tmp_path):
     assert spending(write_run(tmp_path / "b", of("clip"))).method == "clip"
 
 
+def test_precision_is_what_the_machine_made_of_it(tmp_path):
+    a, b = (write_run(tmp_path / name, of("clip")) for name in "ab")
+    assert unmatched(spending(a), spending(b)) == []
+    (a / "environment.json").write_text('{"device": "cpu", "precision": "fp32"}')
+    assert unmatched(spending(a), spending(b)) == []  # an older run does not tell
+    (b / "environment.json").write_text('{"device": "cuda", "precision": "bf16"}')
+    assert (spending(b).device, spending(b).precision) == ("cuda", "bf16")
+    assert unmatched(spending(a), spending(b)) == ["precision: fp32 → bf16"]
+
+
 def test_runs_that_differ_in_the_method_alone_are_matched(tmp_path):
     a = spending(write_run(tmp_path / "a", of("clip")))
     b = spending(write_run(tmp_path / "b", of("dinorankclip", run="elsewhere"), cache="teacher"))
@@ -66,6 +77,17 @@ def test_other_pairs_of_the_same_name_are_not_the_same_data(tmp_path):
     # The same pairs from another place are.
     c = write_run(tmp_path / "c", of("clip", data="a/copy"))
     assert unmatched(spending(a), spending(c)) == []
+
+
+def test_a_run_that_began_with_a_model_has_its_trunk(tmp_path):
+    runs = []
+    for name, trunk in (("a", "drc-photo"), ("b", "drc-small")):
+        settings = of("clip", init="runs/first", model=ModelSettings(trunk=trunk))
+        runs.append(write_run(tmp_path / name, settings))
+        design = {"format": 1, "trunk": trunk_config("drc-tiny")}
+        (runs[-1] / "checkpoints" / "last" / "model.json").write_text(json.dumps(design))
+    assert spending(runs[0]).settings["model"]["trunk"] == "drc-tiny"
+    assert unmatched(*map(spending, runs)) == []
 
 
 def test_a_teacher_is_named_with_what_must_be_said_of_it(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dinorankclip.config import OptimSettings, TrainSettings, as_dict
+from dinorankclip.device import choose
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.joint.model import JointModel
@@ -106,7 +107,10 @@ def test_a_run_folder_belongs_to_its_settings(tmp_path):
     run = tmp_path / "run"
     settings = as_dict(TrainSettings())
     claim(run, settings, restart=False)
+    about = json.loads((run / "environment.json").read_text())
+    assert (about["device"], about["precision"]) == (choose().device.type, choose().precision)  # what auto came to
     claim(run, settings, restart=False)
+    (run / "metrics.jsonl").write_text('{"step": 1}\n')
     with pytest.raises(UserError, match="seed: 0 → 1"):
         claim(run, settings | {"seed": 1}, restart=False)
     claim(run, settings | {"record": settings["record"] | {"log_every": 3}}, restart=False)
@@ -118,6 +122,30 @@ def test_a_run_folder_belongs_to_its_settings(tmp_path):
     (foreign / "thesis.tex").write_text("")
     with pytest.raises(UserError, match="not a run folder"):
         claim(foreign, settings, restart=False)
+    (foreign / "config.json").write_text('{"model_type": "clip"}')
+    with pytest.raises(UserError, match="other settings"):
+        claim(foreign, settings | {"seed": 1}, restart=False)
+    assert (foreign / "config.json").read_text() == '{"model_type": "clip"}'
+
+
+def test_a_run_without_a_step_may_take_other_settings(tmp_path, capsys):
+    run = tmp_path / "run"
+    settings = as_dict(TrainSettings())
+    claim(run, settings, restart=False)
+    (run / "metrics.jsonl").write_text("")
+    (run / "before.json").write_text("{}")  # scores of what the old settings would have begun with
+    (run / "damaged.tsv").write_text("a\tb\n")
+    claim(run, settings | {"seed": 1}, restart=False)
+    assert "no step was taken" in capsys.readouterr().out
+    assert json.loads((run / "config.json").read_text())["seed"] == 1
+    assert not (run / "before.json").exists() and not (run / "damaged.tsv").exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    for sign in ("scores.json", "checkpoints/step-2/model.json"):
+        (run / sign).parent.mkdir(parents=True, exist_ok=True)
+        (run / sign).write_text("{}")
+        with pytest.raises(UserError, match="seed: 1 → 2"):
+            claim(run, settings | {"seed": 2}, restart=False)
+        (run / sign).unlink()
 
 
 def test_records_drop_what_will_be_done_again(tmp_path):

@@ -316,6 +316,7 @@ def test_a_photo_that_was_mended_is_seen_again(photos, start):
 def test_mostly_damaged_photos_stop_before_training(tmp_path, start):
     lines = ["image,caption", *(f"{n}.jpg,photo {n}" for n in range(260))]
     (tmp_path / "photos.csv").write_text("\n".join(lines))
+    (tmp_path / "0.jpg").write_bytes(b"")  # the others are not there
     with pytest.raises(UserError, match=r"more than reading\.max_damaged"):
         assemble(settings_of(tmp_path / "photos.csv", *frozen(start)))
 

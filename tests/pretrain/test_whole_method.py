@@ -130,4 +130,15 @@ def test_dry_run_of_the_papers_preset_needs_no_teacher(pairs, capsys):
     settings, restart, _ = parse([*flags, "--budget.batch", "8", "--budget.threads", "1", "--reading.workers", "1"])
     run(settings, restart, True)
     told = capsys.readouterr().out
-    assert "(paper: 5.7)" in told and "stand-ins" in told and "image_fusion" in told
+    assert "(paper: 5.7)" in told and "image_fusion" in told
+    assert "stand-ins of DINOv3 ViT-L's shape" in told
+
+
+def test_dry_run_tells_of_the_cache_that_comes_first(pairs, capsys, tmp_path):
+    settings, restart, _ = parse([*QUICK, "--method", "dinorankclip", "--data", str(pairs)])
+    run(settings, restart, True)
+    told = capsys.readouterr().out
+    # 48 training images with two captions each; of the 8 for validation and the 8 for testing one caption each
+    assert "the teacher's features of 64 images and about 112 captions" in told
+    assert "would be cached in built/teacher/" in told and not (tmp_path / "built" / "teacher").exists()
+    assert "stand-ins of efficientnet-lite0's shape" in told

@@ -36,6 +36,14 @@ def test_differences_are_paired_by_seed():
     assert paired(a, {0: 2.0}).detectable is None
 
 
+def test_constant_differences_are_shown_by_six_seeds_only():
+    for n, shown in ((2, False), (3, False), (5, False), (6, True)):
+        effect = paired(dict.fromkeys(range(n), 0.25), dict.fromkeys(range(n), 0.5))
+        assert effect.constant and effect.sd == 0 and effect.shown == shown
+    nothing = paired({0: 0.5, 1: 0.25}, {0: 0.5, 1: 0.25})
+    assert not nothing.constant and not nothing.shown
+
+
 def test_power_of_an_effect_of_one_sd():
     # One-sample t, two-sided 5 %, d = 1, n = 10: power 0.803 (the usual tables); and with no effect just 5 %.
     limit, shift = t_quantile(0.975, 9), math.sqrt(10)
@@ -47,6 +55,15 @@ def test_the_detectable_effect_has_the_power_it_should(n=8):
     # n = 8 needs 1.156 sd (G*Power); twice the spread, twice the effect.
     assert detectable(1.0, 8) == pytest.approx(1.156, abs=1e-3)
     assert detectable(2.0, 8) == pytest.approx(2 * detectable(1.0, 8))
+
+
+@pytest.mark.parametrize(  # closed forms: ½ - arctan(t)/π with one degree of freedom, ½ - t/(2√(2 + t²)) with two
+    ("freedom", "exact"),
+    [(1, lambda t: 0.5 - math.atan(t) / math.pi), (2, lambda t: 0.5 - t / (2 * math.sqrt(2 + t * t)))],
+)
+def test_tails_are_those_of_the_closed_forms(freedom, exact):
+    for t in (0.0, 0.3, 1.0, 4.3, 12.7, 100.0):
+        assert t_tail(t, freedom) == pytest.approx(exact(t), abs=1e-8)
 
 
 def test_two_seeds_agree_with_a_simulation():

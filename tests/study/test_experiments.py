@@ -3,17 +3,19 @@ from pathlib import Path
 import pytest
 
 from dinorankclip.config import preset
+from dinorankclip.scoring.catalogue import catalogue
 from dinorankclip.study.cell_list import CELLS, DECISIVE
 from dinorankclip.study.cells import key_of
-from dinorankclip.study.experiments import EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS
-from dinorankclip.study.measures import FLICKR8K
+from dinorankclip.study.definition import STUDIES
+from dinorankclip.study.experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS
+from dinorankclip.study.measures import CC3M, FLICKR8K, measures_of
 from dinorankclip.study.paper_values import PAPER, gain, projected
 
 # As `dinorankclip score MODEL --sets scenes` names them, and the fidelity that training adds.
 SCENES = set((Path(__file__).parent / "scene_score_names.txt").read_text().split("\n")) - {""}
 FIDELITY = {f"fidelity/image {name}" for name in ("cosine", "centred cosine", "gram distance", "above 0.9")}
 NAMES = {cell.name: cell for cell in CELLS}
-ALL = (*EXPERIMENTS, *FLICKR_EXPERIMENTS)
+ALL = (*EXPERIMENTS, *FLICKR_EXPERIMENTS, *CC3M_EXPERIMENTS)
 
 
 def photo_scores() -> set[str]:
@@ -34,6 +36,41 @@ def test_columns_name_scores_that_the_scenes_suite_yields(experiment):
 def test_columns_name_scores_that_the_photo_sets_yield(experiment):
     assert {column.score for column in experiment.columns} <= photo_scores()
     assert {row.cell for row in experiment.rows} <= set(FLICKR_CELLS)
+
+
+def catalogue_scores() -> set[str]:
+    """What the same scorers say of the catalogue's sets: each task has its suffixes, shifts and averages their own."""
+    known, found = catalogue(), {"averages/Fine-grained Probe: embedding", "averages/Fine-grained Probe: features"}
+    for name in SCENES:
+        place, score = name.split("/", 1)
+        tasks = {"retrieval"} if place == "scenes-pairs" else {"probe"} if " probe " in score else {"zero-shot"}
+        if place in ("scenes-pairs", "scenes-kinds") and "t2i tau-b" not in score:
+            found |= {f"{one}/{score}" for one, listed in known.sets.items() if tasks & set(listed.tasks)}
+        elif place == "shift from scenes-kinds":
+            found |= {f"{shift.name}/{score}" for shift in known.shifts if shift.base == CC3M.shift_base}
+        elif place == "averages":
+            found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("experiment", CC3M_EXPERIMENTS, ids=lambda one: one.name)
+def test_columns_name_scores_that_the_catalogues_sets_yield(experiment):
+    assert {column.score for column in experiment.columns} <= catalogue_scores() | FIDELITY
+    told = " ".join([experiment.note, *(row.label for row in experiment.rows)])
+    assert "scenes" not in told and "lite0" not in told
+
+
+def test_the_papers_scale_is_measured_by_the_papers_sets():
+    assert measures_of("cc3m") is CC3M and measures_of("full") is measures_of("small")
+    known = catalogue()
+    shift = next(one for one in known.shifts if one.base == CC3M.shift_base)
+    assert (shift.name, tuple(shift.renditions)) == (CC3M.shift.split("/")[0], CC3M.renditions)
+    probed = {name for name, listed in known.sets.items() if "probe" in listed.tasks}
+    fine = {name for name in probed if known.is_fine_grained(name)}
+    assert {CC3M.coarse, *CC3M.other_probes} | fine == probed and CC3M.fine in fine and len(fine) == 5
+    tables = {experiment.name: experiment for experiment in STUDIES["cc3m"]().experiments}
+    assert tables["main"].columns[0].score == "imagenet1k/T@1"
+    assert "CLIP, 1,000,000 pairs" in [row.label for row in tables["scaling"].rows]
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=lambda one: one.name)

@@ -68,5 +68,10 @@ def test_runs_that_saw_other_pairs_are_refused():
         check_results(table, replace(results, runs=(record(CLIP), record(other, pairs=64))))
     with pytest.raises(UserError, match="training data"):
         check_results(table, replace(results, runs=(record(CLIP), record(other, data="other"))))
+    # Precision as it was on the machine of each run; of older runs it is not known.
+    low, plain = replace(record(other), precision="bf16"), replace(record(CLIP), precision="fp32")
+    with pytest.raises(UserError, match="precision: fp32 → bf16"):
+        check_results(table, replace(results, runs=(plain, low)))
+    check_results(table, replace(results, runs=(record(CLIP), low)))
     # Seeds that only one of them has are not compared.
     check_results(table, replace(results, runs=(record(CLIP), record(other, seed=1, pairs=64))))

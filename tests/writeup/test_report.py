@@ -136,9 +136,13 @@ def test_report_of_a_run(tmp_path, kept_folder):
 def test_mistakes_are_answered(tmp_path, kept_folder, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "nothing-yet").mkdir()
+    Results("small", ()).save(tmp_path / "nothing-yet" / "results.json")
     for arguments, text in (
         (["empty"], "neither a run"),
         (["nowhere"], "neither a run"),
+        (["full"], "study full has no results yet: dinorankclip study run full"),
+        (["nothing-yet"], "study small has no results yet: dinorankclip study run small"),
         ([str(kept_folder / "clip"), "--docs", "docs"], "--docs is for studies"),
     ):
         with pytest.raises(SystemExit) as end:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..bench_figures import Bench
 from ..experiments import FLICKR_CELLS
-from ..measures import FLICKR8K, measures_of
+from ..measures import CC3M, FLICKR8K, measures_of
 from ..results import Results
 from . import ablations, comparisons, components, costs, failures, geometry, orders
 from .quantities import Context
@@ -34,10 +34,20 @@ def judged(results: Results, bench: Bench | None = None) -> tuple[Judged, ...]:
     """Every claim that such a study can speak about; what has not run yet says so."""
     measures = measures_of(results.name)
     context = Context(results, measures, bench or Bench())
-    chosen = (claim for claim in CLAIMS if measures is not FLICKR8K or _on_photos(claim))
+    if measures is FLICKR8K:
+        chosen = filter(_on_photos, CLAIMS)
+    elif measures is CC3M:
+        chosen = filter(_at_papers_scale, CLAIMS)
+    else:
+        chosen = CLAIMS
     return tuple(Judged(claim, results.name, claim.evidence(context)) for claim in chosen)
 
 
 def _on_photos(claim: Claim) -> bool:
-    """Whether the photo study has what a claim needs. Claims about cost are judged once, beside the scenes."""
-    return bool(claim.cells) and not claim.scenes_only and set(claim.cells) <= set(FLICKR_CELLS)
+    """Whether the photo study has what a claim needs."""
+    return _at_papers_scale(claim) and set(claim.cells) <= set(FLICKR_CELLS)
+
+
+def _at_papers_scale(claim: Claim) -> bool:
+    """Claims about cost are judged once, beside the scenes."""
+    return bool(claim.cells) and not claim.scenes_only

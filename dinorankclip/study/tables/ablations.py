@@ -9,7 +9,11 @@ from ..paper_values import PAPER, projected
 from ..table_shapes import Column, Experiment, Row
 from . import columns
 
-TEACHER_NOTE = "The teacher is efficientnet-lite0, ImageNet-supervised, not DINOv3."
+
+def _teacher_note(measures: Measures) -> str:
+    if measures.dinov3:
+        return "The teacher is DINOv3 ViT-L, as in the paper."
+    return "The teacher is efficientnet-lite0, ImageNet-supervised, not DINOv3."
 
 
 def components(measures: Measures, name: str = "components") -> Experiment:
@@ -33,7 +37,7 @@ def components(measures: Measures, name: str = "components") -> Experiment:
         (*columns.headline(measures), columns.cone(measures)),
         reference="rank-3",
         note=f"The paper's six rows are cumulative; its fusion column says SPP before the last row and SPP+gate there. "
-        f"The last three rows are ours. {TEACHER_NOTE}",
+        f"The last three rows are ours. {_teacher_note(measures)}",
     )
 
 
@@ -52,7 +56,7 @@ def controls(measures: Measures, name: str = "controls") -> Experiment:
         (*columns.headline(measures), columns.fine_features(measures), columns.cone(measures)),
         reference="full",
         note="Is the gain of the full method the teacher's, or that of more parameters? The large trunk differs in its "
-        f"parameters on purpose; every row sees the same pairs in the same number of steps. {TEACHER_NOTE}",
+        f"parameters on purpose; every row sees the same pairs in the same number of steps. {_teacher_note(measures)}",
         unmatched=("control-large-trunk",),
     )
 
@@ -82,7 +86,7 @@ def criterion(measures: Measures, name: str = "criterion") -> Experiment:
         (columns.top1(measures), columns.fine(measures), columns.mean_r1(measures), *columns.FIDELITY_COLUMNS),
         reference="full",
         note="Cosine after one ridge map from student to teacher, fitted on training items and the same for every "
-        f"criterion; Gram distance on one grid. {TEACHER_NOTE}",
+        f"criterion; Gram distance on one grid. {_teacher_note(measures)}",
     )
 
 
@@ -94,8 +98,9 @@ def students(measures: Measures, name: str = "students") -> Experiment:
         tuple(Row(label, cell, projected("tab:abl-3panel (b)", cell, columns.AS_T1)) for label, cell in rows),
         (columns.top1(measures), columns.mean_r1(measures), columns.fine(measures), *columns.FIDELITY_COLUMNS),
         reference="full",
-        note="Small versions of all three, made for the scenes; the paper compares ResNet-50, MobileNetV3-Large and "
-        f"ViT-Tiny. Parameters and latency are in docs/bench. {TEACHER_NOTE}",
+        note=("" if measures.dinov3 else "Small versions of all three, made for the scenes; ")
+        + "the paper compares ResNet-50, MobileNetV3-Large and ViT-Tiny. Parameters and latency are in docs/bench. "
+        + _teacher_note(measures),
     )
 
 
@@ -114,12 +119,13 @@ def fusion(measures: Measures, name: str = "fusion") -> Experiment:
         tuple(Row(label, cell, projected("tab:abl-3panel (c)", cell, columns.AS_T1)) for label, cell in rows),
         (*columns.headline(measures), columns.cone(measures)),
         reference="full",
-        note=f"Concatenation and addition have no gate. {TEACHER_NOTE}",
+        note=f"Concatenation and addition have no gate. {_teacher_note(measures)}",
     )
 
 
 def teacher(measures: Measures, name: str = "teacher") -> Experiment:
     none, best = PAPER["tab:teacher"]["none"], PAPER["tab:teacher"]["DINOv3"]
+    name_of = "DINOv3" if measures.dinov3 else "efficientnet-lite0"
 
     def beside(told: Mapping[str, float]) -> dict[str, float]:
         return {columns.TOP1: told["T@1"], columns.FINE: told["FG-avg"]}
@@ -131,13 +137,13 @@ def teacher(measures: Measures, name: str = "teacher") -> Experiment:
             Row("none: order 3 alone", "rank-3", beside(none)),
             Row("none: students and fusion without a teacher", "control-no-teacher"),
             Row("random weights", "control-random-teacher"),
-            Row("efficientnet-lite0 at 128 px", "full-teacher-128"),
-            Row("efficientnet-lite0 at 224 px", "full", beside(best)),
+            Row(f"{name_of} at 128 px", "full-teacher-128"),
+            Row(f"{name_of} at 224 px", "full", beside(best)),
         ),
         (*columns.headline(measures), *columns.FIDELITY_COLUMNS),
         reference="full",
         note="The paper compares none, DINOv1, DINOv2 and DINOv3; its values for none and DINOv3 stand beside the "
-        "first and last row. efficientnet-lite0 is ImageNet-supervised; at 128 px its maps are coarser.",
+        f"first and last row. {_teacher_note(measures)} At 128 px its maps are coarser.",
     )
 
 

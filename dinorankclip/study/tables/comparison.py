@@ -60,7 +60,7 @@ def fine_grained(measures: Measures, name: str = "fine-grained") -> Experiment:
         (
             columns.fine(measures),
             columns.fine_features(measures),
-            Column(f"{measures.fine}/T@1", "fine zero-shot T@1"),
+            Column(f"{measures.fine}/T@1", f"{measures.fine if measures.several_fine else 'fine'} zero-shot T@1"),
             *(
                 (Column(measures.fine_errors_in_family, "errors inside the family", better=None),)
                 if measures.graded
@@ -68,14 +68,14 @@ def fine_grained(measures: Measures, name: str = "fine-grained") -> Experiment:
             ),
         ),
         reference="rank-3",
-        note="Linear probes; one fine-grained set stands for the mean of the paper's five. Features of a fused model "
-        "are wider by its student's class token.",
+        note="Linear probes; "
+        + ("the mean of" if measures.several_fine else "one fine-grained set stands for the mean of")
+        + " the paper's five. Features of a fused model are wider by its student's class token.",
     )
 
 
 def linear_probing(measures: Measures, name: str = "linear-probing") -> Experiment:
     average = "probe mean"
-    others = ("flowers5", "pacs-photo") if not measures.graded else ()
     return Experiment(
         name,
         "Linear probing",
@@ -83,14 +83,16 @@ def linear_probing(measures: Measures, name: str = "linear-probing") -> Experime
             Row(label, cell, projected("tab:lp-component (a)", cell, {average: "Avg"})) for label, cell in _with_plain()
         ),
         (
-            Column(measures.coarse_probe, f"{measures.zero_shot} probe"),
-            Column(measures.fine_probe, f"{measures.fine} probe"),
-            *(Column(f"{name}/embedding probe accuracy", f"{name} probe") for name in others),
+            Column(measures.coarse_probe, f"{measures.coarse} probe"),
+            Column(measures.fine_probe, "fine probe" if measures.several_fine else f"{measures.fine} probe"),
+            *(Column(f"{name}/embedding probe accuracy", f"{name} probe") for name in measures.other_probes),
             Column(measures.probe_average, average),
             Column("averages/linear probe: features", "probe mean, features"),
         ),
         reference="rankclip",
-        note="The sets here stand for the paper's ten.",
+        note="The mean is over all probed sets: the paper's ten, and those of the Fine-grained Probe besides."
+        if measures.several_fine
+        else "The sets here stand for the paper's ten.",
     )
 
 
@@ -98,15 +100,18 @@ def scaling(measures: Measures, name: str = "scaling") -> Experiment:
     rows = []
     for label, cell in (("CLIP", "clip"), ("RankCLIP", "rankclip"), ("DinoRankCLIP", "full")):
         # A quarter and half of the data stand for 0.3M (a ninth) and 1M; only the whole corpus compares directly.
-        rows += [Row(f"{label}, {items:,} scenes", f"{cell}-n{items}") for items in (1000, 2000)]
-        rows.append(Row(f"{label}, all scenes", cell, projected("fig:scaling", cell, {columns.TOP1: "2.7"})))
+        rows += [
+            Row(f"{label}, {items * measures.items_factor:,} {measures.items}", f"{cell}-n{items}")
+            for items in (1000, 2000)
+        ]
+        rows.append(Row(f"{label}, all {measures.items}", cell, projected("fig:scaling", cell, {columns.TOP1: "2.7"})))
     return Experiment(
         name,
         "Data scaling",
         tuple(rows),
         columns.headline(measures),
         reference="rankclip",
-        note="Same number of steps and pairs seen in every row: fewer different scenes are seen more often. Cells on "
-        "fewer scenes differ from the reference in nothing but that.",
+        note=f"Same number of steps and pairs seen in every row: fewer different {measures.items} are seen more often. "
+        f"Cells on fewer {measures.items} differ from the reference in nothing but that.",
         unmatched=tuple(row.cell for row in rows if "-n" in row.cell),
     )

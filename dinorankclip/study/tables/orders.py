@@ -74,7 +74,7 @@ def best_order(measures: Measures, name: str = "best-order") -> Experiment:
         columns.shift(measures),
         Column(measures.recall("i2t", 1), "i→t R@1"),
         Column(measures.recall("t2i", 1), "t→i R@1"),
-        Column(measures.coarse_probe, "kinds probe"),
+        Column(measures.coarse_probe, f"{measures.coarse} probe" if measures.several_fine else "kinds probe"),
         columns.fine(measures),
     )
     rows = [Row(f"{order} plain", cell) for order, cell in enumerate(PLAIN)]

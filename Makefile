@@ -8,8 +8,8 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --q
 .PHONY: quickstart study test lint check-long bench bench-ranking parity-scoring clean
 
 quickstart: $(VENV)/installed
-	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 3 --run runs/quickstart-clip
-	$(BIN)/dinorankclip train --preset scenes --method dinorankclip --budget.epochs 3 --distil.teacher-size 128 --run runs/quickstart
+	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 8 --run runs/quickstart-clip
+	$(BIN)/dinorankclip train --preset scenes --method dinorankclip --budget.epochs 8 --distil.teacher-size 128 --run runs/quickstart
 	$(BIN)/dinorankclip compare runs/quickstart-clip runs/quickstart
 
 # Every table and figure on a small scale, end to end, in under two hours on two cores; a stop costs nothing, run it again.

@@ -33,7 +33,7 @@ bench: $(VENV)/installed
 
 # The ranking loss against its dense form and against the matmul limit; run it with nothing else running.
 bench-ranking: $(VENV)/installed
-	$(BIN)/python bench/ranking.py
+	$(BIN)/python -m bench.ranking
 
 # Our scores against the public clip-benchmark package: make parity-scoring SETS='data/caltech101 data/flickr8k' [MODEL=runs/photos]
 PARITY := built/parity-env

@@ -137,8 +137,13 @@ def write_record(
     record = {"bench": name, "date": date, "machine": about, "options": told}
     record |= {"comparisons": [one.as_record() for one in comparisons]} | more
     text = "\n".join([heading(name, date, about, options), *(one.as_markdown() for one in comparisons), extra])
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / f"{name}{'-quick' if options.quick else ''}-{date}"
+    write_dated(options.out, f"{name}{'-quick' * options.quick}", date, record, text)
+
+
+def write_dated(out: Path, name: str, date: str, record: object, text: str) -> None:
+    """`name-DATE.json` and `.md`; the text is printed, too."""
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / f"{name}-{date}"
     target.with_suffix(".json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     target.with_suffix(".md").write_text(text.rstrip() + "\n")
     print(f"\n{text.rstrip()}\n\nwritten to {target}.json and .md")

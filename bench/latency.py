@@ -1,6 +1,6 @@
 """Parameters and batch-1 latency of each part of a model (trunk, students, fusion, the whole), and of every student.
 
-  python bench/latency.py --models scenes cc3m --threads 2
+  python -m bench.latency --models scenes cc3m --threads 2
 
 Times are of one image and of one caption of 12 words, in evaluation mode; parts are timed in turn, round by round.
 Run with nothing else running. Figures go to docs/bench.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from bench.harness import write_dated
 from dinorankclip.config import for_method, preset
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.encoders.students import count, image_student
@@ -125,11 +125,7 @@ def main() -> None:
         f"| {r['preset']} | {r['part']} | {r['parameters'] / 1e6:.2f} M | {r['p50 ms']:.2f} ms | {r['p95 ms']:.2f} ms |"
         for r in rows
     ]
-    print("\n".join(lines))
-    asked.out.mkdir(parents=True, exist_ok=True)
-    name = f"latency-{datetime.date.today().isoformat()}"
-    (asked.out / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (asked.out / f"{name}.md").write_text("\n".join(lines) + "\n")
+    write_dated(asked.out, "latency", datetime.date.today().isoformat(), rows, "\n".join(lines))
 
 
 if __name__ == "__main__":

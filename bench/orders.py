@@ -41,10 +41,13 @@ def training_steps(flags: list[str], count: int) -> Built:
     state, progress = parts.state, Progress(parts.length.steps - 1, parts.length.steps, parts.length.epochs)
     batches = iter(parts.loader)
 
-    def run() -> None:
+    def run() -> list[float]:
+        losses = []
         for _ in range(count):
-            backward(state.model, state.objective, next(batches), progress, parts.placement)
+            terms = backward(state.model, state.objective, next(batches), progress, parts.placement)
             state.updater.step(progress, state.model.trunk.logit_scale)
+            losses.append(terms.total.item())
+        return losses
 
     run()  # the first step sets up the optimiser's moments
     return run, {}

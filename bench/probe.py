@@ -24,7 +24,6 @@ On two cores two sets take about ten minutes, half of it for the least objective
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import statistics
 import time
@@ -39,6 +38,7 @@ import tyro
 from torch import Tensor
 from tqdm import tqdm
 
+from bench.harness import write_dated
 from bench.probe_record import as_markdown, in_short
 from bench.probe_reference import Problem, Setting, least_objectives, loosest, whole_path
 from dinorankclip.data.benchmark_sets import BenchmarkSet, find_sets, open_set
@@ -210,11 +210,7 @@ def main(arguments: Arguments) -> None:
         "rounds": arguments.rounds,
         "results": results,
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    target = arguments.out / f"probe-{record['date']}"
-    target.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    target.with_suffix(".md").write_text(as_markdown(record))
-    print(f"\n{as_markdown(record)}\nwritten to {target}.json and .md")
+    write_dated(arguments.out, "probe", record["date"], record, as_markdown(record))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What exact high-order ranking costs on this machine, in one run: python bench/ranking.py [--quick] [--out docs/bench]
+"""What exact high-order ranking costs on this machine, in one run: python -m bench.ranking [--quick] [--out docs/bench]
 
   1  dense reference against blocked lists: time and peak memory
   2  blocked lists against the matrix products they cannot avoid
@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 
+from bench.harness import write_dated
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.equations import plackett_luce_nll
 from dinorankclip.equations.ranking_blocked import CPU_ITEMS, positions_at_once
@@ -262,11 +263,7 @@ def main() -> None:
         "load": f"{os.getloadavg()[0]:.1f}",
     }
     record = {"date": datetime.date.today().isoformat(), "machine": machine, "results": measure(options.quick)}
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / f"ranking-{record['date']}"
-    target.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    target.with_suffix(".md").write_text(as_markdown(record))
-    print(f"\n{as_markdown(record)}\nwritten to {target}.json and .md")
+    write_dated(options.out, "ranking", record["date"], record, as_markdown(record))
 
 
 if __name__ == "__main__":

@@ -45,9 +45,10 @@ def step_of(trunk: str, order: int, batch: int) -> Built:
     updater = Updater({"model": model, "objective": objective}, OptimSettings(), LATE.total_steps)
     placement = choose("cpu", "fp32")
 
-    def step(pairs: Batch) -> None:
-        backward(model, objective, pairs, LATE, placement)
+    def step(pairs: Batch) -> float:
+        terms = backward(model, objective, pairs, LATE, placement)
         updater.step(LATE, model.trunk.logit_scale)
+        return terms.total.item()
 
     step(made_up(model, SMALL))  # loads what is loaded once, sets up the optimiser
     pairs = made_up(model, batch // world.size)
@@ -70,9 +71,11 @@ def loss_of(trunk: str, order: int, batch: int) -> Built:
     loss.set_progress(LATE.step, LATE.total_steps, LATE.epochs)
     draws = torch.Generator().manual_seed(0)
 
-    def run(count: int) -> None:
+    def run(count: int) -> float:
         image, text = (torch.randn(count, dim, generator=draws).requires_grad_() for _ in range(2))
-        loss(image, text, torch.tensor(20.0)).total.backward()
+        total = loss(image, text, torch.tensor(20.0)).total
+        total.backward()
+        return total.item()
 
     run(SMALL)
     return lambda: run(batch), {}

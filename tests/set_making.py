@@ -1,7 +1,5 @@
 """Small evaluation sets in the clip-benchmark layout, and a model that knows their answers, for tests of scoring."""
 
-import io
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from dinorankclip.types import ImageSpec, TextSpec
+from tests.data.pair_making import write_tar as write_members
 
 NAMES = ("cat", "dog", "boat", "tree")
 COLOURS = np.array([[250, 10, 10], [10, 250, 10], [10, 10, 250], [250, 250, 10]], np.uint8)
@@ -23,12 +22,8 @@ def patch(label, shade=0):
 
 
 def write_tar(path: Path, members):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    """The only shard of its part."""
+    write_members(path, members)
     (path.parent / "nshards.txt").write_text("1\n")
 
 

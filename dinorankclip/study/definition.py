@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
 
@@ -22,35 +23,23 @@ RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, 
 
 def small() -> Study:
     """Every cell on a fraction of the data, for `make study`."""
-    scenes = Scenes("built/scenes-2000", 2000, 500, 500)
-    return Study(
+    return _of_scenes(
         "small",
-        "All cells on 2,000 built-in scenes",
-        _on_scenes(scenes, epochs=8),
-        CELLS,
-        _seeds(decisive=2, others=1),
-        (scenes.folder,),
-        EXPERIMENTS,
-        pairs=scenes.train,
-        scenes=scenes,
+        Scenes("built/scenes-2000", 2000, 500, 500),
+        epochs=8,
+        seeds=_seeds(decisive=2, others=1),
         paper="all tables, at a size that shows that everything runs; too small for verdicts",
     )
 
 
 def full() -> Study:
     """The scenes study that the claims are judged by."""
-    scenes = Scenes("built/scenes-4000", 4000, 500, 1000)
-    return Study(
+    return _of_scenes(
         "full",
-        "All cells on 4,000 built-in scenes",
-        _on_scenes(scenes, epochs=10),
-        CELLS,
-        _seeds(decisive=8, others=3),
-        (scenes.folder,),
-        EXPERIMENTS,
+        Scenes("built/scenes-4000", 4000, 500, 1000),
+        epochs=10,
+        seeds=_seeds(decisive=8, others=3),
         grid=GRID,
-        pairs=scenes.train,
-        scenes=scenes,
         paper="CC3M, ViT-B/32, 64 epochs",
     )
 
@@ -110,6 +99,13 @@ def cc3m() -> Study:
 __all__ = ["STUDIES", "Scenes", "Study"]
 
 STUDIES: dict[str, Callable[[], Study]] = {"small": small, "full": full, "flickr8k": flickr8k, "cc3m": cc3m}
+
+
+def _of_scenes(name: str, scenes: Scenes, epochs: int, seeds: Mapping[str, int], **more: Any) -> Study:
+    """Every cell and every table on built-in scenes of this size."""
+    title = f"All cells on {scenes.train:,} built-in scenes"
+    base, sets = _on_scenes(scenes, epochs), (scenes.folder,)
+    return Study(name, title, base, CELLS, seeds, sets, EXPERIMENTS, pairs=scenes.train, scenes=scenes, **more)
 
 
 def _on_scenes(scenes: Scenes, epochs: int) -> TrainSettings:

@@ -12,6 +12,7 @@ from bench.recipe import starting_model, training_loader
 from dinorankclip.data.images import read_header
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.losses import RankingLoss
 from tests.data.pair_making import write_set
 
 TRUNK, BATCH = "drc-tiny", 8
@@ -85,12 +86,22 @@ def test_both_sides_embed_and_preprocess_the_same_photos(pairs):
 
 def test_steps_of_an_order_and_of_scaling_run(pairs):
     flags = ["--preset", "scenes", "--data", pairs, "--budget.batch", "8", "--reading.workers", "0"]
-    orders.training_steps([*flags, "--method", "rank", "--loss.order", "2"], 1)[0]()
-    scaling.step_of(TRUNK, 3, 16)[0]()
+    losses = orders.training_steps([*flags, "--method", "rank", "--loss.order", "2"], 2)[0]()
+    clip = orders.training_steps([*flags, "--method", "clip"], 2)[0]()
+    assert len(losses) == 2 and losses[0] > clip[0] > 0  # the ranking terms come on top of InfoNCE
+    step = scaling.step_of(TRUNK, 3, 16)[0]
+    assert step() > step()  # the same pairs again: the first step was really taken
 
 
-def test_the_loss_alone_runs():
-    scaling.loss_of(TRUNK, 3, 16)[0]()
+def test_the_loss_alone_is_the_whole_loss():
+    """Of the embeddings it draws, by the other backend."""
+    value = scaling.loss_of(TRUNK, 3, 64)[0]()
+    loss = RankingLoss(128, order=3, backend="reference")
+    loss.set_progress(scaling.LATE.step, scaling.LATE.total_steps, scaling.LATE.epochs)
+    draws = torch.Generator().manual_seed(0)
+    for count in (scaling.SMALL, 64):
+        image, text = (torch.randn(count, 128, generator=draws) for _ in range(2))
+    assert value == pytest.approx(loss(image, text, torch.tensor(20.0)).total.item(), rel=1e-5)
 
 
 def test_memory_growth_is_an_exponent_of_the_batch():

@@ -20,7 +20,10 @@ def record(cell: Cell, seed: int = 0, pairs: int = 128, data: str = "abc") -> Ru
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_studies_compare_like_with_like(name):
-    check_plan(STUDIES[name]())
+    study = STUDIES[name]()
+    cells = {cell.name for cell in study.cells}
+    assert study.experiments and all({row.cell for row in table.rows} <= cells for table in study.experiments)
+    check_plan(study)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ import torch
 
 from bench.harness import write_dated
 from dinorankclip.config import LossSettings, OptimSettings
-from dinorankclip.equations import plackett_luce_nll
-from dinorankclip.equations.ranking_blocked import CPU_ITEMS, positions_at_once
+from dinorankclip.equations import mean_plackett_luce_nll
+from dinorankclip.equations.list_blocks import CPU_ITEMS, positions_at_once
 from dinorankclip.losses import Objective, RankingLoss
 from dinorankclip.types import Batch, Progress, View
 
@@ -65,7 +65,7 @@ def lists(batch: int, backend: str) -> Callable[[], None]:
     order = torch.rand(batch, batch, generator=draw).argsort(1)
 
     def run() -> None:
-        total = plackett_luce_nll(theta, order, queries, keys, backend=backend).mean()
+        total = mean_plackett_luce_nll(theta, order, queries, keys, backend=backend)
         torch.autograd.grad(total, (theta, queries, keys))
 
     return run
@@ -114,7 +114,7 @@ def peak_memory(build: Callable[..., Callable[[], None]], *arguments) -> float:
 
 
 def matmul_limit(batch: int) -> float:
-    """Seconds for the four products of forward and backward, 4·B³/2·2H operations, at the speed that the matrix
+    """Seconds for the three products of forward and backward, 3·B³/2·2H operations, at the speed that the matrix
     product has on the inner shapes of the blocked lists (at a middle block: half of the items left)."""
     left, step = batch // 2, min(positions_at_once(batch), batch)
     rows = max(1, min(batch, CPU_ITEMS // batch))
@@ -123,7 +123,6 @@ def matmul_limit(batch: int) -> float:
     grad_queries, grad_keys = torch.empty_like(queries), torch.empty_like(keys)
     products = [
         lambda: torch.bmm(queries, keys.mT, out=scores),
-        lambda: torch.bmm(queries, keys.mT, out=scores),  # recomputed in backward
         lambda: torch.bmm(scores, keys, out=grad_queries),
         lambda: torch.bmm(scores.mT, queries, out=grad_keys),
     ]
@@ -141,9 +140,11 @@ def training_step(order: int, list_length: int | None, batch: int = 256) -> Call
     from dinorankclip.device import choose
     from dinorankclip.encoders.trunk import trunk_config
     from dinorankclip.joint.model import JointModel
+    from dinorankclip.memory import keep_freed_memory
     from dinorankclip.optim.gradients import backward
     from dinorankclip.optim.update import Updater
 
+    keep_freed_memory()  # as training does
     draw = torch.Generator().manual_seed(0)
     model = JointModel(trunk_config("drc-small"))
     objective = Objective(model.dim, "rank", LossSettings(order=order, list_length=list_length))

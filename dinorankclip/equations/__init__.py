@@ -27,7 +27,7 @@ from .fusion import (
     rescaled,
 )
 from .geometry import cone_separation
-from .ranking import plackett_luce_nll, rankclip_nll
+from .ranking import mean_plackett_luce_nll, plackett_luce_nll, rankclip_nll
 from .resampling import resample_gram, resample_grid, resample_tokens, word_matrix, word_pooling
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "info_nce",
     "info_nce_rows",
     "lengths_of",
+    "mean_plackett_luce_nll",
     "mse_loss",
     "normalise_gram",
     "plackett_luce_nll",

@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .ranking_blocked import FirstOrderLists, TransitionLists
+from .list_blocks import REMOVED
+from .ranking_blocked import FirstOrderLists, MeanOfTransitionLists, TransitionLists
 
 Backend = Literal["auto", "reference", "blocked"]
-REMOVED = float("-inf")  # the utility of an item that does not take part in a row
 
 # MKL picks its kernel for exp at the first call; when two threads make that call at once, one of them sometimes
 # gets a kernel with errors of 1e-4 (seen with torch 2.13 in one process of ten). One call on one thread decides it.
@@ -50,19 +50,31 @@ def plackett_luce_nll(
     backend: `reference` is the equation with an N×K×M tensor; `blocked` gives the same value and gradient from
         blocks of positions, recomputed in backward; `auto` takes blocked. Half precision is computed in single.
     """
-    if (queries is None) != (keys is None):
-        raise ValueError("give queries and keys together, or neither")
-    if backend not in ("auto", "reference", "blocked"):
-        raise ValueError(f"unknown backend {backend!r}")
+    theta, queries, keys = _checked(theta, queries, keys, backend)
     with torch.autocast(theta.device.type, enabled=False):
-        theta = _at_least_single(theta)
-        if queries is not None:
-            queries, keys = queries.to(theta.dtype), keys.to(theta.dtype)
         if backend == "reference":
             return _reference(theta, order, queries, keys)
         if queries is None:
             return FirstOrderLists.apply(theta, order)
         return TransitionLists.apply(theta, queries, keys, order)
+
+
+def mean_plackett_luce_nll(
+    theta: Tensor,
+    order: Tensor,
+    queries: Tensor | None = None,
+    keys: Tensor | None = None,
+    *,
+    backend: Backend = "auto",
+) -> Tensor:
+    """`plackett_luce_nll(…).mean()`, a scalar, with queries and keys at two thirds of the work: gradients are taken
+    on the way forward, where `plackett_luce_nll` must wait for the weights of its rows and compute scores again."""
+    if queries is None or backend == "reference":
+        return plackett_luce_nll(theta, order, queries, keys, backend=backend).mean()
+    theta, queries, keys = _checked(theta, queries, keys, backend)
+    with_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (theta, queries, keys))
+    with torch.autocast(theta.device.type, enabled=False):
+        return MeanOfTransitionLists.apply(theta, queries, keys, order, with_gradient)
 
 
 def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor:
@@ -94,5 +106,13 @@ def _reference(theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tenso
     return (scores.logsumexp(2) - chosen).masked_fill(absent, 0.0).sum(1)
 
 
-def _at_least_single(values: Tensor) -> Tensor:
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+def _checked(
+    theta: Tensor, queries: Tensor | None, keys: Tensor | None, backend: str
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    if (queries is None) != (keys is None):
+        raise ValueError("give queries and keys together, or neither")
+    if backend not in ("auto", "reference", "blocked"):
+        raise ValueError(f"unknown backend {backend!r}")
+    with torch.autocast(theta.device.type, enabled=False):
+        theta = theta.float() if theta.dtype in (torch.float16, torch.bfloat16) else theta
+        return theta, *(None if given is None else given.to(theta.dtype) for given in (queries, keys))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dinorankclip import comm
-from dinorankclip.equations import plackett_luce_nll, rankclip_nll, unit_rows
+from dinorankclip.equations import mean_plackett_luce_nll, rankclip_nll, unit_rows
 from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.losses import weights
 from dinorankclip.losses.telemetry import relative_spread
@@ -139,17 +139,17 @@ class RankingLoss(nn.Module):
             utilities = [self._utility(one.prediction, own, scale) for one in lists]
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
             for one, theta, order, query in zip(lists, utilities, orders, queries):
-                value = self._list_nll(theta, order, query, keys).mean() / 2
+                value = self._mean_nll(theta, order, query, keys) / 2
                 nll[one.term] = nll[one.term] + value if one.term in nll else value
             if report is not None and active:
                 spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
                 report |= {f"spread{r}_{modality}": sum(s[r] for s in spreads) / len(spreads) for r in active}
         return {"in": nll["in"], "cross": nll["cross"]}
 
-    def _list_nll(self, theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
+    def _mean_nll(self, theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
         if self.rankclip_eps:
-            return rankclip_nll(theta, order, self.rankclip_eps)
-        return plackett_luce_nll(theta, order, queries, keys, backend=self.backend)
+            return rankclip_nll(theta, order, self.rankclip_eps).mean()
+        return mean_plackett_luce_nll(theta, order, queries, keys, backend=self.backend)
 
     def _order(self, reference: Tensor, own: slice, length: int) -> Tensor:
         """The reference list: descending, ties by item index, without gradient."""

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dinorankclip.equations import plackett_luce_nll, rankclip_nll
-from dinorankclip.equations import ranking_blocked as blocked_module
+from dinorankclip.equations import list_blocks, mean_plackett_luce_nll, plackett_luce_nll, rankclip_nll
 from tests.golden import SCALE, pairs, sorted_by
 
 EXACT = {
@@ -95,6 +94,12 @@ def value_and_gradients(backend, theta, order, queries, keys, weight, transition
     return [nll.detach(), *torch.autograd.grad((nll * weight).sum(), leaves)]
 
 
+def mean_and_gradients(function, theta, order, queries, keys, transitions):
+    leaves = [x.clone().requires_grad_() for x in ((theta, queries, keys) if transitions else (theta,))]
+    mean = function(leaves[0], order, *leaves[1:])
+    return [mean.detach(), *torch.autograd.grad(3 * mean, leaves)]
+
+
 CASES = {
     "whole lists": dict(rows=9, items=17, length=17),
     "short lists": dict(rows=9, items=40, length=11),
@@ -110,13 +115,33 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("transitions", [False, True])
 def test_blocked_equals_reference(case, transitions, monkeypatch):
-    monkeypatch.setattr(blocked_module, "CPU_ITEMS", 600)  # several blocks of rows, too
+    monkeypatch.setattr(list_blocks, "CPU_ITEMS", 600)  # several blocks of rows, too
     data = problem(**{"width": 3, "size": 2.0, "seed": 1, **CASES[case]})
     slow = value_and_gradients("reference", *data, transitions)
     fast = value_and_gradients("blocked", *data, transitions)
     for a, b in zip(slow, fast):
         assert torch.isfinite(b).all()
         assert (a - b).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("transitions", [False, True])
+def test_mean_equals_mean_of_reference_rows(case, transitions, monkeypatch):
+    monkeypatch.setattr(list_blocks, "CPU_ITEMS", 600)
+    *data, _ = problem(**{"width": 3, "size": 2.0, "seed": 1, **CASES[case]})
+    slow = mean_and_gradients(lambda *given: plackett_luce_nll(*given, backend="reference").mean(), *data, transitions)
+    fast = mean_and_gradients(mean_plackett_luce_nll, *data, transitions)
+    for a, b in zip(slow, fast):
+        assert torch.isfinite(b).all()
+        assert (a - b).abs().max() < 1e-9
+
+
+def test_mean_without_gradients_is_the_same_value():
+    theta, order, queries, keys, _ = problem(5, 20, 20, 3, 2.0, seed=4)
+    with_gradient = mean_plackett_luce_nll(theta, order, queries.requires_grad_(), keys)
+    with torch.no_grad():
+        assert torch.equal(mean_plackett_luce_nll(theta, order, queries, keys), with_gradient)
+    assert with_gradient.requires_grad
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,11 +173,12 @@ def test_properties(rows, items, share, width, size, removed, seed):
     assert (single - fast[0]).abs().max() < 1e-5 * length * (1 + size)
 
 
+@pytest.mark.parametrize("function", [plackett_luce_nll, mean_plackett_luce_nll])
 @pytest.mark.parametrize("transitions", [False, True])
-def test_gradcheck(transitions):
+def test_gradcheck(transitions, function):
     theta, order, queries, keys, _ = problem(3, 6, 4, 2, 1.0, seed=3)
     inputs = [x.requires_grad_() for x in ((theta, queries, keys) if transitions else (theta,))]
-    assert torch.autograd.gradcheck(lambda t, *qk: plackett_luce_nll(t, order, *qk), inputs)
+    assert torch.autograd.gradcheck(lambda t, *qk: function(t, order, *qk), inputs)
 
 
 def test_centring_over_all_over_remaining_or_not_at_all():

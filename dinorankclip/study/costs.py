@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 
 from .outline import Run, Study, once
 from .results import read_record
@@ -16,7 +17,8 @@ STUDENTS_RATIO = 1.5  # added by two students, their losses and fusion
 
 
 class Costs:
-    """Seconds a run takes: the mean of this cell's finished runs, else of like ones, else an estimate."""
+    """Seconds a run takes: the median of this cell's finished runs (one may have slept with its machine), else an
+    estimate, scaled by how the finished ones compare with theirs."""
 
     def __init__(self, folder: Path, runs: Iterable[Run], study: Study) -> None:
         self.epoch_seconds = study.pairs * study.pair_seconds  # of CLIP
@@ -34,8 +36,8 @@ class Costs:
 
     def of(self, run: Run) -> float:
         if self.seen[run.cell]:
-            return sum(self.seen[run.cell]) / len(self.seen[run.cell])
-        return self.guess(run) * (sum(self.scale) / len(self.scale) if self.scale else 1.0)
+            return median(self.seen[run.cell])
+        return self.guess(run) * (median(self.scale) if self.scale else 1.0)
 
     def left(self, runs: Iterable[Run], workers: int) -> float:
         """Seconds until `workers` have made all of them; what is done of runs under way is not counted."""

@@ -20,7 +20,8 @@ Holm is stricter than "all" needs (without a correction a conjunction already er
 "contradicted" needs, which one of many comparisons can bring about. Detection in a family of m is at 5 %/m.
 
 Differences that are the same number for every seed leave a t-test nothing to divide by, and scores that count a few
-hundred images do that by chance. There the p-value is that of flipping signs, 2^(1-n): six seeds are needed.
+hundred images do that by chance. There the p-value is that of flipping signs, 2^(1-n): six seeds are needed, for
+equivalence and bounds, too, whose interval would have no width.
 
 Equivalence ("saturates", "equal shares", "additive"), `equivalent`: two one-sided tests at 5 % against a stated margin,
 that is, the 90 % interval lies inside (-margin, margin).
@@ -46,7 +47,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .effects import Effect, detectable, paired, t_quantile, t_tail
+from .effects import NO_SPREAD, Effect, detectable, paired, t_quantile, t_tail
 
 Verdict = Literal["supported", "contradicted", "not supported", "inconclusive", "not run"]
 VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "not supported", "inconclusive", "not run")
@@ -97,7 +98,7 @@ def all_hold(family: Sequence[Comparison]) -> Verdict:
 def equivalent(effect: Effect, margin: float) -> Verdict:
     if effect.n == 0:
         return "not run"
-    if effect.low is None:
+    if not _has_interval(effect):
         return "inconclusive"
     low, high = interval(effect, 1 - 2 * ALPHA)
     if -margin < low and high < margin:
@@ -111,7 +112,7 @@ def below(level: Effect, bound: float) -> Verdict:
     """Of a mean over seeds (an effect against zero)."""
     if level.n == 0:
         return "not run"
-    if level.low is None:
+    if not _has_interval(level):
         return "inconclusive"
     if level.high < bound:
         return "supported"
@@ -168,6 +169,13 @@ def detectable_at(effect: Effect, alpha: float) -> float | None:
     if effect.sd is None or effect.constant:
         return None
     return detectable(effect.sd, effect.n, level=1 - alpha)
+
+
+def _has_interval(effect: Effect) -> bool:
+    """Whether the interval is worth something: several seeds, and if all agree to the last digit, enough of them."""
+    if effect.sd is None:
+        return False
+    return effect.sd > NO_SPREAD * abs(effect.mean) or 2.0 ** (1 - effect.n) <= ALPHA
 
 
 def _shown(p_values: Sequence[float]) -> list[bool]:

@@ -66,9 +66,13 @@ def test_the_same_difference_for_every_seed_needs_six_of_them(n, verdict):
     assert detectable_at(same, 0.05) is None
 
 
-def test_no_difference_at_all_is_none_with_any_number_of_seeds():
+def test_differences_without_any_spread_need_six_seeds_for_equivalence_too():
     assert p_value(level(dict.fromkeys(range(3), 0.0))) == 1.0
-    assert equivalent(level(dict.fromkeys(range(3), 0.0)), 0.01) == "supported"
+    for same in (0.0, 0.005):
+        assert equivalent(level(dict.fromkeys(range(3), same)), 0.01) == "inconclusive"
+        assert equivalent(level(dict.fromkeys(range(6), same)), 0.01) == "supported"
+        assert below(level(dict.fromkeys(range(3), same)), 0.01) == "inconclusive"
+        assert below(level(dict.fromkeys(range(6), same)), 0.01) == "supported"
 
 
 def test_one_seed_or_none_decides_nothing():

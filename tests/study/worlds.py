@@ -80,19 +80,20 @@ def results(
     told: dict[str, float] | None = None,
     name: str = "full",
 ) -> Results:
-    """`noise` grows with the cell's place and differs by score; over four or eight seeds its mean is zero, and so is
-    that of any difference."""
+    """`noise` grows with the cell's place, faster than it so that differences of differences keep some, and differs by
+    score; over four or eight seeds its mean is zero, and so is that of any difference."""
     runs = []
     settings = as_dict(preset("scenes"))
     for place, cell in enumerate(CELLS, 1):
         for seed in range(seeds):
             planted = {score: value for (which, score), value in (changes or {}).items() if which == cell.name}
             values = scores(cell.name) | planted
-            noisy = {score: value + noise * place * _wobble(score, seed) for score, value in values.items()}
+            noisy = {score: value + noise * place**1.1 * _wobble(score, seed) for score, value in values.items()}
+            logged = {
+                name: value * (1 + 1e-4 * _PATTERNS[0][seed % 4]) for name, value in (told or telemetry()).items()
+            }
             runs.append(
-                RunRecord(
-                    cell.name, seed, "k", "cells/k", "abc", settings, noisy, told or telemetry(), 1.0, 40000, 310, {}
-                )
+                RunRecord(cell.name, seed, "k", "cells/k", "abc", settings, noisy, logged, 1.0, 40000, 310, {})
             )
     return Results(name, tuple(runs))
 
@@ -109,5 +110,5 @@ def bench(costs: tuple[float, ...] = (1.0, 1.0365, 1.156, 1.259, 1.369, 1.482), 
     rounds = [1 + 0.002 * math.sin(at) for at in range(5)]
     seconds = {f"order {order}": [cost * one for one in rounds] for order, cost in enumerate(costs)}
     seconds["order 3"] = [costs[3] * one * (1 + 0.001 * (-1) ** at) for at, one in enumerate(rounds)]
-    whole = {"order 0": rounds, FULL: [full * one for one in rounds]}
+    whole = {"order 0": rounds, FULL: [full * one * (1 + 0.001 * (-1) ** at) for at, one in enumerate(rounds)]}
     return Bench("orders.json", "a machine", {"small trunk": seconds | {FULL: whole[FULL]}, PAPER_TRUNK: whole})

@@ -86,6 +86,7 @@ def run(
     only: tuple[str, ...] = (),
     keep: bool = False,
     slurm: SlurmSettings = SlurmSettings(),  # noqa: B008 (frozen)
+    adopt: Path | None = None,
 ) -> None:
     """Make all runs that are missing, then results.json. The same command goes on after a stop.
 
@@ -99,6 +100,8 @@ def run(
         only: Only these cells.
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.
+        adopt: A results.json of another machine, or its folder: the runs it has count as finished. It has no models,
+            so those of seed 0 that pictures need are made again.
     """
     from dinorankclip.commands.study_crew import Crew
 
@@ -110,7 +113,7 @@ def run(
     folder = folder or default_folder(study.name)
     processes = max(processes_per_cell, gpus_per_cell, 1)
     workers = workers or max(1, cores() // processes)
-    Crew(study, folder, workers, processes, gpus_per_cell, seeds, only, keep, slurm).run()
+    Crew(study, folder, workers, processes, gpus_per_cell, seeds, only, keep, slurm, adopt).run()
 
 
 def all_runs(study: Study, folder: Path) -> list[Run]:

@@ -6,13 +6,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from dinorankclip.study.adopting import adopt_rates, adopt_runs
+from dinorankclip.study.cell_list import PICTURED
 from dinorankclip.study.costs import Costs
 from dinorankclip.study.definition import CATALOGUE_SETS
 from dinorankclip.study.matched import check_plan, check_results
 from dinorankclip.study.outline import Run, Study, once
 from dinorankclip.study.preparing import make_scenes
 from dinorankclip.study.queue import forget_failures, is_failed, is_finished, write_queue
-from dinorankclip.study.results import RESULTS, collect
+from dinorankclip.study.results import RESULTS, Results, collect
 from dinorankclip.study.running import run_locally
 from dinorankclip.study.slurm import SlurmSettings, submit
 from dinorankclip.study.tidying import tidy_finished
@@ -22,7 +24,8 @@ from dinorankclip.types import UserError
 
 @dataclass(frozen=True)
 class Crew:
-    """Makes runs of one study: those of the cells `only` (all if empty), at most `seeds` of each."""
+    """Makes runs of one study: those of the cells `only` (all if empty), at most `seeds` of each. `adopt`: results of
+    another machine to go on from."""
 
     study: Study
     folder: Path
@@ -33,19 +36,31 @@ class Crew:
     only: tuple[str, ...] = ()
     keep: bool = False
     slurm: SlurmSettings = SlurmSettings()  # noqa: RUF009 (frozen)
+    adopt: Path | None = None
 
     def run(self) -> None:
         """Everything that is missing. Ends by SystemExit if something is missing afterwards."""
         check_plan(self.study)
         forget_failures(self.folder)
-        runs = self.study.tuning()  # of all methods, whatever was asked for: they share the rate
-        self.make(runs)
+        given = Results.load(self.adopt) if self.adopt else None
+        if given is not None:
+            adopt_rates(self.study, self.folder, given)
+        runs = [] if self._is_tuned() else self.study.tuning()
+        self.make(runs)  # of all methods, whatever was asked for: they share the rate
         if all(is_finished(self.folder, one.key) for one in runs):
-            for method, told in choose(runs, self.folder).items():
+            tuned = choose(runs, self.folder) or read_tuned(self.folder)
+            for method, told in tuned.items():
                 print(f"learning rate of {method}: {told['chosen']:g} (val/mean R@1 {told['tried']})")
-            runs += self.selected(self.study.runs(rates(read_tuned(self.folder))))
+            wanted = self.selected(self.study.runs(rates(tuned)))
+            if given is not None:
+                taken = adopt_runs(self.folder, given, wanted, PICTURED)
+                _say(f"{taken} finished runs taken over from {self.adopt}")
+            runs += wanted
             self.make(runs)
         self.report(runs)
+
+    def _is_tuned(self) -> bool:
+        return set(self.study.untuned()) <= read_tuned(self.folder).keys()
 
     def selected(self, runs: list[Run]) -> list[Run]:
         return [

@@ -117,3 +117,5 @@ CELLS: tuple[Cell, ...] = (
 )
 
 DECISIVE = ("clip", "rankclip", "rank-3", "full", *(cell.name for cell in CONTROL_CELLS))
+# Cells whose models (of seed 0) the figures and the cost tables of a report open.
+PICTURED = ("clip", "rankclip", "rank-3", "full", *(cell.name for cell in (*CRITERION_CELLS, *STUDENT_CELLS)))

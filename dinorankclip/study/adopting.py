@@ -1,0 +1,58 @@
+"""Finished runs and tuned rates taken over from the results.json of another machine, or from the committed one.
+
+A study that outlasts its machine goes on with nothing but that small file. It has no models, so runs whose models
+pictures need can be left out and are made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from dinorankclip.pretrain.records import write_json
+from dinorankclip.types import UserError
+
+from .cells import from_dict, key_of
+from .outline import Run, Study
+from .queue import CELLS, is_finished
+from .results import Results, RunRecord, write_record
+from .tidying import KEPT_SEED
+from .tuning import TUNED, rates, read_tuned
+
+
+def adopt_rates(study: Study, folder: Path, given: Results) -> None:
+    """Rates that are chosen here already must be the same: else no run of there fits one of here."""
+    if given.name != study.name:
+        raise UserError(f"these are results of the study '{given.name}', not of '{study.name}'")
+    here = read_tuned(folder)
+    if here and rates(here) != rates(given.tuned):
+        raise UserError(f"{folder / TUNED} has other learning rates than the results to adopt")
+    if given.tuned and not here:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / TUNED, dict(given.tuned))
+
+
+def adopt_runs(folder: Path, given: Results, runs: Iterable[Run], with_model: Collection[str]) -> int:
+    """Write the records of `runs` that are finished there and not here; how many that were.
+
+    Seed 0 of the cells `with_model` is left out. Runs whose settings have changed since have other keys, and are not
+    taken either.
+    """
+    there = {record.key: record for record in given.runs if _is_whole(record)}
+    taken = 0
+    for run in runs:
+        has_model = run.seed == KEPT_SEED and run.cell in with_model
+        if run.key in there and not has_model and not is_finished(folder, run.key):
+            place = folder / CELLS / run.key
+            place.mkdir(parents=True, exist_ok=True)
+            write_record(place, replace(there[run.key], cell=""))
+            taken += 1
+    return taken
+
+
+def _is_whole(record: RunRecord) -> bool:
+    found = key_of(from_dict(record.settings))
+    if found != record.key:
+        raise UserError(f"{record.cell}, seed {record.seed}: the settings belong to a run {found}, not {record.key}")
+    return True

@@ -13,10 +13,9 @@ from pathlib import Path
 from dinorankclip.pretrain.records import write_json
 from dinorankclip.types import UserError
 
-from .cells import from_dict, key_of
 from .outline import Run, Study
 from .queue import CELLS, is_finished
-from .results import Results, RunRecord, write_record
+from .results import Results, write_record
 from .tidying import KEPT_SEED
 from .tuning import TUNED, rates, read_tuned
 
@@ -39,7 +38,7 @@ def adopt_runs(folder: Path, given: Results, runs: Iterable[Run], with_model: Co
     Seed 0 of the cells `with_model` is left out. Runs whose settings have changed since have other keys, and are not
     taken either.
     """
-    there = {record.key: record for record in given.runs if _is_whole(record)}
+    there = {record.key: record for record in given.runs}
     taken = 0
     for run in runs:
         has_model = run.seed == KEPT_SEED and run.cell in with_model
@@ -50,9 +49,3 @@ def adopt_runs(folder: Path, given: Results, runs: Iterable[Run], with_model: Co
             taken += 1
     return taken
 
-
-def _is_whole(record: RunRecord) -> bool:
-    found = key_of(from_dict(record.settings))
-    if found != record.key:
-        raise UserError(f"{record.cell}, seed {record.seed}: the settings belong to a run {found}, not {record.key}")
-    return True

@@ -48,4 +48,3 @@ def adopt_runs(folder: Path, given: Results, runs: Iterable[Run], with_model: Co
             write_record(place, replace(there[run.key], cell=""))
             taken += 1
     return taken
-

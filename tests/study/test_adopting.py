@@ -1,0 +1,72 @@
+"""A study goes on from another machine's results."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from dinorankclip.config import as_dict
+from dinorankclip.study.adopting import adopt_rates, adopt_runs
+from dinorankclip.study.queue import CELLS, is_finished
+from dinorankclip.study.results import Results, RunRecord, collect, read_record
+from dinorankclip.study.tuning import rates, read_tuned
+from dinorankclip.types import UserError
+from tests.study.studying import FOLDER, run_tiny, tiny
+
+TUNED = {"clip": {"chosen": 1e-3, "tried": {"0.001": 0.2}}, "rank": {"chosen": 1e-3, "tried": {"0.001": 0.1}}}
+
+
+def recorded(runs, name="tiny") -> Results:
+    found = []
+    for run in runs:
+        settings, scores = json.loads(json.dumps(as_dict(run.settings))), {"val/mean R@1": 0.1 + run.seed}
+        told = (f"cells/{run.key}", "abc", settings, scores, {"loss": 2.0}, 3.0, 128, 8, {"model": 5})
+        found.append(RunRecord(run.cell, run.seed, run.key, *told))
+    return Results(name, tuple(found), TUNED)
+
+
+def test_records_become_finished_runs_and_come_out_as_they_went_in(tmp_path):
+    runs = tiny().runs()
+    given = recorded(runs[:3])
+    assert adopt_runs(tmp_path, given, runs, with_model=()) == 3
+    assert [is_finished(tmp_path, run.key) for run in runs] == [True, True, True, False]
+    wanted = [(run.cell, run.seed, run.key) for run in runs]
+    assert collect("tiny", "", tmp_path, wanted, TUNED) == given
+    assert adopt_runs(tmp_path, given, runs, with_model=()) == 0  # doing it again changes nothing
+
+
+def test_runs_whose_models_pictures_need_are_made_again(tmp_path):
+    runs = tiny().runs()
+    assert adopt_runs(tmp_path, recorded(runs), runs, with_model=("clip",)) == 3
+    assert [(run.cell, run.seed) for run in runs if not is_finished(tmp_path, run.key)] == [("clip", 0)]
+
+
+def test_a_run_of_here_and_one_of_other_settings_stay_as_they_are(tmp_path):
+    runs = tiny().runs()
+    adopt_runs(tmp_path, recorded(runs[:1]), runs, with_model=())
+    before = read_record(tmp_path / CELLS / runs[0].key)
+    other = recorded(tiny(epochs=3).runs())  # other keys
+    assert adopt_runs(tmp_path, other, runs, with_model=()) == 0
+    newer = replace(recorded(runs[:1]), runs=(replace(recorded(runs[:1]).runs[0], seconds=99.0),))
+    assert adopt_runs(tmp_path, newer, runs, with_model=()) == 0
+    assert asdict(read_record(tmp_path / CELLS / runs[0].key)) == asdict(before)
+
+
+def test_rates_are_taken_over_unless_others_were_chosen_here(tmp_path):
+    adopt_rates(tiny(), tmp_path / "new", recorded([]))
+    assert rates(read_tuned(tmp_path / "new")) == {"clip": 1e-3, "rank": 1e-3}
+    other = replace(recorded([]), tuned=TUNED | {"clip": {"chosen": 2e-3, "tried": {}}})
+    with pytest.raises(UserError, match="other learning rates"):
+        adopt_rates(tiny(), tmp_path / "new", other)
+    with pytest.raises(UserError, match="study 'full', not of 'tiny'"):
+        adopt_rates(tiny(), tmp_path / "new", recorded([], name="full"))
+
+
+def test_study_run_adopts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dinorankclip.commands.study_crew.run_locally", lambda *args: True)  # makes nothing
+    recorded(tiny().runs()).save(tmp_path / "results.json")
+    with pytest.raises(SystemExit):  # seed 0 of clip lacks: its model is pictured
+        run_tiny("--adopt", "results.json")
+    assert "3 finished runs taken over from results.json" in capsys.readouterr().out
+    assert [(run.cell, run.seed) for run in Results.load(FOLDER).runs] == [("rank-2", 0), ("clip", 1), ("rank-2", 1)]

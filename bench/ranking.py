@@ -1,9 +1,11 @@
-"""What exact high-order ranking costs on this machine, in one run: python -m bench.ranking [--quick] [--out docs/bench]
+"""What exact high-order ranking costs on this machine: python -m bench.ranking [--parts step] [--quick]
 
-  1  dense reference against blocked lists: time and peak memory
-  2  blocked lists against the matrix products they cannot avoid
-  3  the whole loss with heads, orders 1 to 5
-  4  a training step at order 3 against order 1
+  lists   dense reference against blocked lists: time and peak memory
+  limit   blocked lists against the matrix products they cannot avoid
+  loss    the whole loss with heads, orders 1 to 5
+  step    a training step at order 3 against order 1
+
+The dated record is written after every part; parts of the same day that are not asked for again stay in it.
 
 Times are of forward and backward. Two sides of a comparison alternate, so that a busy machine slows both; a ratio is
 the median over rounds, with its range. Peak memory is the growth of a fresh process's resident set over its inputs.
@@ -172,39 +174,56 @@ def step_ratio(list_length: int | None, rounds: int) -> dict[str, dict[str, floa
     }
 
 
-def measure(quick: bool) -> dict:
-    rounds = 2 if quick else 5
-    results: dict = {"backends": {}, "limit": {}, "loss": {}, "step": {}}
+def compare_backends(quick: bool) -> dict:
+    found: dict = {}
     for batch in (128, 256) if quick else (128, 256, 512):
-        times = alternating({name: lists(batch, name) for name in ("reference", "blocked")}, rounds)
-        results["backends"][batch] = {
+        times = alternating({name: lists(batch, name) for name in ("reference", "blocked")}, 2 if quick else 5)
+        found[str(batch)] = {
             name: {"seconds": statistics.median(taken), "bytes": peak_memory(lists, batch, name)}
             for name, taken in times.items()
         }
-        results["backends"][batch]["speedup"] = ratio(times["reference"], times["blocked"])
-        print(_line(f"lists of {batch}", results["backends"][batch]))
+        found[str(batch)]["speedup"] = ratio(times["reference"], times["blocked"])
+        print(_line(f"lists of {batch}", found[str(batch)]))
+    return found
+
+
+def compare_with_limit(quick: bool) -> dict:
+    found: dict = {}
     for batch in (256,) if quick else (256, 512, 1024):
         run = lists(batch, "blocked")
         run()
         # both sides at their best of a few: the limit is a property of the machine, not of its load
-        pairs = [(min(seconds(run) for _ in range(3)), matmul_limit(batch)) for _ in range(rounds)]
-        results["limit"][batch] = {
+        pairs = [(min(seconds(run) for _ in range(3)), matmul_limit(batch)) for _ in range(2 if quick else 5)]
+        found[str(batch)] = {
             "multiple": ratio(*map(list, zip(*pairs))),
             "seconds": statistics.median(t for t, _ in pairs),
             "bytes": peak_memory(lists, batch, "blocked"),
         }
-        print(_line(f"matmul limit at {batch}", results["limit"][batch]))
+        print(_line(f"matmul limit at {batch}", found[str(batch)]))
+    return found
+
+
+def time_losses(quick: bool) -> dict:
+    found: dict = {}
     for batch in (128, 256) if quick else (128, 256, 512, 1024):
         for order in range(1, 6):
             run = whole_loss(batch, order)
             run()
             taken = statistics.median(seconds(run) for _ in range(1 if batch > 512 else 3))
-            results["loss"][f"{batch}/{order}"] = {"seconds": taken, "bytes": peak_memory(whole_loss, batch, order)}
-            print(_line(f"whole loss, {batch} pairs, order {order}", results["loss"][f"{batch}/{order}"]))
+            found[f"{batch}/{order}"] = {"seconds": taken, "bytes": peak_memory(whole_loss, batch, order)}
+            print(_line(f"whole loss, {batch} pairs, order {order}", found[f"{batch}/{order}"]))
+    return found
+
+
+def compare_steps(quick: bool) -> dict:
+    found: dict = {}
     for name, length in (("K = B", None), ("K = 32", 32)):
-        results["step"][name] = step_ratio(length, rounds)
-        print(_line(f"training step at 256 pairs, {name}", results["step"][name]))
-    return results
+        found[name] = step_ratio(length, 2 if quick else 9)
+        print(_line(f"training step at 256 pairs, {name}", found[name]))
+    return found
+
+
+PARTS = {"lists": compare_backends, "limit": compare_with_limit, "loss": time_losses, "step": compare_steps}
 
 
 def _line(title: str, figures: dict) -> str:
@@ -216,55 +235,85 @@ def _range(r: dict[str, float]) -> str:
 
 
 def as_markdown(record: dict) -> str:
-    r = record["results"]
     about = record["machine"]
+    head = f"{about['processor']}, {about['threads']} threads, torch {about['torch']}. Forward and backward, fp32."
+    loads = ", ".join(f"{part} {load}" for part, load in record["load"].items())
+    lines = [f"# Ranking benchmark, {record['date']}", "", head]
+    lines += [f"Ratios: median (range) over alternating rounds. Load when each part began: {loads}."]
+    for part, figures in record["results"].items():
+        lines += ["", *_TABLES[part](figures)]
+    return "\n".join(lines) + "\n"
+
+
+def _lists_table(figures: dict) -> list[str]:
     lines = [
-        f"# Ranking benchmark, {record['date']}",
-        "",
-        f"{about['processor']}, {about['threads']} threads, torch {about['torch']}, load at the start {about['load']}."
-        " Forward and backward, fp32. Ratios: median (range) over alternating rounds.",
-        "",
         "| B, H = 64 | dense s | blocked s | dense / blocked (wanted ≥ 3 at 512) | dense MB | blocked MB |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for batch, f in r["backends"].items():
+    for batch, f in figures.items():
         a, b = f["reference"], f["blocked"]
         lines.append(
             f"| {batch} | {a['seconds']:.3f} | {b['seconds']:.3f} | {_range(f['speedup'])} "
             f"| {a['bytes'] / 1e6:.0f} | {b['bytes'] / 1e6:.0f} |"
         )
-    lines += [
-        "",
+    return lines
+
+
+def _limit_table(figures: dict) -> list[str]:
+    lines = [
         "| B | blocked s | multiple of the matmul limit (wanted ≤ 3) | MB above inputs (wanted < 2000 at 1024) |",
         "| --- | --- | --- | --- |",
     ]
-    for batch, f in r["limit"].items():
+    for batch, f in figures.items():
         lines.append(f"| {batch} | {f['seconds']:.3f} | {_range(f['multiple'])} | {f['bytes'] / 1e6:.0f} |")
-    lines += ["", "| whole loss, s (MB) | order 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |"]
-    for batch in dict.fromkeys(key.split("/")[0] for key in r["loss"]):
-        cells = [r["loss"][f"{batch}/{order}"] for order in range(1, 6)]
+    return lines
+
+
+def _loss_table(figures: dict) -> list[str]:
+    lines = ["| whole loss, s (MB) | order 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |"]
+    for batch in dict.fromkeys(key.split("/")[0] for key in figures):
+        cells = [figures[f"{batch}/{order}"] for order in range(1, 6)]
         written = " | ".join(f"{c['seconds']:.3f} ({c['bytes'] / 1e6:.0f})" for c in cells)
         lines.append(f"| {batch} pairs | {written} |")
-    lines += ["", "| step of 256 pairs | order 1 s | order 3 s | ratio | wanted |", "| --- | --- | --- | --- | --- |"]
-    for (name, f), wanted in zip(r["step"].items(), (1.6, 1.21)):
+    return lines
+
+
+def _step_table(figures: dict) -> list[str]:
+    lines = ["| step of 256 pairs | order 1 s | order 3 s | ratio | wanted |", "| --- | --- | --- | --- | --- |"]
+    for (name, f), wanted in zip(figures.items(), (1.6, 1.21)):
         s = f["seconds"]
         lines.append(f"| {name} | {s['1']:.3f} | {s['3']:.3f} | {_range(f['ratio'])} | ≤ {wanted} |")
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+_TABLES = {"lists": _lists_table, "limit": _limit_table, "loss": _loss_table, "step": _step_table}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     options = parser.parse_args()
+    today = datetime.date.today().isoformat()
     machine = {
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "load": f"{os.getloadavg()[0]:.1f}",
     }
-    record = {"date": datetime.date.today().isoformat(), "machine": machine, "results": measure(options.quick)}
-    write_dated(options.out, "ranking", record["date"], record, as_markdown(record))
+    record = _begun(options.out / f"ranking-{today}.json", machine) or {"results": {}, "load": {}}
+    record |= {"date": today, "machine": machine}
+    for part in options.parts:
+        record["load"][part] = f"{os.getloadavg()[0]:.1f}"
+        record["results"][part] = PARTS[part](options.quick)
+        record["results"] = {name: record["results"][name] for name in PARTS if name in record["results"]}
+        write_dated(options.out, "ranking", today, record, as_markdown(record))
+
+
+def _begun(path: Path, machine: dict) -> dict | None:
+    """Today's record, if it is of this machine."""
+    stored = json.loads(path.read_text()) if path.is_file() else None
+    return stored if stored is not None and stored["machine"] == machine else None
 
 
 if __name__ == "__main__":

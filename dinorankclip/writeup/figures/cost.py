@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _STEP = (
 
 def cost_over_order(bench: Path) -> Drawn:
     """`bench` is the folder with `ranking-DATE.json` and, if it was run, `orders-DATE.json`."""
-    ranking = _newest(bench, "ranking")
+    ranking = _newest(bench, "ranking", lambda record: "loss" in record["results"])
     if ranking is None:
         raise Unavailable(f"there is no record of the ranking bench in {bench} (make bench-ranking)")
     orders = _newest(bench, "orders")
@@ -41,9 +42,11 @@ def cost_over_order(bench: Path) -> Drawn:
     return Drawn("cost-over-order", "Cost over the order", f"{told.strip()} Measured {dates}.", figure)
 
 
-def _newest(bench: Path, name: str) -> dict[str, Any] | None:
-    found = sorted(bench.glob(f"{name}-[0-9]*.json"))
-    return json.loads(found[-1].read_text()) if found else None
+def _newest(
+    bench: Path, name: str, fits: Callable[[dict[str, Any]], bool] = lambda record: True
+) -> dict[str, Any] | None:
+    paths = sorted(bench.glob(f"{name}-[0-9]*.json"), reverse=True)
+    return next((record for record in (json.loads(path.read_text()) for path in paths) if fits(record)), None)
 
 
 def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: str, named: bool = False) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 
 from bench.harness import write_dated
+from bench.resident import forget_peak, resident
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.equations import mean_plackett_luce_nll
 from dinorankclip.equations.list_blocks import CPU_ITEMS, positions_at_once
@@ -93,15 +94,10 @@ def _grown(channel, build: Callable[..., Callable[[], None]], arguments: tuple, 
     run = build(*arguments)
     small = build(16, *arguments[1:])  # loads what is loaded once
     small()
-    before = _most_resident()
+    before = resident("VmRSS")
+    forget_peak()  # that of building the inputs
     run()
-    channel.send(_most_resident() - before)
-
-
-def _most_resident() -> int:
-    """Bytes. From /proc, since getrusage's maximum survives exec: a child would start at its parent's peak."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+    channel.send(resident("VmHWM") - before)
 
 
 def peak_memory(build: Callable[..., Callable[[], None]], *arguments) -> float:

@@ -13,10 +13,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from bench.resident import forget_peak, resident
 
 Run = Callable[[], object]
 Built = tuple[Run, dict[str, Any]]  # what is timed, and what the side wants to say about itself
@@ -103,27 +104,13 @@ def _serve(channel: Any, build: Callable[[], Built], threads: int, environment: 
         run, facts = build()
         channel.send(facts)
         while channel.recv() == "run":
-            before = _resident("VmRSS")
-            _forget_peak()
+            before = resident("VmRSS")
+            forget_peak()
             begin = time.perf_counter()
             run()
             seconds = time.perf_counter() - begin
-            channel.send({"seconds": seconds, "bytes": max(0, _resident("VmHWM") - before)})
+            channel.send({"seconds": seconds, "bytes": max(0, resident("VmHWM") - before)})
     except EOFError:  # whoever told us to run is gone
         pass
     except BaseException:
         channel.send(traceback.format_exc())
-
-
-def _resident(which: str) -> int:
-    """Bytes of this process in memory: now (VmRSS) or at the most (VmHWM). 0 where there is no /proc."""
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        return 0
-    return 1024 * int(next(line for line in status.read_text().splitlines() if line.startswith(which)).split()[1])
-
-
-def _forget_peak() -> None:
-    reset = Path("/proc/self/clear_refs")
-    if reset.is_file():
-        reset.write_text("5")  # see proc(5): resets the peak resident set size

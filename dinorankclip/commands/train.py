@@ -75,6 +75,8 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
         )
     if settings.method == "distil" and settings.distil.cache is None:
         raise UserError("--method distil learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)")
+    if settings.loss.list_length is not None and settings.loss.list_length < 1:
+        raise UserError("--loss.list-length must be at least 1; leave it out for whole lists")
     if settings.record.keep < 1:
         raise UserError("--record.keep must be at least 1: a run resumes from its newest checkpoint")
     if settings.model.frozen_image_tower:

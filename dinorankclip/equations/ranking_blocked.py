@@ -9,11 +9,26 @@ computed again and the saved log-sum-exp. Shapes as in list_blocks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .list_blocks import REMOVED, Blocks, exponential_, pick_rows, sorting
+
+
+def first_derivatives(backward: Callable) -> Callable:
+    """A backward that has no backward of its own. `once_differentiable` would not do: where the incoming gradient is a
+    constant, as of a loss, it drops the second derivative without a word."""
+
+    @wraps(backward)
+    def checked(ctx, *gradients: Tensor):
+        if torch.is_grad_enabled():  # in backward: with create_graph=True only
+            raise NotImplementedError("ranked lists have second derivatives with backend='reference' alone")
+        return backward(ctx, *gradients)
+
+    return checked
 
 
 class FirstOrderLists(torch.autograd.Function):
@@ -26,21 +41,22 @@ class FirstOrderLists(torch.autograd.Function):
     @staticmethod
     def forward(ctx, theta: Tensor, order: Tensor) -> Tensor:
         places, inverse = sorting(order, theta.shape[1])
-        sorted_theta = theta.gather(1, places)
-        log_sum = sorted_theta.flip(1).logcumsumexp(1).flip(1)[:, : order.shape[1]]
-        nll, log_sum = _close(log_sum, sorted_theta)
-        ctx.save_for_backward(sorted_theta, log_sum, inverse)
-        return nll
+        sorted_theta, length = theta.gather(1, places), order.shape[1]
+        log_sum = sorted_theta.flip(1).logcumsumexp(1).flip(1)[:, :length]
+        # +inf where a position takes no part: its probabilities add nothing to the sums over positions
+        kept = log_sum.masked_fill(_absent(sorted_theta, length), torch.inf)
+        ctx.save_for_backward(sorted_theta, kept, inverse)
+        return _close(log_sum, sorted_theta, sorted_theta[:, :length])
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives
     def backward(ctx, grad_nll: Tensor):
         sorted_theta, log_sum, inverse = ctx.saved_tensors
         length = log_sum.shape[1]
         weight = (-log_sum).logcumsumexp(1)
         weight = torch.cat([weight, weight[:, -1:].expand(-1, sorted_theta.shape[1] - length)], 1)
         grad = exponential_(sorted_theta + weight)
-        grad[:, :length] -= _listed(sorted_theta, length)
+        grad[:, :length] -= (~_absent(sorted_theta, length)).to(grad.dtype)
         grad.masked_fill_(sorted_theta == REMOVED, 0.0)
         return grad.mul_(grad_nll[:, None]).gather(1, inverse), None
 
@@ -57,7 +73,7 @@ class TransitionLists(torch.autograd.Function):
         return nll
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives
     def backward(ctx, grad_nll: Tensor):
         sorted_theta, queries, keys, places, inverse, log_sum = ctx.saved_tensors
         with torch.autocast(grad_nll.device.type, enabled=False):
@@ -89,9 +105,11 @@ class MeanOfTransitionLists(torch.autograd.Function):
         return nll.mean()
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives
     def backward(ctx, grad_mean: Tensor):
-        return *(grad_mean * gradient for gradient in ctx.saved_tensors), None, None
+        # not in place: with a retained graph they are wanted again
+        wanted = zip(ctx.saved_tensors, ctx.needs_input_grad)
+        return *(grad_mean * gradient if needed else None for gradient, needed in wanted), None, None
 
 
 def _walk(blocks: Blocks, slopes: _Slopes | None = None) -> tuple[Tensor, Tensor]:
@@ -112,7 +130,7 @@ def _walk(blocks: Blocks, slopes: _Slopes | None = None) -> tuple[Tensor, Tensor
             log_sum[rows, positions] = total.log_().add_(top.squeeze(2))
         if slopes is not None:
             slopes.end(rows, keys_of_rows)
-    return _close(log_sum, blocks.sorted_theta, diagonal_score)
+    return _close(log_sum, blocks.sorted_theta, diagonal_score), log_sum
 
 
 class _Slopes:
@@ -125,7 +143,8 @@ class _Slopes:
     def __init__(self, blocks: Blocks, inverse: Tensor, row_weight: Tensor):
         self.blocks, self.inverse = blocks, inverse
         # a position whose item does not take part weighs nothing
-        self.weight = row_weight[:, None] * _listed(blocks.sorted_theta, blocks.length)
+        absent = _absent(blocks.sorted_theta, blocks.length)
+        self.weight = row_weight[:, None].expand(-1, blocks.length).masked_fill(absent, 0.0)
         self.grad_theta = torch.zeros_like(blocks.sorted_theta)
         self.grad_queries, self.grad_keys = torch.empty_like(blocks.queries), torch.zeros_like(blocks.keys)
         self.grad_of_rows, self.unsorted = (torch.empty_like(blocks.key_buffer) for _ in range(2))
@@ -143,6 +162,7 @@ class _Slopes:
         """All positions of these rows are in: take off the chosen items, and pass the keys' part on."""
         chosen, length = self.weight[rows, :, None], self.blocks.length
         grad_of_rows = self.grad_of_rows[: len(keys_of_rows)]
+        self.grad_theta[rows, :length] -= self.weight[rows]
         self.grad_queries[rows] -= chosen * keys_of_rows[:, :length]
         grad_of_rows[:, :length] -= chosen * self.blocks.queries[rows]
         self.grad_keys += pick_rows(grad_of_rows, self.inverse[rows], self.unsorted).sum(0)
@@ -150,20 +170,15 @@ class _Slopes:
 
     def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
         """Of theta, queries and keys."""
-        self.grad_theta[:, : self.blocks.length] -= self.weight
         self.grad_theta.masked_fill_(self.blocks.sorted_theta == REMOVED, 0.0)
         return self.grad_theta.gather(1, self.inverse), self.grad_queries, self.grad_keys
 
 
-def _close(log_sum: Tensor, sorted_theta: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Row sums of log_sum - chosen over positions whose item takes part; the others' log_sum becomes +inf, which
-    makes all their probabilities exactly zero in backward."""
-    chosen = sorted_theta[:, : log_sum.shape[1]] if chosen is None else chosen
-    absent = sorted_theta[:, : log_sum.shape[1]] == REMOVED
-    nll = (log_sum - chosen).masked_fill_(absent, 0.0).sum(1)
-    return nll, log_sum.masked_fill(absent, float("inf"))
+def _close(log_sum: Tensor, sorted_theta: Tensor, chosen: Tensor) -> Tensor:
+    """nll [N]: row sums of log_sum - chosen over the positions whose item takes part."""
+    return (log_sum - chosen).masked_fill_(_absent(sorted_theta, log_sum.shape[1]), 0.0).sum(1)
 
 
-def _listed(sorted_theta: Tensor, length: int) -> Tensor:
-    """One at positions whose item takes part, else zero."""
-    return (sorted_theta[:, :length] != REMOVED).to(sorted_theta.dtype)
+def _absent(sorted_theta: Tensor, length: int) -> Tensor:
+    """[N, K]: positions whose item does not take part."""
+    return sorted_theta[:, :length] == REMOVED

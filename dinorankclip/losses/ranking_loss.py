@@ -59,6 +59,8 @@ class RankingLoss(nn.Module):
         super().__init__()
         if rankclip_eps and (order != 1 or list_length is not None):
             raise ValueError("rankclip_eps reproduces RankCLIP's public loss, which is of order 1 over whole lists")
+        if list_length is not None and list_length < 1:
+            raise ValueError(f"list_length is at least 1, or None for whole lists; not {list_length}")
         if utility not in ("scaled", "cosine") or ramp not in ("rankclip", "paper"):
             raise ValueError(f"utility is scaled or cosine, ramp is rankclip or paper; not {utility!r} and {ramp!r}")
         self.order, self.list_length, self.include_self = order, list_length, include_self
@@ -89,11 +91,7 @@ class RankingLoss(nn.Module):
             mu = weights.ranking_weight(self.progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
-        if self.order == 0:
-            constant = images.new_tensor(weights.uniform_nll(self._candidates(len(images)), length))
-            nll = {"in": constant, "cross": constant}
-        else:
-            nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
+        nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
         # Equation 8's half-sum of two lists, per position, in RankCLIP's size.
         terms = {f"rank_{name}": mu * weights.RANKCLIP_SIZE / length * value for name, value in nll.items()}
         if active:
@@ -108,7 +106,8 @@ class RankingLoss(nn.Module):
 
     @torch.no_grad()
     def nll_with(self, image: Tensor, text: Tensor, scale: Tensor | float, orders: tuple[int, ...]) -> dict[str, float]:
-        """Unweighted NLL of `in` and `cross` when just these orders above 1 act: leave one out to see what it does."""
+        """Unweighted NLL of `in` and `cross` when just these orders above 1 act: leave one out to see what it does.
+        Of these pairs alone: nothing is gathered from other processes."""
         with torch.autocast(image.device.type, enabled=False):
             whole, length = slice(0, len(image)), self._length(len(image))
             nll = self._nll(unit_rows(image), unit_rows(text), whole, scale, orders, length, None)
@@ -124,7 +123,10 @@ class RankingLoss(nn.Module):
         length: int,
         report: dict[str, float] | None,
     ) -> dict[str, Tensor]:
-        """Mean over rows and the two lists of each term."""
+        """Mean over rows and the two lists of each term; at order 0 that of uniform lists, a constant."""
+        if self.order == 0:
+            constant = images.new_tensor(weights.uniform_nll(self._candidates(len(images)), length))
+            return {"in": constant, "cross": constant}
         image_text, text_image = images[own] @ texts.T, texts[own] @ images.T
         image_image, text_text = images[own] @ images.T, texts[own] @ texts.T
         # A list uses the heads of the modality it ranks (D6).
@@ -171,4 +173,7 @@ class RankingLoss(nn.Module):
         return items if self.include_self else items - 1
 
     def _length(self, items: int) -> int:
-        return min(self.list_length or items, self._candidates(items))
+        candidates = self._candidates(items)
+        if candidates < 1:
+            raise ValueError("a batch of one pair has nothing to rank without itself (include_self=False)")
+        return candidates if self.list_length is None else min(self.list_length, candidates)

@@ -144,6 +144,58 @@ def test_mean_without_gradients_is_the_same_value():
     assert with_gradient.requires_grad
 
 
+def test_mean_in_single_precision_at_a_trained_temperature():
+    """Gradients within a few units in the last place of utilities of ±100."""
+    *data, _ = problem(8, 300, 300, 4, 100.0, seed=9)
+    theta, order, queries, keys = data
+    single = (theta.float().double(), order, queries.float().double(), keys.float().double())
+    exact = mean_and_gradients(lambda *given: plackett_luce_nll(*given, backend="reference").mean(), *single, True)
+    found = mean_and_gradients(mean_plackett_luce_nll, theta.float(), order, queries.float(), keys.float(), True)
+    for a, b in zip(exact, found):
+        assert b.dtype == torch.float32
+        assert (a - b).abs().max() < 2e-5 * a.abs().max()
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_mean_with_a_gradient_of_one_input_alone(asked):
+    theta, order, queries, keys, _ = problem(5, 20, 12, 3, 2.0, seed=10)
+    slow, fast = (
+        torch.autograd.grad(function(*given), leaf)[0]
+        for function in (
+            lambda t, q, k: plackett_luce_nll(t, order, q, k, backend="reference").mean(),
+            lambda t, q, k: mean_plackett_luce_nll(t, order, q, k),
+        )
+        for given in [[x.clone() for x in (theta, queries, keys)]]
+        for leaf in [given[asked].requires_grad_()]
+    )
+    assert (slow - fast).abs().max() < 1e-12
+
+
+def test_mean_of_strided_inputs_and_of_a_retained_graph():
+    theta, order, queries, keys, _ = problem(6, 20, 20, 4, 2.0, seed=11)
+    plain = mean_and_gradients(mean_plackett_luce_nll, theta, order, queries, keys, True)
+    strided = [x.mT.contiguous().mT for x in (theta, order, queries, keys)]
+    assert not any(x.is_contiguous() for x in strided)
+    for a, b in zip(plain, mean_and_gradients(mean_plackett_luce_nll, *strided, True)):
+        assert (a - b).abs().max() < 1e-12  # products may add up in another order
+    leaf = theta.clone().requires_grad_()
+    mean = mean_plackett_luce_nll(leaf, order, queries, keys)
+    first = torch.autograd.grad(5 * mean, leaf, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(5 * mean, leaf)[0])
+
+
+@pytest.mark.parametrize("transitions", [False, True])
+def test_second_derivatives_are_the_references_alone(transitions):
+    theta, order, queries, keys, _ = problem(2, 4, 3, 2, 1.0, seed=12)
+    inputs = [x.requires_grad_() for x in ((theta, queries, keys) if transitions else (theta,))]
+    exact = lambda t, *qk: plackett_luce_nll(t, order, *qk, backend="reference")  # noqa: E731
+    assert torch.autograd.gradgradcheck(exact, inputs)
+    for function in (plackett_luce_nll, mean_plackett_luce_nll):
+        value = function(inputs[0], order, *inputs[1:]).sum()
+        with pytest.raises(NotImplementedError, match="reference"):
+            torch.autograd.grad(value, inputs, create_graph=True)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.integers(1, 4),
@@ -168,6 +220,10 @@ def test_properties(rows, items, share, width, size, removed, seed):
         assert fast[1].sum(1).abs().max() < 1e-9  # shifting all utilities of a row changes nothing
         shifted = plackett_luce_nll(theta + 7, order, *((queries, keys) if transitions else ()))
         assert (shifted - fast[0]).abs().max() < 1e-9
+    mean = mean_and_gradients(mean_plackett_luce_nll, *data[:4], True)
+    exact = mean_and_gradients(lambda *given: plackett_luce_nll(*given, backend="reference").mean(), *data[:4], True)
+    for a, b in zip(exact, mean):
+        assert (a - b).abs().max() < 1e-9
     # in single precision, an error of a few units in the last place of the utilities for each position
     single = plackett_luce_nll(theta.float(), order, queries.float(), keys.float())
     assert (single - fast[0]).abs().max() < 1e-5 * length * (1 + size)
@@ -219,6 +275,12 @@ def test_half_precision_and_autocast_sum_in_single():
     assert value.dtype == torch.float32
     assert torch.equal(value, plackett_luce_nll(wide[0], order, wide[1], wide[2]))
     assert low[0].grad.dtype == torch.bfloat16 and torch.isfinite(low[0].grad).all()
+    leaves = [x.detach().clone().requires_grad_() for x in low]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mean = mean_plackett_luce_nll(leaves[0], order, *leaves[1:])
+        mean.backward()
+    assert mean.dtype == torch.float32 and mean.item() == pytest.approx(value.mean().item(), rel=1e-6)
+    assert all(x.grad.dtype == torch.bfloat16 and torch.isfinite(x.grad).all() for x in leaves)
 
 
 def test_wrong_calls_are_refused():
@@ -227,3 +289,25 @@ def test_wrong_calls_are_refused():
         plackett_luce_nll(theta, order, queries)
     with pytest.raises(ValueError, match="backend"):
         plackett_luce_nll(theta, order, backend="fast")
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked"])
+@pytest.mark.parametrize("function", [plackett_luce_nll, mean_plackett_luce_nll])
+def test_shapes_that_do_not_fit_are_refused(function, backend):
+    theta, order, queries, keys, _ = problem(4, 6, 4, 2, 1.0, seed=8)
+    wrong = [
+        (theta, order[:, :2], queries, keys),  # more queries than positions
+        (theta, order, queries[:, :2], keys),
+        (theta, order, queries, torch.cat([keys, keys[:1]])),
+        (theta, order, torch.cat([queries, queries]), keys),
+        (theta, order, queries, keys[:, :1]),
+        (theta[:3], order, queries, keys),
+        (theta[:, :3], order, queries, keys[:3]),
+        (theta, order[:, :0], queries[:, :0], keys),  # no position
+        (theta[:0], order[:0], queries[:0], keys),  # no row
+    ]
+    for inputs in wrong:
+        with pytest.raises(ValueError, match="do not fit"):
+            function(*inputs, backend=backend)
+    with pytest.raises(ValueError, match="do not fit"):
+        function(theta[0], order[0], backend=backend)

@@ -119,6 +119,22 @@ def test_bf16_autocast_gives_finite_single_precision():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = loss(image.bfloat16().requires_grad_(), text.bfloat16(), 100.0)
     assert out.total.dtype == torch.float32 and torch.isfinite(out.total)
+    out.total.backward()
+    assert all(torch.isfinite(p.grad).all() for p in loss.parameters())
+
+
+def test_both_backends_agree_on_every_gradient():
+    image, text = batch()
+    found = {}
+    for backend in ("reference", "blocked"):
+        loss = late(RankingLoss(8, 3, 4, include_self=False, list_length=7, backend=backend))
+        leaves = [image.clone().requires_grad_(), text.clone().requires_grad_()]
+        leaves += [torch.tensor(20.0, dtype=torch.float64, requires_grad=True), *loss.parameters()]
+        total = loss(*leaves[:3]).total
+        found[backend] = [total.detach(), *torch.autograd.grad(total, leaves)]
+    assert len(found["blocked"]) > 10  # heads and gates of both modalities are among them
+    for a, b in zip(*found.values()):
+        assert (a - b).abs().max() < 1e-10
 
 
 def step(objective, optimizer, progress, dtype=torch.float32):
@@ -189,8 +205,27 @@ def test_without_a_schedule_every_order_acts_at_full_weight():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"utility": "scald"}, {"ramp": "papper"}, {"order": 1, "list_length": 3, "rankclip_eps": 1e-10}]
+    "wrong",
+    [
+        {"utility": "scald"},
+        {"ramp": "papper"},
+        {"order": 1, "list_length": 3, "rankclip_eps": 1e-10},
+        {"list_length": 0},
+        {"list_length": -1},
+    ],
 )
 def test_misspelt_options_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"utility is|rankclip_eps"):
+    with pytest.raises(ValueError, match=r"utility is|rankclip_eps|list_length is"):
         RankingLoss(8, **wrong)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_one_pair_without_itself_is_refused(order):
+    with pytest.raises(ValueError, match="nothing to rank"):
+        RankingLoss(8, order, include_self=False)(*batch(pairs=1, dtype=torch.float32), 10.0)
+
+
+def test_without_ranking_the_cost_is_that_of_uniform_lists():
+    image, text = batch(pairs=5)
+    uniform = RankingLoss(8, 0).nll_with(image, text, 20.0, ())
+    assert uniform == {"in": pytest.approx(math.log(120)), "cross": pytest.approx(math.log(120))}

@@ -94,7 +94,8 @@ def test_clip_computes_and_holds_nothing_else():
     out = objective(embeddings(), S, at_epoch(64))
     assert set(out.terms) == {"contrastive"} and not out.report
     assert not list(objective.parameters()) and not list(objective.buffers())
-    assert torch.equal(out.total, info_nce(*pairs()[:2], S))
+    # not bit for bit: which side of a product is transposed decides how some processors add up
+    assert out.total.item() == pytest.approx(info_nce(*pairs()[:2], S).item(), rel=1e-14)
 
 
 def test_terms_add_up_to_the_total():

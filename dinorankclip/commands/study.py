@@ -87,6 +87,7 @@ def run(
     keep: bool = False,
     slurm: SlurmSettings = SlurmSettings(),  # noqa: B008 (frozen)
     adopt: Path | None = None,
+    models: bool = False,
 ) -> None:
     """Make all runs that are missing, then results.json. The same command goes on after a stop.
 
@@ -101,7 +102,8 @@ def run(
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.
         adopt: A results.json of another machine, or its folder: the runs it has count as finished. It has no models,
-            so those of seed 0 that pictures need are made again.
+            and pictures that need one are left out of reports.
+        models: Make runs again that were adopted without the model that a picture needs.
     """
     from dinorankclip.commands.study_crew import Crew
 
@@ -113,7 +115,7 @@ def run(
     folder = folder or default_folder(study.name)
     processes = max(processes_per_cell, gpus_per_cell, 1)
     workers = workers or max(1, cores() // processes)
-    Crew(study, folder, workers, processes, gpus_per_cell, seeds, only, keep, slurm, adopt).run()
+    Crew(study, folder, workers, processes, gpus_per_cell, seeds, only, keep, slurm, adopt, models).run()
 
 
 def all_runs(study: Study, folder: Path) -> list[Run]:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dinorankclip.study.adopting import adopt_rates, adopt_runs
+from dinorankclip.study.adopting import adopt_rates, adopt_runs, forget_runs_without_model
 from dinorankclip.study.cell_list import PICTURED
 from dinorankclip.study.costs import Costs
 from dinorankclip.study.definition import CATALOGUE_SETS
@@ -25,7 +25,7 @@ from dinorankclip.types import UserError
 @dataclass(frozen=True)
 class Crew:
     """Makes runs of one study: those of the cells `only` (all if empty), at most `seeds` of each. `adopt`: results of
-    another machine to go on from."""
+    another machine to go on from; `models`: make runs again that were adopted without the model that pictures need."""
 
     study: Study
     folder: Path
@@ -37,6 +37,7 @@ class Crew:
     keep: bool = False
     slurm: SlurmSettings = SlurmSettings()  # noqa: RUF009 (frozen)
     adopt: Path | None = None
+    models: bool = False
 
     def run(self) -> None:
         """Everything that is missing. Ends by SystemExit if something is missing afterwards."""
@@ -53,8 +54,11 @@ class Crew:
                 print(f"learning rate of {method}: {told['chosen']:g} (val/mean R@1 {told['tried']})")
             wanted = self.selected(self.study.runs(rates(tuned)))
             if given is not None:
-                taken = adopt_runs(self.folder, given, wanted, PICTURED)
+                taken = adopt_runs(self.folder, given, wanted)
                 _say(f"{taken} finished runs taken over from {self.adopt}")
+            if self.models:
+                again = forget_runs_without_model(self.folder, wanted, PICTURED)
+                _say(f"{len(again)} runs are made again for their models")
             runs += wanted
             self.make(runs)
         self.report(runs)

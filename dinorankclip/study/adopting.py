@@ -1,12 +1,12 @@
 """Finished runs and tuned rates taken over from the results.json of another machine, or from the committed one.
 
-A study that outlasts its machine goes on with nothing but that small file. It has no models, so runs whose models
-pictures need can be left out and are made again.
+A study that outlasts its machine goes on with nothing but that small file. It has no models: runs whose models
+pictures need can be made again, last of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from dinorankclip.types import UserError
 
 from .outline import Run, Study
 from .queue import CELLS, is_finished
-from .results import Results, write_record
-from .tidying import KEPT_SEED
+from .results import RESULT, Results, write_record
+from .tidying import CHECKPOINTS, KEPT_SEED
 from .tuning import TUNED, rates, read_tuned
 
 
@@ -32,19 +32,28 @@ def adopt_rates(study: Study, folder: Path, given: Results) -> None:
         write_json(folder / TUNED, dict(given.tuned))
 
 
-def adopt_runs(folder: Path, given: Results, runs: Iterable[Run], with_model: Collection[str]) -> int:
-    """Write the records of `runs` that are finished there and not here; how many that were.
-
-    Seed 0 of the cells `with_model` is left out. Runs whose settings have changed since have other keys, and are not
-    taken either.
-    """
+def adopt_runs(folder: Path, given: Results, runs: Iterable[Run]) -> int:
+    """Write the records of `runs` that are finished there and not here; how many that were. Runs whose settings have
+    changed since have other keys, and are not taken."""
     there = {record.key: record for record in given.runs}
     taken = 0
     for run in runs:
-        has_model = run.seed == KEPT_SEED and run.cell in with_model
-        if run.key in there and not has_model and not is_finished(folder, run.key):
+        if run.key in there and not is_finished(folder, run.key):
             place = folder / CELLS / run.key
             place.mkdir(parents=True, exist_ok=True)
             write_record(place, replace(there[run.key], cell=""))
             taken += 1
     return taken
+
+
+def forget_runs_without_model(folder: Path, runs: Iterable[Run], cells: Iterable[str]) -> list[Run]:
+    """Of these cells, the finished runs whose model should be kept here and is not: unfinished again."""
+    kept = set(cells)
+    forgotten = []
+    for run in runs:
+        place = folder / CELLS / run.key
+        has_model = (place / CHECKPOINTS).is_dir()
+        if run.seed == KEPT_SEED and run.cell in kept and is_finished(folder, run.key) and not has_model:
+            (place / RESULT).unlink()
+            forgotten.append(run)
+    return forgotten

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from dinorankclip.config import as_dict
-from dinorankclip.study.adopting import adopt_rates, adopt_runs
+from dinorankclip.study.adopting import adopt_rates, adopt_runs, forget_runs_without_model
 from dinorankclip.study.queue import CELLS, is_finished
 from dinorankclip.study.results import Results, RunRecord, collect, read_record
 from dinorankclip.study.tuning import rates, read_tuned
@@ -28,27 +28,30 @@ def recorded(runs, name="tiny") -> Results:
 def test_records_become_finished_runs_and_come_out_as_they_went_in(tmp_path):
     runs = tiny().runs()
     given = recorded(runs[:3])
-    assert adopt_runs(tmp_path, given, runs, with_model=()) == 3
+    assert adopt_runs(tmp_path, given, runs) == 3
     assert [is_finished(tmp_path, run.key) for run in runs] == [True, True, True, False]
     wanted = [(run.cell, run.seed, run.key) for run in runs]
     assert collect("tiny", "", tmp_path, wanted, TUNED) == given
-    assert adopt_runs(tmp_path, given, runs, with_model=()) == 0  # doing it again changes nothing
+    assert adopt_runs(tmp_path, given, runs) == 0  # doing it again changes nothing
 
 
 def test_runs_whose_models_pictures_need_are_made_again(tmp_path):
     runs = tiny().runs()
-    assert adopt_runs(tmp_path, recorded(runs), runs, with_model=("clip",)) == 3
-    assert [(run.cell, run.seed) for run in runs if not is_finished(tmp_path, run.key)] == [("clip", 0)]
+    adopt_runs(tmp_path, recorded(runs), runs)
+    (tmp_path / CELLS / runs[1].key / "checkpoints").mkdir()  # the model of rank-2, seed 0, is here
+    again = forget_runs_without_model(tmp_path, runs, ("clip", "rank-2"))
+    assert [(run.cell, run.seed) for run in again] == [("clip", 0)]
+    assert [run for run in runs if not is_finished(tmp_path, run.key)] == again
 
 
 def test_a_run_of_here_and_one_of_other_settings_stay_as_they_are(tmp_path):
     runs = tiny().runs()
-    adopt_runs(tmp_path, recorded(runs[:1]), runs, with_model=())
+    adopt_runs(tmp_path, recorded(runs[:1]), runs)
     before = read_record(tmp_path / CELLS / runs[0].key)
     other = recorded(tiny(epochs=3).runs())  # other keys
-    assert adopt_runs(tmp_path, other, runs, with_model=()) == 0
+    assert adopt_runs(tmp_path, other, runs) == 0
     newer = replace(recorded(runs[:1]), runs=(replace(recorded(runs[:1]).runs[0], seconds=99.0),))
-    assert adopt_runs(tmp_path, newer, runs, with_model=()) == 0
+    assert adopt_runs(tmp_path, newer, runs) == 0
     assert asdict(read_record(tmp_path / CELLS / runs[0].key)) == asdict(before)
 
 
@@ -64,9 +67,12 @@ def test_rates_are_taken_over_unless_others_were_chosen_here(tmp_path):
 
 def test_study_run_adopts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dinorankclip.commands.study_crew.run_locally", lambda *args: True)  # makes nothing
     recorded(tiny().runs()).save(tmp_path / "results.json")
-    with pytest.raises(SystemExit):  # seed 0 of clip lacks: its model is pictured
-        run_tiny("--adopt", "results.json")
-    assert "3 finished runs taken over from results.json" in capsys.readouterr().out
+    run_tiny("--adopt", "results.json")
+    assert "4 finished runs taken over from results.json" in capsys.readouterr().out
+    assert len(Results.load(FOLDER).runs) == 4
+    monkeypatch.setattr("dinorankclip.commands.study_crew.run_locally", lambda *args: True)  # makes nothing
+    with pytest.raises(SystemExit):  # seed 0 of clip lacks now: its model is pictured
+        run_tiny("--models")
+    assert "1 runs are made again" in capsys.readouterr().out
     assert [(run.cell, run.seed) for run in Results.load(FOLDER).runs] == [("rank-2", 0), ("clip", 1), ("rank-2", 1)]

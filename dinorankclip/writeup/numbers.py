@@ -11,16 +11,16 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Form:
-    """How the numbers of one column are written."""
+    """How the numbers of one column are written. What rounds to zero is written without a minus."""
 
     factor: float = 1.0
     digits: int = 2
 
     def plain(self, value: float) -> str:
-        return f"{self.factor * value:,.{self.digits}f}"
+        return f"{self.factor * value:z,.{self.digits}f}"
 
     def signed(self, value: float) -> str:
-        return f"{self.factor * value:+,.{self.digits}f}"
+        return f"{self.factor * value:+z,.{self.digits}f}"
 
     def with_half(self, mean: float, low: float | None, high: float | None, sign: bool = False) -> str:
         """`12.30 ± 0.45`; without an interval the mean alone."""

@@ -12,7 +12,7 @@ from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column, Experiment, Row
-from dinorankclip.writeup.numbers import form_of
+from dinorankclip.writeup.numbers import Form, form_of
 from dinorankclip.writeup.table_files import as_csv, as_latex, as_markdown, latex, trace, write_table
 from dinorankclip.writeup.table_grids import difference_grid, grids, notes, value_grid
 from dinorankclip.writeup.tables import build_table
@@ -204,3 +204,8 @@ def test_digits_follow_the_size_of_a_column():
     assert form_of([61.2, 3.0], percent=False).plain(61.234) == "61.23"
     assert form_of([0.2], percent=False).signed(0.0123) == "+0.0123"
     assert form_of([5_400_000.0], percent=False).plain(5_400_000) == "5,400,000"
+
+
+def test_what_rounds_to_zero_has_no_minus():
+    form = Form(100.0, 2)
+    assert (form.plain(-1e-6), form.signed(-1e-6), form.signed(-1e-3)) == ("0.00", "+0.00", "-0.10")

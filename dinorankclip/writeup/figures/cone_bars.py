@@ -7,7 +7,7 @@ from dinorankclip.study.paper_values import LABEL, PAPER
 from dinorankclip.study.results import Results
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.seed_lines import counts, measured
-from dinorankclip.writeup.figures.style import BLACK, GREY, OF_METHOD, new_figure
+from dinorankclip.writeup.figures.style import BLACK, GREY, OF_METHOD, new_figure, write_on_bar
 
 NODES = {"clip": "CLIP", "rankclip": "RankCLIP", "rank-3": "order 3,\nno teacher", "full": "full"}
 _COLOURS = (OF_METHOD["clip"], OF_METHOD["rankclip"], OF_METHOD["rank"], OF_METHOD["full"])
@@ -34,7 +34,7 @@ def cone_bars(results: Results, score: str) -> Drawn:
             continue
         half = (one.high - one.low) / 2 if one.low is not None else 0.0
         ours.bar(at, one.mean, 0.62, color=colour, yerr=half or None, error_kw={"capsize": 3, "elinewidth": 1.2})
-        ours.text(at, one.mean / 2, f"{one.mean:.1f}°", ha="center", va="center", color="white", weight="bold")
+        write_on_bar(ours, at, one.mean / 2, f"{one.mean:.1f}°", colour)
         tops.append(one.mean + half)
     highest = max(tops)
     nodes = list(NODES)

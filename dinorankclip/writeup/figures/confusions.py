@@ -22,7 +22,7 @@ from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.study.results import Results
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.seed_lines import measured
-from dinorankclip.writeup.figures.style import BLACK, GREY, OF_METHOD, RED, new_figure
+from dinorankclip.writeup.figures.style import BLACK, GREY, OF_METHOD, RED, new_figure, write_on_bar
 from dinorankclip.writeup.kept_models import KeptModels
 from dinorankclip.writeup.tiles import FAINT, FRAME, INK, PLAIN, RIGHT, SIDE, WRONG, font, tile
 
@@ -131,10 +131,9 @@ def _shares(axes: Axes, results: Results, score: str, cells: Mapping[str, str], 
             axes.text(at, 1, "not run", ha="center", va="bottom", color=GREY, fontsize=7.5)
             continue
         half = 100 * (one.high - one.low) / 2 if one.low is not None else None
-        axes.bar(
-            at, 100 * one.mean, 0.6, color=colours.get(cell, OF_METHOD["rank"]), yerr=half, error_kw={"capsize": 3}
-        )
-        axes.text(at, 50 * one.mean, f"{100 * one.mean:.0f}", ha="center", color="white", weight="bold", fontsize=8.5)
+        colour = colours.get(cell, OF_METHOD["rank"])
+        axes.bar(at, 100 * one.mean, 0.6, color=colour, yerr=half, error_kw={"capsize": 3})
+        write_on_bar(axes, at, 50 * one.mean, f"{100 * one.mean:.0f}", colour, fontsize=8.5)
     axes.axhline(100 * chance, color=BLACK, linewidth=1, linestyle="--")
     axes.set_xticks(range(len(cells)), cells.values(), fontsize=7.5)
     tops = [100 * (one.high or one.mean) for one in found if one is not None]

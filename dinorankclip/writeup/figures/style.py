@@ -6,6 +6,7 @@ A line never differs from another by colour alone: `MARKERS` go along with the c
 from __future__ import annotations
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
@@ -67,3 +68,11 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     """An empty figure in inches. It belongs to no window and no global state, so nothing needs to be closed."""
     matplotlib.rcParams.update(_SETTINGS)
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def write_on_bar(axes: Axes, x: float, y: float, text: str, colour: str, fontsize: float = 9.5) -> None:
+    """White on the bar's own colour, in front of its interval: else the interval would strike the number out."""
+    box = {"facecolor": colour, "edgecolor": "none", "pad": 1.5}
+    axes.text(
+        x, y, text, ha="center", va="center", color="white", weight="bold", fontsize=fontsize, bbox=box, zorder=5
+    )

@@ -16,11 +16,13 @@ import torch
 LEVEL = 0.95
 POWER = 0.8
 NO_SPREAD = 1e-9  # of the mean: what rounding leaves of equal differences
+# Two seeds give an interval of ±12.7 standard errors, whose width is chance: it shows nothing or, by luck, anything.
+FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Over seeds. With one seed there is neither a spread nor an interval: None."""
+    """Over seeds. With fewer than FEWEST_SEEDS there is neither a spread nor an interval: None."""
 
     mean: float
     low: float | None
@@ -32,7 +34,7 @@ class Summary:
 @dataclass(frozen=True)
 class Effect:
     """B - A over the seeds that both have. `detectable`: the true effect that n such pairs would show (two-sided, at
-    5 %) in 80 % of studies, given their spread; None where n < 2."""
+    5 %) in 80 % of studies, given their spread; None where n < FEWEST_SEEDS."""
 
     mean: float
     low: float | None
@@ -52,7 +54,7 @@ class Effect:
 
     @property
     def constant(self) -> bool:
-        """The same difference, not zero, for every seed (of several): its interval of no width says nothing."""
+        """The same difference, not zero, for every seed: its interval of no width says nothing."""
         return self.sd is not None and self.mean != 0 and self.sd <= NO_SPREAD * abs(self.mean)
 
 
@@ -61,7 +63,7 @@ def summary(values: Mapping[int, float]) -> Summary:
     found = np.array(list(values.values()), dtype=np.float64)
     n = len(found)
     mean = float(found.mean()) if n else math.nan
-    if n < 2:
+    if n < FEWEST_SEEDS:
         return Summary(mean, None, None, None, n)
     sd = float(found.std(ddof=1))
     half = t_quantile(0.5 + LEVEL / 2, n - 1) * sd / math.sqrt(n)

@@ -5,7 +5,7 @@ One comparison, B - A paired by seed, with a claimed direction and, where the pa
     supported      its 95 % interval excludes 0 in the claimed direction
     contradicted   it excludes 0 in the other direction
     inconclusive   it contains 0, and so few seeds could not have shown the claimed effect (the smallest detectable
-                   one is larger; where the paper gives no size, larger than the smallest effect of interest); or n < 2
+                   one is larger; where the paper gives no size, larger than the smallest effect of interest); or n < 3
     not supported  it contains 0, although the claimed effect would have been detected
 
 Several comparisons that must all hold (a monotone hierarchy, "best of six", "on every benchmark"), `all_hold`: each
@@ -138,7 +138,7 @@ def level(values: Mapping[int, float]) -> Effect:
 
 
 def p_value(effect: Effect) -> float:
-    """Two-sided, of the paired t-test; 1 where one seed, or none, says nothing."""
+    """Two-sided, of the paired t-test; 1 where there are too few seeds to say anything."""
     if effect.sd is None:
         return 1.0
     if effect.mean == 0:
@@ -158,7 +158,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def interval(effect: Effect, share: float) -> tuple[float, float]:
-    """The t-interval of another level; n ≥ 2."""
+    """The t-interval of another level; n ≥ 3."""
     half = t_quantile(0.5 + share / 2, effect.n - 1) * effect.sd / math.sqrt(effect.n)
     return effect.mean - half, effect.mean + half
 

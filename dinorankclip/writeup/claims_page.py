@@ -87,7 +87,7 @@ def _reading() -> list[str]:
         "",
         "- **supported**: the interval excludes 0 in the claimed direction; **contradicted**: in the other.",
         f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected;",
-        "  **inconclusive**: it contains 0 and the claimed effect could not have been detected, or there is one seed.",
+        "  **inconclusive**: it contains 0 and the claimed effect could not have been detected, or n < 3.",
         f"  Where the paper gives no size: {in_unit(SMALLEST['points'], 'points')}, "
         f"{in_unit(SMALLEST['degrees'], 'degrees')}, {SMALLEST['number']:g} of a plain number.",
         "- Claims of several comparisons (hierarchies, “best of six”, “on every benchmark”) hold only if all do, with",

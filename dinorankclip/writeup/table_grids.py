@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from dinorankclip.study.effects import FEWEST_SEEDS
 from dinorankclip.writeup.numbers import MISSING, Form, form_of
 from dinorankclip.writeup.tables import PAPER, UNMATCHED, Measured, Table, TableRow, teachers
 
@@ -92,18 +93,18 @@ def notes(table: Table) -> list[str]:
     experiment = table.experiment
     found = [experiment.note] if experiment.note else []
     most = max((row.n for row in table.rows), default=0)
-    if most > 1:
+    if most >= FEWEST_SEEDS:
         found.append(
             "Means over n seeds ± half of the 95 % t-interval; differences are paired by seed, and those whose "
             f"interval leaves zero out are marked {SHOWN_EFFECT} (by chance alone about one of twenty would be)."
         )
         found.append(
-            "Bold: the best of its column, if n ≥ 2 and its paired interval to the runner-up leaves zero out; "
+            "Bold: the best of its column, if n ≥ 3 and its paired interval to the runner-up leaves zero out; "
             "nothing is bold otherwise. A difference that is the same for every seed has no interval: six seeds "
             "are needed for a mark."
         )
-    if any(row.n == 1 for row in table.rows):
-        found.append("n = 1: one seed has no interval, and nothing of it is bold.")
+    if any(0 < row.n < FEWEST_SEEDS for row in table.rows):
+        found.append("n < 3: so few seeds have no interval, and nothing of them is bold.")
     if any(value is not None for row in table.rows for value in row.paper):
         found.append(f"Columns “{PAPER}” are the paper's projections, not measurements, on other data and models.")
     if any(row.unmatched for row in table.rows):

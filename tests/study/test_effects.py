@@ -20,9 +20,10 @@ def test_interval_of_a_known_sample():
     assert (found.low, found.high) == pytest.approx((0.44574, 4.55426), abs=1e-4)
 
 
-def test_one_value_has_no_interval_and_none_has_no_mean():
-    found = summary({3: 0.5})
-    assert (found.mean, found.low, found.high, found.sd, found.n) == (0.5, None, None, None, 1)
+def test_fewer_than_three_values_have_no_interval_and_none_has_no_mean():
+    for few, mean in (({3: 0.5}, 0.5), ({0: 0.25, 1: 0.75}, 0.5)):
+        found = summary(few)
+        assert (found.mean, found.low, found.high, found.sd, found.n) == (mean, None, None, None, len(few))
     assert summary({}).n == 0 and math.isnan(summary({}).mean)
 
 
@@ -37,10 +38,10 @@ def test_differences_are_paired_by_seed():
 
 
 def test_constant_differences_are_shown_by_six_seeds_only():
-    for n, shown in ((2, False), (3, False), (5, False), (6, True)):
+    for n, shown in ((3, False), (5, False), (6, True)):
         effect = paired(dict.fromkeys(range(n), 0.25), dict.fromkeys(range(n), 0.5))
         assert effect.constant and effect.sd == 0 and effect.shown == shown
-    nothing = paired({0: 0.5, 1: 0.25}, {0: 0.5, 1: 0.25})
+    nothing = paired({0: 0.5, 1: 0.25, 2: 0.75}, {0: 0.5, 1: 0.25, 2: 0.75})
     assert not nothing.constant and not nothing.shown
 
 
@@ -66,9 +67,9 @@ def test_tails_are_those_of_the_closed_forms(freedom, exact):
         assert t_tail(t, freedom) == pytest.approx(exact(t), abs=1e-8)
 
 
-def test_two_seeds_agree_with_a_simulation():
+def test_the_fewest_seeds_agree_with_a_simulation():
     import numpy as np
 
-    draws = np.random.default_rng(0).normal(detectable(1.0, 2), 1.0, (400_000, 2))
-    t = draws.mean(1) / (draws.std(1, ddof=1) / math.sqrt(2))
-    assert (np.abs(t) > 12.7062).mean() == pytest.approx(0.8, abs=0.003)
+    draws = np.random.default_rng(0).normal(detectable(1.0, 3), 1.0, (400_000, 3))
+    t = draws.mean(1) / (draws.std(1, ddof=1) / math.sqrt(3))
+    assert (np.abs(t) > 4.3027).mean() == pytest.approx(0.8, abs=0.003)

@@ -18,7 +18,7 @@ from dinorankclip.writeup.table_grids import difference_grid, grids, notes, valu
 from dinorankclip.writeup.tables import build_table
 from tests.writeup.synthetic import TEACHER, made_up, record
 
-T975 = {1: 12.7062, 2: 4.3027}  # 97.5 % quantile of Student's t by degrees of freedom
+T975 = 4.3027  # 97.5 % quantile of Student's t, two degrees of freedom
 SHARE, ANGLE = Column("s/T@1", "T@1"), Column("s/cone", "cone °", percent=False, better="lower")
 
 
@@ -48,7 +48,7 @@ def bold_of(grid) -> list[tuple[str, str]]:
 def test_means_intervals_and_paired_differences():
     found = results(clip=[0.10, 0.12, 0.14], rankclip=[0.20, 0.23, 0.23])
     table = build_table(experiment(Row("CLIP", "clip"), Row("RankCLIP", "rankclip")), found)
-    half = 100 * T975[2] * 0.02 / math.sqrt(3)
+    half = 100 * T975 * 0.02 / math.sqrt(3)
     assert text_of(value_grid(table))[0] == ["CLIP", "3", f"12.00 ± {half:.2f}", f"12.00 ± {half:.2f}"]
     # Differences 10, 11 and 9 points: mean 10, standard deviation 1, far tighter than either mean.
     assert text_of(difference_grid(table)) == [["RankCLIP", "3", "+10.00 ± 2.48 *", "+10.00 ± 2.48 *"]]
@@ -64,20 +64,23 @@ def test_seeds_that_only_one_has_are_not_paired():
     assert text_of(value_grid(table))[0][1] == "4" and text_of(difference_grid(table))[0][1] == "2"
 
 
-def test_bold_needs_two_seeds_and_a_clear_margin_to_the_runner_up():
-    rows = Row("CLIP", "clip"), Row("RankCLIP", "rankclip"), Row("full", "full")
-    clear = build_table(experiment(*rows), results(clip=[0.1, 0.2], rankclip=[0.11, 0.2101], full=[0.3, 0.401]))
+def test_bold_needs_three_seeds_and_a_clear_margin_to_the_runner_up():
+    several = experiment(Row("CLIP", "clip"), Row("RankCLIP", "rankclip"), Row("full", "full"))
+    clip, ahead = [0.1, 0.2, 0.1], [0.3, 0.401, 0.3]
+    clear = build_table(several, results(clip=clip, rankclip=[0.11, 0.2101, 0.11], full=ahead))
     assert bold_of(value_grid(clear)) == [("CLIP", "cone °"), ("full", "T@1")]
-    # full leads by 1 and by 9 points: with two seeds that is no margin.
-    unclear = build_table(experiment(*rows), results(clip=[0.1, 0.2], rankclip=[0.15, 0.2], full=[0.16, 0.29]))
+    # full leads by 1, 9 and 5 points: with three seeds that is no margin.
+    unclear = build_table(several, results(clip=clip, rankclip=[0.15, 0.2, 0.15], full=[0.16, 0.29, 0.2]))
     assert bold_of(value_grid(unclear)) == []
-    alone = build_table(experiment(*rows), results(clip=[0.1], rankclip=[0.2], full=[0.9]))
+    few = build_table(several, results(clip=clip[:2], rankclip=[0.11, 0.2101], full=ahead[:2]))
+    assert bold_of(value_grid(few)) == [] and "*" not in text_of(difference_grid(few))[1][2]
+    alone = build_table(several, results(clip=[0.1], rankclip=[0.2], full=[0.9]))
     assert bold_of(value_grid(alone)) == []
     assert text_of(value_grid(alone))[2] == ["full", "1", "90.00", "90.00"]
-    assert any("n = 1" in note for note in notes(alone)) and not any("±" in note for note in notes(alone))
+    assert any("n < 3" in note for note in notes(alone)) and not any("±" in note for note in notes(alone))
 
 
-@pytest.mark.parametrize(("seeds", "bold"), [(2, []), (3, []), (5, []), (6, [("full", "T@1"), ("CLIP", "cone °")])])
+@pytest.mark.parametrize(("seeds", "bold"), [(3, []), (5, []), (6, [("full", "T@1"), ("CLIP", "cone °")])])
 def test_the_same_difference_with_every_seed_needs_six_seeds(seeds, bold):
     clip = [0.125 * (1 + seed % 3) for seed in range(seeds)]  # exact in binary, as shares of 1,024 images are
     found = results(clip=clip, full=[value + 0.25 for value in clip])
@@ -91,12 +94,12 @@ def test_one_seed_of_the_best_is_never_bold():
         experiment(Row("CLIP", "clip"), Row("full", "full")), results(clip=[0.1, 0.11, 0.12], full=[0.9])
     )
     assert bold_of(value_grid(table)) == []
-    assert "n = 1" in " ".join(notes(table)) and "Bold:" in " ".join(notes(table))
+    assert "n < 3" in " ".join(notes(table)) and "Bold:" in " ".join(notes(table))
 
 
 def test_unmatched_rows_do_not_compete():
     rows = Row("CLIP", "clip"), Row("RankCLIP", "rankclip"), Row("large", "control-large-trunk")
-    found = results(clip=[0.1, 0.2], rankclip=[0.3, 0.401], control_large_trunk=[0.8, 0.9])
+    found = results(clip=[0.1, 0.2, 0.1], rankclip=[0.3, 0.401, 0.3], control_large_trunk=[0.8, 0.9, 0.8])
     grid = value_grid(build_table(experiment(*rows, columns=(SHARE,), unmatched=("control-large-trunk",)), found))
     assert bold_of(grid) == [("RankCLIP", "T@1")] and grid.rows[2][0].text == "large †"
 
@@ -162,13 +165,13 @@ def test_inert_orders_and_teachers_are_told():
 def test_csv_holds_shares_and_all_seeds():
     table = build_table(
         experiment(Row("CLIP", "clip"), Row("full", "full"), columns=(SHARE,)),
-        results(clip=[0.1, 0.3], full=[0.2, 0.6]),
+        results(clip=[0.1, 0.2, 0.3], full=[0.2, 0.4, 0.6]),
     )
     clip, full = csv.DictReader(io.StringIO(as_csv(table)))
-    assert (clip["mean"], clip["n"], clip["unit"], clip["difference"]) == ("0.2", "2", "share", "")
-    assert (full["difference"], full["difference_n"], full["seeds"]) == ("0.2", "2", "0 1")
-    assert float(full["high"]) == pytest.approx(0.4 + T975[1] * 0.2, rel=1e-4)
-    assert len(full["keys"].split()) == 2
+    assert (clip["mean"], clip["n"], clip["unit"], clip["difference"]) == ("0.2", "3", "share", "")
+    assert (full["difference"], full["difference_n"], full["seeds"]) == ("0.2", "3", "0 1 2")
+    assert float(full["high"]) == pytest.approx(0.4 + T975 * 0.2 / math.sqrt(3), rel=1e-4)
+    assert len(full["keys"].split()) == 3
 
 
 def test_latex_prints_what_was_written():

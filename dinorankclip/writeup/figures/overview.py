@@ -30,11 +30,11 @@ def overview() -> Drawn:
 
 def _branch(axes: Axes, branch: str, middle: float, up: int) -> None:
     """One modality from left to right; `up` is where its teacher stands, away from the other branch."""
-    what = "image" if branch == "image" else "caption"
+    what, student = ("image", "small ViT") if branch == "image" else ("caption", "small transformer")
     inner, outer, teacher = middle - 8 * up, middle + 8 * up, middle + 23 * up
     _box(axes, 0, middle, 15, 9, what, "", GREY)
     _box(axes, 22, inner, 25, 9, f"{branch} tower", "contrastive trunk", BLUE)
-    _box(axes, 22, outer, 25, 9, f"{branch} student", "small ViT", GREEN)
+    _box(axes, 22, outer, 25, 9, f"{branch} student", student, GREEN)
     _box(axes, 22, teacher, 25, 9, f"{branch} teacher", "frozen, cached", ORANGE, dashed=True)
     _box(axes, 66, outer, 33, 11, "fusion", "pyramid 2·4·8, channel and\nspatial attention, refiner", GREEN)
     _box(axes, 66, inner, 33, 9, "gate", "v + α ⊙ u,  α = σ(W[v; u] + b)", GREEN)

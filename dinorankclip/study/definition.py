@@ -50,7 +50,7 @@ def flickr8k() -> Study:
     base = replace(
         base,
         model=ModelSettings(trunk="drc-small"),
-        budget=BudgetSettings(batch=128, epochs=12, threads=1),
+        budget=BudgetSettings(batch=128, epochs=8, threads=1),
         record=replace(RECORD, gradient_report_every=46),
     )
     cells = tuple(cell for cell in CELLS if cell.name in FLICKR_CELLS)
@@ -64,7 +64,7 @@ def flickr8k() -> Study:
         FLICKR_EXPERIMENTS,
         # No grid: one learning rate for all methods. Tuning would cost as much as the study itself.
         pairs=6000,
-        pair_seconds=0.004,
+        pair_seconds=0.01,
         paper="CC3M, ViT-B/32, 64 epochs; the teacher is ImageNet-supervised here, DINOv3 there",
     )
 

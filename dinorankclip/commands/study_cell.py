@@ -74,8 +74,8 @@ def train_in_processes(folder: Path, key: str) -> None:
     """What torchrun starts, in every process."""
     from dinorankclip import comm
 
-    runs = {run.key: run for run in read_queue(folder)[0]}
-    train_run(runs[key], folder / CELLS / key)
+    (run,), _ = read_queue(folder, key)
+    train_run(run, folder / CELLS / key)
     comm.leave()
 
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dinorankclip.study.adopting import adopt_rates, adopt_runs, forget_runs_without_model
+from dinorankclip.study.adopting import adopt_rates, adopt_runs, reopen_runs_without_model
 from dinorankclip.study.cell_list import PICTURED
 from dinorankclip.study.costs import Costs
 from dinorankclip.study.definition import CATALOGUE_SETS
@@ -57,7 +57,7 @@ class Crew:
                 taken = adopt_runs(self.folder, given, wanted)
                 _say(f"{taken} finished runs taken over from {self.adopt}")
             if self.models:
-                again = forget_runs_without_model(self.folder, wanted, PICTURED)
+                again = reopen_runs_without_model(self.folder, wanted, PICTURED)
                 _say(f"{len(again)} runs are made again for their models")
             runs += wanted
             self.make(runs)

@@ -15,7 +15,7 @@ from dinorankclip.types import UserError
 
 from .outline import Run, Study
 from .queue import CELLS, is_finished
-from .results import RESULT, Results, write_record
+from .results import EARLIER, RESULT, Results, write_record
 from .tidying import CHECKPOINTS, KEPT_SEED
 from .tuning import TUNED, rates, read_tuned
 
@@ -46,14 +46,15 @@ def adopt_runs(folder: Path, given: Results, runs: Iterable[Run]) -> int:
     return taken
 
 
-def forget_runs_without_model(folder: Path, runs: Iterable[Run], cells: Iterable[str]) -> list[Run]:
-    """Of these cells, the finished runs whose model should be kept here and is not: unfinished again."""
+def reopen_runs_without_model(folder: Path, runs: Iterable[Run], cells: Iterable[str]) -> list[Run]:
+    """Of these cells, the finished runs whose model should be kept here and is not: to be made again. Their records
+    count until new ones are there."""
     kept = set(cells)
-    forgotten = []
+    reopened = []
     for run in runs:
         place = folder / CELLS / run.key
         has_model = (place / CHECKPOINTS).is_dir()
         if run.seed == KEPT_SEED and run.cell in kept and is_finished(folder, run.key) and not has_model:
-            (place / RESULT).unlink()
-            forgotten.append(run)
-    return forgotten
+            (place / RESULT).rename(place / EARLIER)
+            reopened.append(run)
+    return reopened

@@ -80,7 +80,7 @@ def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], objec
             if not told_of(folder, wish):
                 begin = time.monotonic()  # of this attempt: a claim counts earlier ones, too
                 came_of_it = _made(settings, make)
-                _tell(folder, wish, came_of_it | {"seconds": round(time.monotonic() - begin, 1)})
+                tell(folder, wish, came_of_it | {"seconds": round(time.monotonic() - begin, 1)})
         finally:
             taken.release()
     return True
@@ -95,7 +95,8 @@ def _made(settings: TrainSettings, make: Callable[[TrainSettings], object]) -> d
     return {}
 
 
-def _tell(folder: Path, wish: CacheWish, told: dict[str, object]) -> None:
+def tell(folder: Path, wish: CacheWish, told: dict[str, object]) -> None:
+    """Write down what came of a cache."""
     (folder / CACHES).mkdir(parents=True, exist_ok=True)
     write_json(folder / CACHES / f"{wish.name}.json", {"cache": str(wish)} | told)
 

@@ -1,6 +1,6 @@
 """The runs of a study on disk, so that any worker, here or on another machine, can take the next one.
 
-FOLDER/queue.json            all runs in order, with their settings
+FOLDER/queue.json            all runs in order, with their settings; "now": those that the last `study run` asked for
 FOLDER/claims/KEY            held under a lock by the process that makes the run; the lock falls when it dies
 FOLDER/cells/KEY/            the run folder; result.json in it says that the run is finished
 FOLDER/failed/KEY.json       why the run failed; removed by the next `study run`, which tries again
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import as_dict
+from dinorankclip.data.kept import one_at_a_time
 from dinorankclip.pretrain.records import write_json
 from dinorankclip.types import UserError
 
@@ -27,25 +28,35 @@ from .outline import Run, once
 from .results import RESULT
 
 POLL = 0.5  # seconds between looks
+GLANCE = 0.05  # seconds; longer than `is_running` holds a lock that it only looks at
 QUEUE, CELLS, CLAIMS, FAILED, LOGS = "queue.json", "cells", "claims", "failed", "logs"
 
 
 def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    entries = [
-        {"cell": run.cell, "seed": run.seed, "key": run.key, "score": run.score, "settings": as_dict(run.settings)}
-        for run in once(runs)
-    ]
-    write_json(folder / QUEUE, {"sets": list(sets), "runs": entries})
+    """Runs that an earlier call asked for stay findable by their key: SLURM may not have started them yet."""
+    entries = {run.key: _entry(run) for run in once(runs)}
+    path = folder / QUEUE
+    with one_at_a_time("queue", folder=folder):
+        before = json.loads(path.read_text())["runs"] if path.is_file() else []
+        earlier = [one | {"now": False} for one in before if one["key"] not in entries]
+        write_json(path, {"sets": list(sets), "runs": [*entries.values(), *earlier]})
 
 
-def read_queue(folder: Path) -> tuple[list[Run], tuple[str, ...]]:
-    """Runs and the sets they are scored on."""
+def _entry(run: Run) -> dict[str, Any]:
+    told = {"cell": run.cell, "seed": run.seed, "key": run.key, "score": run.score, "now": True}
+    return told | {"settings": as_dict(run.settings)}
+
+
+def read_queue(folder: Path, only: str | None = None) -> tuple[list[Run], tuple[str, ...]]:
+    """Runs that are asked for now, or `only` that of a key, whenever it was; and the sets they are scored on."""
     path = folder / QUEUE
     if not path.is_file():
         raise UserError(f"{folder} is no study folder with a queue: start it with dinorankclip study run NAME")
     stored = json.loads(path.read_text())
-    runs = [Run(one["cell"], one["seed"], from_dict(one["settings"]), one["score"]) for one in stored["runs"]]
+    wanted = [one for one in stored["runs"] if (one["key"] == only if only else one["now"])]
+    if only and not wanted:
+        raise UserError(f"the queue of {folder} has no run {only}")
+    runs = [Run(one["cell"], one["seed"], from_dict(one["settings"]), one["score"]) for one in wanted]
     return runs, tuple(stored["sets"])
 
 
@@ -105,12 +116,15 @@ def claim(folder: Path, key: str) -> Claim | None:
     (folder / CLAIMS).mkdir(parents=True, exist_ok=True)
     path = folder / CLAIMS / key
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return Claim(path, handle)
+    for last in (False, True):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return Claim(path, handle)
+        except OSError:
+            if not last:
+                time.sleep(GLANCE)
+    os.close(handle)
+    return None
 
 
 def is_running(folder: Path, key: str) -> bool:
@@ -128,12 +142,13 @@ def is_running(folder: Path, key: str) -> bool:
         os.close(handle)
 
 
-def holder(folder: Path, key: str) -> dict[str, Any]:
-    """Who holds or last held the claim: pid, host, seconds."""
+def was_held_by(folder: Path, key: str, pid: int) -> bool:
+    """Whether this process of this machine holds the claim, or was the last to hold it."""
     try:
-        return json.loads((folder / CLAIMS / key).read_text())
+        told = json.loads((folder / CLAIMS / key).read_text())
     except (OSError, ValueError):
-        return {}
+        return False
+    return (told.get("pid"), told.get("host")) == (pid, os.uname().nodename)
 
 
 def open_runs(folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]) -> Iterator[tuple[Run, Claim]]:

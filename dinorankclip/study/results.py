@@ -7,6 +7,7 @@ where a run has no such number), and settings as differences to the first run's,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, 
 from dinorankclip.types import UserError
 
 RESULT, RESULTS = "result.json", "results.json"
+EARLIER = "result.earlier.json"  # of a run that is being made again: it counts until the new one is there
 FORMAT = 2
 NUMBERED = ("scores", "telemetry")  # fields of a record that are numbers by name
 # Beside scores of the validation part, which come at each epoch's end, a line of metrics.jsonl has numbers of a step.
@@ -156,14 +158,15 @@ def telemetry_of(folder: Path) -> dict[str, float]:
 def write_record(folder: Path, record: RunRecord) -> None:
     """Marks the run as finished: everything else of it is written by now."""
     write_json(folder / RESULT, asdict(record))
+    (folder / EARLIER).unlink(missing_ok=True)
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """None: not finished."""
-    try:
-        return RunRecord(**json.loads((folder / RESULT).read_text()))
-    except FileNotFoundError:
-        return None
+    """None: never finished."""
+    for name in (RESULT, EARLIER):
+        with contextlib.suppress(FileNotFoundError):
+            return RunRecord(**json.loads((folder / name).read_text()))
+    return None
 
 
 def collect(

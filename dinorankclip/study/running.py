@@ -13,8 +13,8 @@ from pathlib import Path
 
 from .costs import Costs, duration
 from .outline import Run, once
-from .preparing import cache_wishes, forget_caches, told_of
-from .queue import LOGS, holder, is_failed, is_finished, is_running, record_failure, why_failed
+from .preparing import CacheWish, cache_wishes, forget_caches, tell, told_of
+from .queue import LOGS, is_failed, is_finished, is_running, record_failure, was_held_by, why_failed
 
 POLL = 0.5  # seconds between looks at the folder
 PATIENCE, ASKED = 120.0, 4  # seconds that workers get to save, and how often they are asked
@@ -57,7 +57,7 @@ def run_locally(
                 ended()
             if over:
                 break  # runs that are left failed, or no worker could start
-            force.replace_dead(folder, waiting)
+            force.replace_dead(folder, waiting, caches)
         if stop:
             say("stopping: runs save and leave; the same command goes on")
     return not stop
@@ -115,17 +115,21 @@ class Force:
     def alive(self) -> list[subprocess.Popen]:
         return [worker for worker in self.workers if worker.poll() is None]
 
-    def replace_dead(self, folder: Path, waiting: Sequence[Run]) -> None:
-        """A worker that crashed leaves its run as a failure; another worker takes its place."""
+    def replace_dead(self, folder: Path, waiting: Sequence[Run], caches: Sequence[CacheWish]) -> None:
+        """A worker that crashed leaves what it was at as a failure; another worker takes its place."""
         for at, worker in enumerate(self.workers):
             if worker.poll() in (None, 0):
                 continue
-            theirs = [run for run in waiting if holder(folder, run.key).get("pid") == worker.pid]
-            for run in theirs:
+            why = f"the worker died ({_how(worker.returncode)})"
+            runs = [run for run in waiting if was_held_by(folder, run.key, worker.pid)]
+            for run in runs:
                 if not is_finished(folder, run.key) and not is_failed(folder, run.key):
-                    record_failure(folder, run, f"the worker died ({_how(worker.returncode)})")
-            # Without a run of its own a worker fails again and again: it cannot even start.
-            if theirs:
+                    record_failure(folder, run, why)
+            wishes = [wish for wish in caches if was_held_by(folder, wish.name, worker.pid)]
+            for wish in wishes:
+                tell(folder, wish, {"error": why})
+            # A worker that was at nothing fails again and again: it cannot even start.
+            if runs or wishes:
                 self.workers[at] = self._start()
 
     def stop(self) -> None:

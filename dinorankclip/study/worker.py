@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Protocol
 
 from dinorankclip.config import TrainSettings
-from dinorankclip.types import UserError
 
 from .outline import Run
 from .preparing import cache_is_ready
@@ -40,16 +39,13 @@ class Performer(Protocol):
 def work(folder: Path, perform: Performer, only: str | None = None) -> None:
     """Make the open runs of the queue, `only` that with a given key. A run that fails is recorded, and the next
     one is taken."""
-    runs, sets = read_queue(folder)
-    wanted = [run for run in runs if only in (None, run.key)]
-    if not wanted:
-        raise UserError(f"the queue of {folder} has no run {only}")
+    runs, sets = read_queue(folder, only)
 
     def ready(run: Run) -> bool:
         with logged(folder / LOGS / "caches.log"):
             return cache_is_ready(folder, run, perform.cache)
 
-    open_ones = open_runs(folder, wanted, ready)
+    open_ones = open_runs(folder, runs, ready)
     with stopping(), contextlib.suppress(KeyboardInterrupt), contextlib.closing(open_ones):
         for run, claim in open_ones:
             with logged(folder / LOGS / f"{run.key}.log"):

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 import pytest
 
 from dinorankclip.config import as_dict
-from dinorankclip.study.adopting import adopt_rates, adopt_runs, forget_runs_without_model
+from dinorankclip.study.adopting import adopt_rates, adopt_runs, reopen_runs_without_model
 from dinorankclip.study.queue import CELLS, is_finished
-from dinorankclip.study.results import Results, RunRecord, collect, read_record
+from dinorankclip.study.results import Results, RunRecord, collect, read_record, write_record
 from dinorankclip.study.tuning import rates, read_tuned
 from dinorankclip.types import UserError
 from tests.study.studying import FOLDER, run_tiny, tiny
@@ -39,9 +39,14 @@ def test_runs_whose_models_pictures_need_are_made_again(tmp_path):
     runs = tiny().runs()
     adopt_runs(tmp_path, recorded(runs), runs)
     (tmp_path / CELLS / runs[1].key / "checkpoints").mkdir()  # the model of rank-2, seed 0, is here
-    again = forget_runs_without_model(tmp_path, runs, ("clip", "rank-2"))
+    again = reopen_runs_without_model(tmp_path, runs, ("clip", "rank-2"))
     assert [(run.cell, run.seed) for run in again] == [("clip", 0)]
     assert [run for run in runs if not is_finished(tmp_path, run.key)] == again
+    place = tmp_path / CELLS / again[0].key
+    earlier = read_record(place)  # counts until the new one is there
+    assert earlier.scores == {"val/mean R@1": 0.1}
+    write_record(place, replace(earlier, seconds=9.0))
+    assert read_record(place).seconds == 9.0 and [path.name for path in place.iterdir()] == ["result.json"]
 
 
 def test_a_run_of_here_and_one_of_other_settings_stay_as_they_are(tmp_path):
@@ -72,7 +77,7 @@ def test_study_run_adopts(tmp_path, monkeypatch, capsys):
     assert "4 finished runs taken over from results.json" in capsys.readouterr().out
     assert len(Results.load(FOLDER).runs) == 4
     monkeypatch.setattr("dinorankclip.commands.study_crew.run_locally", lambda *args: True)  # makes nothing
-    with pytest.raises(SystemExit):  # seed 0 of clip lacks now: its model is pictured
+    with pytest.raises(SystemExit):  # seed 0 of clip is to be made again: its model is pictured
         run_tiny("--models")
     assert "1 runs are made again" in capsys.readouterr().out
-    assert [(run.cell, run.seed) for run in Results.load(FOLDER).runs] == [("rank-2", 0), ("clip", 1), ("rank-2", 1)]
+    assert len(Results.load(FOLDER).runs) == 4  # and nothing is lost meanwhile

@@ -3,15 +3,19 @@
 import json
 import os
 import signal
+import sys
 import time
 
 import pytest
 
 from dinorankclip.study import definition
 from dinorankclip.study.cells import Cell
+from dinorankclip.study.preparing import CacheWish, told_of
 from dinorankclip.study.queue import CELLS, claim, is_finished, is_running, read_queue, write_queue
 from dinorankclip.study.results import Results, RunRecord, write_record
+from dinorankclip.study.running import Force
 from dinorankclip.study.tuning import choose, rates, read_tuned
+from dinorankclip.types import UserError
 from tests.pretrain.running import family, last_step
 from tests.study.studying import FOLDER, kill, run_tiny, start_tiny, tiny, wait_for
 
@@ -116,6 +120,32 @@ def test_cells_that_share_their_settings_run_once(tmp_path):
     assert [run.cell for run in study.runs()] == ["clip", "twin"]
     write_queue(tmp_path, study.runs(), study.sets)
     assert [run.cell for run in read_queue(tmp_path)[0]] == ["clip"]
+
+
+def test_runs_of_an_earlier_call_can_still_be_found_by_their_key(tmp_path):
+    study = tiny()
+    first, second, *_ = study.runs()
+    write_queue(tmp_path, [first], study.sets)
+    write_queue(tmp_path, [second], study.sets)
+    assert read_queue(tmp_path)[0] == [second]  # what workers take now
+    assert read_queue(tmp_path, first.key)[0] == [first]  # what an element of a SLURM array, started late, asks for
+    with pytest.raises(UserError, match="has no run 123"):
+        read_queue(tmp_path, "123")
+
+
+def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tmp_path):
+    force = Force([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
+    (dead,) = force.workers
+    dead.wait()
+    here, elsewhere = (CacheWish("pairs", teacher, None, None, False) for teacher in ("a", "b"))
+    for wish, host in ((here, os.uname().nodename), (elsewhere, "another")):
+        (tmp_path / "claims").mkdir(exist_ok=True)
+        (tmp_path / "claims" / wish.name).write_text(json.dumps({"pid": dead.pid, "host": host}))
+    force.replace_dead(tmp_path, [], [here, elsewhere])
+    assert told_of(tmp_path, here)["error"] == "the worker died (exit status 3)"
+    assert told_of(tmp_path, elsewhere) is None  # the same number on another machine is another process
+    assert force.workers != [dead]
+    force.stop()
 
 
 def test_a_claim_is_held_by_one_process_and_falls_with_it(tmp_path):

@@ -32,6 +32,8 @@ class Measures:
     fine: str
     coarse: str
     renditions: tuple[str, ...]
+    zero_shot_kinds: int  # classes of the set
+    shift_kinds: int
     graded: bool  # whether relevance between any two items is known
     other_probes: tuple[str, ...] = ()  # sets with a column of their own in the table of linear probes
     several_fine: bool = False
@@ -45,6 +47,12 @@ class Measures:
 
     def top(self, k: int) -> str:
         return f"{self.zero_shot}/T@{k}"
+
+    def chance(self, score: str) -> float | None:
+        """Of those accuracies that models of a small study may be unable to raise above it; None: of no concern."""
+        if score == self.top1:
+            return 1 / self.zero_shot_kinds
+        return 1 / self.shift_kinds if score in (self.base_top1, self.shift) else None
 
     def recall(self, way: str, k: int) -> str:
         """`way` is i2t or t2i."""
@@ -115,6 +123,8 @@ SCENES = Measures(
     fine="scenes-fine",
     coarse="scenes-kinds",
     renditions=("scenes-kinds-sketch", "scenes-kinds-night", "scenes-kinds-mosaic", "scenes-kinds-watercolour"),
+    zero_shot_kinds=129,
+    shift_kinds=129,
     graded=True,
 )
 
@@ -125,6 +135,8 @@ FLICKR8K = Measures(
     fine="cub100",
     coarse="caltech101",
     renditions=("pacs-art-painting", "pacs-cartoon", "pacs-sketch"),
+    zero_shot_kinds=101,
+    shift_kinds=7,
     graded=False,
     other_probes=("flowers5", "pacs-photo"),
     items="photos",
@@ -137,6 +149,8 @@ CC3M = Measures(
     fine="cub200",
     coarse="cifar100",  # ImageNet1K itself is not probed; of the paper's ten, the one with most kinds of all sorts
     renditions=("imagenetv2", "imagenetv2-threshold0.7", "imagenetv2-top-images", "imagenet-r"),
+    zero_shot_kinds=1000,
+    shift_kinds=1000,
     graded=False,
     other_probes=(
         "cifar10", "dtd", "fgvc_aircraft", "food101", "gtsrb", "pets", "renderedsst2", "stl10", "svhn",

@@ -37,7 +37,11 @@ as "all hold", and the worse of the two verdicts counts (`together`).
 A bound ("the angle is small"), `below`: supported if the 95 % interval lies below it, contradicted if above.
 
 D13: an order whose relative spread ends below 1e-3 does nothing. A claim that it helps cannot be supported, however
-the scores fell: "not supported", with the word inert in the remark.
+the scores fell: "not supported", with the word inert in the remark. Nor can it be said to saturate: what does nothing
+equals what is without it, and that is inconclusive.
+
+Where no cell of a comparison is shown to be a point above chance, models are compared at what none of them can do: the
+effect is told, and counts as if it had no interval.
 """
 
 from __future__ import annotations
@@ -51,11 +55,11 @@ from .effects import NO_SPREAD, Effect, detectable, paired, t_quantile, t_tail
 
 Verdict = Literal["supported", "contradicted", "not supported", "inconclusive", "not run"]
 VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "not supported", "inconclusive", "not run")
-Unit = Literal["points", "degrees", "number", "times"]
+Unit = Literal["points", "points a step", "degrees", "number", "times"]
 
 ALPHA = 0.05
 # Where the paper prints no size, and as the margin of "no difference": what a reader would call a difference at all.
-SMALLEST: Mapping[str, float] = {"points": 0.01, "degrees": 1.0, "number": 0.01, "times": 0.05}
+SMALLEST: Mapping[str, float] = {"points": 0.01, "points a step": 0.01, "degrees": 1.0, "number": 0.01, "times": 0.05}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dinorankclip.study.bench_figures import Bench
-from dinorankclip.study.claims import CLAIMS, TEACHER_CAVEAT, Claim, Judged, Shown, in_unit, judged
+from dinorankclip.study.claims import AT_CHANCE, CLAIMS, TEACHER_CAVEAT, Claim, Judged, Shown, in_unit, judged
 from dinorankclip.study.contradictions import CONTRADICTIONS
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
@@ -96,7 +96,13 @@ def _reading() -> list[str]:
         "  to be equal, or to add up, must first be shown to be there.",
         "- All cells share one learning rate; where it was tuned, it is the best on the average of all methods, on",
         "  validation pairs with a seed that is not reported.",
-        "- An order whose relative spread ends below 1e-3 is *inert*; no claim that it helps is then supported.",
+        "- An order whose relative spread ends below 1e-3 is *inert*; no claim that it helps, or saturates, is then",
+        "  supported.",
+        "- *At chance*: no compared cell is shown to be a point above chance on a score that decides, so that it",
+        "  tells nothing; the effect stands there without a say.",
+        "- Costs are measured in rounds of a bench, sides alternating; their n counts rounds, not seeds.",
+        "- Sizes “of” another comparison are borrowed from it: the paper prints none of this one. Controls that the",
+        "  paper lacks are counted apart.",
         f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance.",
         "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
         "  accuracy of models this small is too near chance to tell them apart, and stands beside it.",
@@ -113,8 +119,11 @@ def _counts(found: dict[str, Sequence[Judged]]) -> list[str]:
         f"| --- | --: |{' --: |' * len(VERDICTS)}",
     ]
     for study, claims in found.items():
-        counts = Counter(one.evidence.verdict for one in claims)
-        lines.append(f"| {study} | {len(claims)} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} |")
+        for name, control in ((study, False), (f"{study}, controls that the paper lacks", True)):
+            counts = Counter(one.evidence.verdict for one in claims if one.claim.control == control)
+            if counts:
+                told = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
+                lines.append(f"| {name} | {counts.total()} | {told} |")
     return [*lines, ""]
 
 
@@ -132,7 +141,7 @@ def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
             ", ".join(one.claim.experiments),
             "<br>".join(f"{line.label}: {effect_text(line)}" for line in shown) or MISSING,
             "<br>".join(_claimed(line) for line in shown) or MISSING,
-            _seeds(one.evidence.shown),
+            _n([line for line in one.evidence.shown if line.decisive]),
             "<br>".join(_detectable(line) for line in shown) or MISSING,
             f"**{one.evidence.verdict}**" + _marks(one),
         ]
@@ -167,7 +176,7 @@ def _detail(claim: Claim, of_claim: Sequence[Judged], link: Link) -> list[str]:
 
 def _line(line: Shown) -> str:
     label = line.label if line.decisive else f"*beside:* {line.label}"
-    cells = (label, effect_text(line), _claimed(line), str(line.effect.n), _detectable(line), "; ".join(line.scores))
+    cells = (label, effect_text(line), _claimed(line), _n([line]), _detectable(line), "; ".join(line.scores))
     return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
 
 
@@ -198,7 +207,9 @@ def effect_text(line: Shown) -> str:
 
 
 def _shown_unit(line: Shown) -> tuple[float, str]:
-    return {"points": (100.0, " points"), "degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
+    if line.unit in ("points", "points a step"):
+        return 100.0, f" {line.unit}"
+    return {"degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
 
 
 def _telling(one: Judged) -> list[Shown]:
@@ -219,7 +230,8 @@ def _telling(one: Judged) -> list[Shown]:
 def _claimed(line: Shown) -> str:
     if line.size is None:
         return MISSING
-    return in_unit(line.direction * line.size, line.unit)
+    borrowed = f" (of {line.borrowed})" if line.borrowed else ""
+    return in_unit(line.direction * line.size, line.unit) + borrowed
 
 
 def _detectable(line: Shown) -> str:
@@ -227,8 +239,11 @@ def _detectable(line: Shown) -> str:
     return MISSING if smallest is None else in_unit(smallest, line.unit)
 
 
-def _seeds(shown: Sequence[Shown]) -> str:
-    return _range(sorted(line.effect.n for line in shown if line.decisive)) if shown else MISSING
+def _n(lines: Sequence[Shown]) -> str:
+    """Of seeds, if nothing else is said."""
+    if not lines:
+        return MISSING
+    return _range(sorted(line.effect.n for line in lines)) + (" rounds" if lines[0].rounds else "")
 
 
 def _range(counts: Sequence[int]) -> str:
@@ -237,9 +252,13 @@ def _range(counts: Sequence[int]) -> str:
 
 def _marks(one: Judged) -> str:
     """What must stand beside the verdict itself."""
-    inert = any(remark.endswith("inert") for remark in one.evidence.remarks)
-    taught = one.claim.taught and one.evidence.verdict != "not run"
-    return ("<br>an order is inert" if inert else "") + (f"<br>{TEACHER_CAVEAT}" if taught else "")
+    remarks = one.evidence.remarks
+    marks = ["an order is inert"] if any(remark.endswith("inert") for remark in remarks) else []
+    if any(remark.endswith(AT_CHANCE) for remark in remarks):
+        marks.append("at chance")
+    if TEACHER_CAVEAT in remarks and one.evidence.verdict != "not run":
+        marks.append(TEACHER_CAVEAT)
+    return "".join(f"<br>{mark}" for mark in marks)
 
 
 def _sentences(remarks: Sequence[str]) -> str:

@@ -135,6 +135,39 @@ def test_an_inert_order_supports_no_claim():
     assert BY_ID["order-3-acts"].evidence(inert).verdict == "contradicted"
 
 
+def test_orders_that_do_nothing_do_not_saturate():
+    inert = telemetry() | {f"spread{order}_{side}": 1e-4 for order in (4, 5) for side in ("image", "text")}
+    found = BY_ID["order-saturation"].evidence(Context(results(told=inert)))
+    assert found.verdict == "inconclusive"
+    assert "order 5 of full-5: relative spread 0.0001, inert" in found.remarks
+
+
+def _near_chance(cell):
+    """Every zero-shot accuracy within a point of chance, in the paper's order."""
+    found = as_claimed(cell)
+    return found | {score: 1 / 129 + 0.02 * found[score] for score in (SCENES.top1, SCENES.shift)}
+
+
+@pytest.mark.parametrize(
+    "claim", ["main-top1", "shift-larger", "teacher-shift", "fine-more-than-coarse", "failure-global-captions"]
+)
+def test_what_no_model_can_do_decides_nothing(claim, claimed):
+    found = BY_ID[claim].evidence(Context(results(_near_chance), bench=bench()))
+    assert found.verdict == "inconclusive"
+    assert any(remark.endswith("chance") for remark in found.remarks)
+    assert found.shown[0].effect.low is not None, "the effect itself is still told"
+    # If one of the compared cells can do it, the comparison says something.
+    assert BY_ID["main-top1"].evidence(
+        Context(results(_near_chance, changes={("full", SCENES.top1): 0.05}))
+    ).verdict == "supported"
+    assert not any(remark.endswith("chance") for remark in BY_ID[claim].evidence(claimed).remarks)
+
+
+def test_a_family_may_still_be_contradicted_by_what_models_can_do():
+    world = results(_near_chance, changes={("full-1", SCENES.fine_probe): 0.9})
+    assert BY_ID["best-order"].evidence(Context(world)).verdict == "contradicted"
+
+
 def test_a_missing_rival_leaves_best_of_all_open():
     whole = results()
     partly = Results("full", tuple(run for run in whole.runs if run.cell != "cyclip"))

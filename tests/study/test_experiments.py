@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from dinorankclip.config import preset
+from dinorankclip.data.scenes.kinds import KINDS
 from dinorankclip.scoring.catalogue import catalogue
 from dinorankclip.study.cell_list import CELLS, DECISIVE
 from dinorankclip.study.cells import key_of
@@ -71,6 +72,13 @@ def test_the_papers_scale_is_measured_by_the_papers_sets():
     tables = {experiment.name: experiment for experiment in STUDIES["cc3m"]().experiments}
     assert tables["main"].columns[0].score == "imagenet1k/T@1"
     assert "CLIP, 1,000,000 pairs" in [row.label for row in tables["scaling"].rows]
+
+
+def test_chance_is_that_of_the_sets():
+    scenes = measures_of("full")
+    assert scenes.chance(scenes.top1) == scenes.chance(scenes.shift) == 1 / len(KINDS)
+    assert FLICKR8K.chance("caltech101/T@1") == 1 / 101 and FLICKR8K.chance("shift from pacs-photo/mean T@1") == 1 / 7
+    assert FLICKR8K.chance("flickr8k/mean R@1") is None
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=lambda one: one.name)

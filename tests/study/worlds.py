@@ -67,7 +67,7 @@ def flat(cell: str) -> dict[str, float]:
 
 
 def telemetry(spread: float = 0.01, angle: float = 5.0) -> dict[str, float]:
-    found = {f"spread{order}_{side}": spread for order in (2, 3) for side in ("image", "text")}
+    found = {f"spread{order}_{side}": spread for order in (2, 3, 4, 5) for side in ("image", "text")}
     found |= {f"fusion/end/{side}/angle/mean": angle for side in ("image", "text")}
     return found | {f"fusion/end/{side}/gate/mean": 0.02 for side in ("image", "text")}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .judging import CLAIMS, Judged, judged
 from .quantities import Context
-from .shapes import TEACHER_CAVEAT, Claim, Evidence, Shown, in_unit
+from .shapes import AT_CHANCE, TEACHER_CAVEAT, Claim, Evidence, Shown, in_unit
 
-__all__ = ["CLAIMS", "TEACHER_CAVEAT", "Claim", "Context", "Evidence", "Judged", "Shown", "in_unit", "judged"]
+__all__ = [
+    "AT_CHANCE", "CLAIMS", "TEACHER_CAVEAT", "Claim", "Context", "Evidence", "Judged", "Shown", "in_unit", "judged",
+]  # fmt: skip

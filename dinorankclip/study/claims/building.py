@@ -22,9 +22,11 @@ def relative(table: str, column: str, row: str, over: str) -> float:
     return PAPER[table][row][column] / PAPER[table][over][column] - 1
 
 
-def better(cell: str, over: str, score: Score, size: float | None = None, what: str = "") -> Contrast:
+def better(
+    cell: str, over: str, score: Score, size: float | None = None, what: str = "", borrowed: str = ""
+) -> Contrast:
     """`cell` scores higher than `over`."""
-    return Contrast(_label(cell, over, what), gain(cell, over, score), 1, size)
+    return Contrast(_label(cell, over, what), gain(cell, over, score), 1, size, borrowed=borrowed)
 
 
 def worse(cell: str, over: str, score: Score, size: float | None = None, what: str = "") -> Contrast:
@@ -42,8 +44,10 @@ def rising(cells: Sequence[str], score: Score, sizes: Sequence[float] = (), what
     return tuple(better(cell, before, score, size, what) for (before, cell), size in steps)
 
 
-def named(label: str, quantity: Quantity, size: float | None = None, unit: Unit = "points") -> Contrast:
-    return Contrast(label, quantity, 1, size, unit)
+def named(
+    label: str, quantity: Quantity, size: float | None = None, unit: Unit = "points", borrowed: str = ""
+) -> Contrast:
+    return Contrast(label, quantity, 1, size, unit, borrowed)
 
 
 def _label(cell: str, over: str, what: str) -> str:

@@ -8,6 +8,7 @@ from .quantities import ACCURACY, CONE, FINE, SHIFT, TOP1, Quantity, Score, gain
 from .shapes import AllEquivalent, AllHold, Claim
 
 _TABLE = "tab:lp-component (b)"
+_FINE_GAIN = points("tab:ood-fg", "FG-avg", "full", "rank-3")
 _BESIDE = ((TOP1, "T@1"), (SHIFT, "shift"), (FINE, "fine probe"))
 
 
@@ -32,12 +33,13 @@ def _control(id: str, what: str, control: str, so: str = "The gain of the full m
         "Sec. 5.2 (“attributable to DINO injection alone”); the paper has no such control",
         ("controls",),
         AllHold(
-            (better("full", control, FINE, points("tab:ood-fg", "FG-avg", "full", "rank-3"), "fine probe"),),
+            (better("full", control, FINE, _FINE_GAIN, "fine probe", borrowed="full - rank-3"),),
             also=tuple(
                 better("full", control, score, what=name)
                 for score, name in ((TOP1, "T@1"), (ACCURACY, "R@1"), (SHIFT, "shift"))
             ),
         ),
+        control=True,
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from dinorankclip.losses.weights import INERT_SPREAD
 
 from ..cell_list import CELLS
-from ..effects import Effect
+from ..effects import Effect, summary
 from ..verdicts import (
+    SMALLEST,
     Comparison,
     Unit,
     Verdict,
@@ -24,21 +25,39 @@ from ..verdicts import (
 from .quantities import Context, Quantity, score_name, spread
 
 TEACHER_CAVEAT = "teacher ImageNet-supervised (efficientnet-lite0), not DINOv3"
+AT_CHANCE = "chance"  # ends the remark of a claim whose score nobody masters
 _CELLS = {cell.name: cell for cell in CELLS}
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A quantity and what the paper says of it. `size`: the claimed one in the quantity's own unit, if printed."""
+    """A quantity and what the paper says of it. `size`: the claimed one in the quantity's own unit, if printed;
+    `borrowed`: what the paper printed it of, where that is another comparison."""
 
     label: str
     quantity: Quantity
     direction: Literal[1, -1] = 1
     size: float | None = None
     unit: Unit = "points"
+    borrowed: str = ""
+
+    def measured(self, context: Context) -> Effect:
+        return level(self.quantity.values(context))
+
+    def deciding(self, context: Context) -> Effect:
+        """What is measured, without its interval where models are compared at what none of them can do."""
+        found = self.measured(context)
+        if self.at_chance(context):
+            return replace(found, low=None, high=None, sd=None, detectable=None)
+        return found
+
+    def at_chance(self, context: Context) -> tuple[str, ...]:
+        """Scores that no cell of this contrast has raised by a point above chance."""
+        names = (score_name(score, context.measures) for score in self.quantity.scores)
+        return tuple(name for name in names if _at_chance(context, name, self.quantity.cells))
 
     def comparison(self, context: Context) -> Comparison:
-        return Comparison(level(self.quantity.values(context)), self.direction, self.size, self.unit)
+        return Comparison(self.deciding(context), self.direction, self.size, self.unit)
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,8 @@ class Shown:
     scores: tuple[str, ...]
     decisive: bool = True
     family: int = 1  # of how many comparisons it is one, for Holm
+    borrowed: str = ""
+    rounds: bool = False  # n counts rounds of a bench, not seeds
 
 
 @dataclass(frozen=True)
@@ -93,19 +114,21 @@ class AllHold:
                 *_lines(self.contrasts, context, family=len(self.contrasts)),
                 *_lines(self.also, context, decisive=False),
             ),
-            remarks,
+            remarks + _chance_remarks(self.contrasts, context),
         )
 
 
 @dataclass(frozen=True)
 class AllEquivalent:
     """Every contrast must be zero up to the margin (two one-sided tests). `given`: what must be shown to be there
-    before its being equal, or adding up, says anything."""
+    before its being equal, or adding up, says anything. `acting`: (cell, order) that must not be inert: what does
+    nothing is equal by necessity."""
 
     equal: tuple[Contrast, ...]
     margin: float
     also: tuple[Contrast, ...] = ()
     given: tuple[Contrast, ...] = ()
+    acting: tuple[tuple[str, int], ...] = ()
 
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
@@ -120,10 +143,12 @@ class AllEquivalent:
         return rule
 
     def __call__(self, context: Context) -> Evidence:
-        effects = [level(contrast.quantity.values(context)) for contrast in self.equal]
-        verdicts = [equivalent(effect, self.margin) for effect in effects]
+        verdicts = [equivalent(contrast.deciding(context), self.margin) for contrast in self.equal]
         if self.given:
             verdicts.append(all_hold([contrast.comparison(context) for contrast in self.given]))
+        inert, remarks = _inertness(context, self.acting)
+        if inert:
+            verdicts.append("inconclusive")
         return Evidence(
             together(verdicts),
             (
@@ -131,6 +156,7 @@ class AllEquivalent:
                 *_lines(self.given, context, family=len(self.given)),
                 *_lines(self.also, context, decisive=False),
             ),
+            remarks + _chance_remarks(self.contrasts, context),
         )
 
 
@@ -168,6 +194,7 @@ class Claim:
     judge: Judge
     remark: str = ""
     scenes_only: bool = False  # what it needs exists in the scenes studies alone
+    control: bool = False  # the paper has no such comparison: it is counted apart from its claims
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -180,7 +207,8 @@ class Claim:
 
     def evidence(self, context: Context) -> Evidence:
         found = self.judge(context)
-        remarks = [self.remark, *found.remarks, TEACHER_CAVEAT if self.taught else ""]
+        caveat = TEACHER_CAVEAT if self.taught and not context.measures.dinov3 else ""
+        remarks = [self.remark, *found.remarks, caveat]
         if found.verdict == "not run":
             missing = [cell for cell in self.cells if not context.results.of(cell)]
             remarks.insert(0, f"no finished run of {', '.join(missing)}" if missing else "not measured")
@@ -198,8 +226,8 @@ def is_taught(cell: str) -> bool:
 
 def in_unit(value: float, unit: Unit) -> str:
     """Points are shown times 100, with their unit."""
-    if unit == "points":
-        return f"{100 * value:.2f} points"
+    if unit in ("points", "points a step"):
+        return f"{100 * value:.2f} {unit}"
     return {"degrees": f"{value:.2f}°", "times": f"{value:.2f}×"}.get(unit, f"{value:.4g}")
 
 
@@ -209,13 +237,15 @@ def _lines(
     return tuple(
         Shown(
             contrast.label,
-            level(contrast.quantity.values(context)),
+            contrast.measured(context),
             contrast.unit,
             contrast.direction,
             contrast.size,
             tuple(score_name(score, context.measures) for score in contrast.quantity.scores),
             decisive,
             family,
+            contrast.borrowed,
+            rounds=not contrast.quantity.cells,
         )
         for contrast in contrasts
     )
@@ -231,3 +261,17 @@ def _inertness(context: Context, acting: Sequence[tuple[str, int]]) -> tuple[boo
         state = "inert" if found < INERT_SPREAD else "acts"
         remarks.append(f"order {order} of {cell}: relative spread {found:.2g}, {state}")
     return inert, tuple(remarks)
+
+
+def _at_chance(context: Context, score: str, cells: Sequence[str]) -> bool:
+    chance = context.measures.chance(score)
+    if chance is None:
+        return False
+    found = [summary(context.results.values(cell, score)) for cell in cells]
+    reached = [one.mean if one.low is None else one.low for one in found if one.n]
+    return bool(reached) and max(reached) < chance + SMALLEST["points"]
+
+
+def _chance_remarks(contrasts: Sequence[Contrast], context: Context) -> tuple[str, ...]:
+    names = dict.fromkeys(name for contrast in contrasts for name in contrast.at_chance(context))
+    return tuple(f"{name} decides nothing: no cell is shown to be a point above {AT_CHANCE}" for name in names)

@@ -75,6 +75,13 @@ class Results:
     def telemetry(self, cell: str, name: str) -> dict[int, float]:
         return {seed: run.telemetry[name] for seed, run in self.of(cell).items() if name in run.telemetry}
 
+    def on_common_seeds(self, cells: Iterable[str]) -> Results:
+        """Runs of these cells with the seeds that all of them have; cells without any run do not count. Means of
+        different seeds side by side would show the seeds."""
+        found = {cell: self.of(cell) for cell in cells if self.of(cell)}
+        common = set.intersection(*map(set, found.values())) if found else set()
+        return replace(self, runs=tuple(run for run in self.runs if run.cell in found and run.seed in common))
+
     def save(self, path: str | Path) -> None:
         common = flatten(self.runs[0].settings) if self.runs else {}
         names = {kind: list(dict.fromkeys(n for run in self.runs for n in getattr(run, kind))) for kind in NUMBERED}

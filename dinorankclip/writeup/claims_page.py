@@ -4,6 +4,7 @@ what has not run is said to be so.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,10 +14,10 @@ from dinorankclip.study.claims import AT_CHANCE, CLAIMS, TEACHER_CAVEAT, Claim, 
 from dinorankclip.study.contradictions import CONTRADICTIONS
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
-from dinorankclip.study.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at
+from dinorankclip.study.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at, p_value
+from dinorankclip.writeup.numbers import MISSING
 
 SHOWN_AT_MOST = 3  # effects in one row of the overview; of more, the weakest is shown
-MISSING = "–"
 
 Link = Callable[[str, str], str]  # (study, experiment) → where its table is, from the page
 
@@ -218,9 +219,10 @@ def _telling(one: Judged) -> list[Shown]:
     if len(decisive) <= SHOWN_AT_MOST:
         return decisive
 
-    def strength(line: Shown) -> float:
-        effect = line.effect
-        return line.direction * effect.mean / effect.sd if effect.sd else line.direction * effect.mean
+    def strength(line: Shown) -> tuple[float, float]:
+        """Surely the other way, undecided, surely as claimed; of equally sure ones by size."""
+        ahead = line.direction * line.effect.mean
+        return math.copysign(1 - p_value(line.effect), ahead), ahead
 
     weakest = min(decisive, key=strength)
     label = f"weakest of {len(decisive)}: {weakest.label}"

@@ -1,4 +1,4 @@
-"""What was spent: a line a cell, a line an order, a line a student. Plain texts for Markdown and HTML alike.
+"""What was spent: a line a cell, a line an order, a line a student.
 
 Times of a study's runs are wall-clock of runs that shared a machine. What a step costs comes from the benches.
 """
@@ -6,24 +6,15 @@ Times of a study's runs are wall-clock of runs that shared a machine. What a ste
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 
 from dinorankclip.study.bench_figures import load_bench
 from dinorankclip.study.effects import summary
 from dinorankclip.study.paper_values import LABEL, PAPER
+from dinorankclip.study.tables.orders import PLAIN
 from dinorankclip.writeup.figures.drawn import Unavailable
-from dinorankclip.writeup.figures.order_curves import PLAIN
 from dinorankclip.writeup.numbers import MISSING
+from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_material import StudyMaterial
-
-
-@dataclass(frozen=True)
-class PlainTable:
-    name: str
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str
 
 
 def cost_tables(material: StudyMaterial) -> list[PlainTable]:

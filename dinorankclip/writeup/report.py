@@ -7,11 +7,13 @@ from pathlib import Path
 
 from dinorankclip.config import as_dict, difference
 from dinorankclip.study.costs import duration
+from dinorankclip.writeup.best_orders import best_orders
 from dinorankclip.writeup.cost_tables import cost_tables
 from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.markdown_html import add_markdown
 from dinorankclip.writeup.numbers import MISSING
 from dinorankclip.writeup.page import Page
+from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_figures import Missing
 from dinorankclip.writeup.study_material import StudyMaterial
 from dinorankclip.writeup.surroundings import described
@@ -30,11 +32,9 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], clai
     page.section("Tables")
     for table in material.tables:
         _table(page, table, material)
+    _plain_tables(page, best_orders(material))
     page.section("Cost")
-    for plain in cost_tables(material):
-        page.section(plain.title, 3)
-        page.table(plain.headings, plain.rows)
-        page.text(plain.note, "note")
+    _plain_tables(page, cost_tables(material))
     page.section("Figures")
     for figure in figures:
         if isinstance(figure, Drawn):
@@ -49,6 +49,13 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], clai
     _runs(page, material)
     _again(page, material)
     return page
+
+
+def _plain_tables(page: Page, tables: Iterable[PlainTable]) -> None:
+    for plain in tables:
+        page.section(plain.title, 3)
+        page.table(plain.headings, plain.rows)
+        page.text(plain.note, "note")
 
 
 def _without_title(markdown: str) -> str:

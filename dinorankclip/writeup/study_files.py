@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dinorankclip.study.results import RESULTS
-from dinorankclip.writeup.cost_tables import PlainTable, cost_tables
+from dinorankclip.writeup.best_orders import best_orders
+from dinorankclip.writeup.cost_tables import cost_tables
 from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.report import study_page, write_page
 from dinorankclip.writeup.study_claims import JUDGING, all_claims, machine_of
@@ -23,8 +24,8 @@ def write_study(material: StudyMaterial, out: Path, claims: str) -> list[Drawn |
     """report.html, tables/, figures/ and claims.md below `out`; what was drawn, and what was not and why."""
     for table in material.tables:
         write_table(table, out / TABLES)
-    for plain in cost_tables(material):
-        (out / TABLES / f"{plain.name}.md").write_text(plain_markdown(plain), encoding="utf-8")
+    for plain in (*best_orders(material), *cost_tables(material)):
+        (out / TABLES / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
     figures = []
     for figure in study_figures(material):
         if isinstance(figure, Drawn):
@@ -73,7 +74,7 @@ def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
     ]
     for table in material.tables:
         lines += [as_markdown(table), f"[trace]({TABLES}/{table.experiment.name}.trace.json)", ""]
-    lines += [plain_markdown(plain) for plain in cost_tables(material)]
+    lines += [plain.markdown() for plain in (*best_orders(material), *cost_tables(material))]
     for figure in figures:
         lines += [f"## {figure.title}", ""]
         if isinstance(figure, Drawn):
@@ -81,9 +82,3 @@ def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
         else:
             lines += [f"Left out: {figure.why}.", ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def plain_markdown(table: PlainTable) -> str:
-    rows = [table.headings, ("---", *("--:" for _ in table.headings[1:])), *table.rows]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([f"## {table.title}", "", *lines, "", wrapped(table.note), "", ""])

@@ -103,6 +103,8 @@ def notes(table: Table) -> list[str]:
             "nothing is bold otherwise. A difference that is the same for every seed has no interval: six seeds "
             "are needed for a mark."
         )
+    if len({row.n for row in table.rows if row.n}) > 1:
+        found.append("Means of rows with different n are of different seeds: compare rows by their paired differences.")
     if any(0 < row.n < FEWEST_SEEDS for row in table.rows):
         found.append("n < 3: so few seeds have no interval, and nothing of them is bold.")
     if any(value is not None for row in table.rows for value in row.paper):

@@ -107,7 +107,8 @@ def _measure(results: Results, cell: str, column: Column, reference: str, ran: b
 
 
 def _best_cell(experiment: Experiment, column: Column, results: Results) -> str | None:
-    """The cell to print in bold: the best mean, if the paired difference to the runner-up is shown (`Effect.shown`).
+    """The cell to print in bold: the one that leads every other, if the least of its leads is shown (`Effect.shown`).
+    Leads are paired by seed, since means of cells with more seeds are of other seeds, too.
 
     Cells with another budget do not compete, and a column without a direction has no best.
     """
@@ -116,13 +117,14 @@ def _best_cell(experiment: Experiment, column: Column, results: Results) -> str 
     competing = [
         cell for cell in dict.fromkeys(row.cell for row in experiment.rows) if cell not in experiment.unmatched
     ]
-    means = {cell: summary(values).mean for cell in competing if (values := results.values(cell, column.score))}
-    if len(means) < 2:
-        return None
+    values = {cell: found for cell in competing if (found := results.values(cell, column.score))}
     sign = 1 if column.better == "higher" else -1
-    first, second = sorted(means, key=lambda cell: -sign * means[cell])[:2]
-    margin = paired(results.values(second, column.score), results.values(first, column.score))
-    return first if margin.shown and sign * margin.mean > 0 else None
+    for cell, own in values.items():
+        leads = [paired(theirs, own) for other, theirs in values.items() if other != cell]
+        least = min(leads, key=lambda lead: sign * lead.mean, default=None)
+        if least is not None and least.shown and all(sign * lead.mean > 0 for lead in leads):
+            return cell
+    return None
 
 
 def _marks(results: Results, cell: str) -> list[str]:

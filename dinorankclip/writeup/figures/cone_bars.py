@@ -13,7 +13,8 @@ NODES = {"clip": "CLIP", "rankclip": "RankCLIP", "rank-3": "order 3,\nno teacher
 _COLOURS = (OF_METHOD["clip"], OF_METHOD["rankclip"], OF_METHOD["rank"], OF_METHOD["full"])
 
 CAPTION = (
-    "Cone separation: the angle between the mean image and the mean text embedding, {counts} seeds, 95 % t-intervals. "
+    "Cone separation: the angle between the mean image and the mean text embedding, 95 % t-intervals over "
+    "the seeds that all nodes have ({counts}). "
     "Between bars: the change from one node to the next, paired by seed. Right: the paper's projections, on other "
     "data. A smaller angle is no better model by itself."
 )
@@ -21,6 +22,7 @@ CAPTION = (
 
 def cone_bars(results: Results, score: str) -> Drawn:
     """`score` is a `SET/cone separation`."""
+    results = results.on_common_seeds(NODES)
     found = measured(results, list(NODES), score)
     if sum(one is not None for one in found) < 2:
         raise Unavailable("the cone separation bars need finished runs of at least two of the four nodes")

@@ -9,26 +9,25 @@ from matplotlib.axes import Axes
 from dinorankclip.study.paper_values import LABEL, PAPER
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column
+from dinorankclip.study.tables.orders import MIXED, PLAIN, WITH_TEACHER
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.seed_lines import counts, draw_points, factor_of, measured
 from dinorankclip.writeup.figures.style import BLUE, GREY, ORANGE, RED, new_figure
 
 ORDERS = tuple(range(6))
-PLAIN = ("clip", "rankclip", "rank-2", "rank-3", "rank-4", "rank-5")
-WITH_TEACHER = ("full-0", "full-1", "full-2", "full", "full-4", "full-5")
-MIXED = PLAIN[:2] + WITH_TEACHER[2:]
 MOST_PANELS = 5
 
 CAPTION = (
-    "Order sweep, {counts} seeds; bars are 95 % t-intervals over seeds. Blue: the ranking loss alone (order 0 is "
-    "CLIP, 1 is RankCLIP). Orange: the same orders with teacher, students and fusion. Grey band: the curve that the "
-    "paper draws, whose orders 0 and 1 are plain while the others have the teacher, so that its rise from 1 to 2 is "
-    "mostly a change of model. Last panel: the paper's own values, which are projections."
+    "Order sweep, over the seeds that all orders have ({counts}); bars are 95 % t-intervals over seeds. "
+    "Blue: the ranking loss alone (order 0 is CLIP, 1 is RankCLIP). Orange: the same orders with teacher, students and "
+    "fusion. Grey band: the curve that the paper draws, whose orders 0 and 1 are plain while the others have the "
+    "teacher, so that its step from 1 to 2 is a change of model, too. Last panel: the paper's own values, which are projections."
 )
 
 
 def order_curves(results: Results, columns: Sequence[Column]) -> Drawn:
     """A panel for each column, and one for what the paper projects."""
+    results = results.on_common_seeds(PLAIN + WITH_TEACHER)
     columns = [column for column in columns if any(measured(results, PLAIN + WITH_TEACHER, column.score))][:MOST_PANELS]
     if not columns:
         raise Unavailable("the order curves need finished runs of at least one order")

@@ -16,7 +16,8 @@ METHODS = {"clip": ("CLIP", "^"), "rankclip": ("RankCLIP", "s"), "full": ("full 
 _SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # so that intervals do not hide each other
 
 CAPTION = (
-    "Data scaling: the same number of steps on fewer different pairs, {counts} seeds, 95 % t-intervals. Middle: "
+    "Data scaling: the same number of steps on fewer different pairs, over the seeds that all cells have ({counts}), "
+    "95 % t-intervals. Middle: "
     "full method less RankCLIP, paired by seed; the paper says that this gap widens. Right: the paper's own values, "
     "which are projections, with their gap."
 )
@@ -28,6 +29,8 @@ def data_scaling(results: Results, column: Column, all_pairs: int) -> Drawn:
     sizes = sorted({size for cells in by_size.values() for size in cells})
     if len(sizes) < 2:
         raise Unavailable("data scaling needs finished runs on at least two amounts of data")
+    cells = [cell for found in by_size.values() for cell in found.values()]
+    results = results.on_common_seeds(cells)
     figure = new_figure(2.9)
     scores, gap, paper = figure.subplots(1, 3)
     factor = factor_of(column)
@@ -42,7 +45,6 @@ def data_scaling(results: Results, column: Column, all_pairs: int) -> Drawn:
     for axes, ticks in ((scores, sizes), (gap, sizes)):
         _size_axis(axes, ticks, "different pairs")
     figure.legend(*scores.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    cells = [cell for found in by_size.values() for cell in found.values()]
     return Drawn("data-scaling", "Data scaling", CAPTION.format(counts=counts(results, cells)), figure)
 
 

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+from dinorankclip.study.definition import STUDIES
+from dinorankclip.study.measures import FLICKR8K, SCENES
+from dinorankclip.study.results import Results
+from dinorankclip.writeup.best_orders import best_orders
+from dinorankclip.writeup.study_material import StudyMaterial
+from tests.writeup.synthetic import record
+
+SUITES = (
+    SCENES.top1, SCENES.shift, SCENES.recall("i2t", 1), SCENES.recall("t2i", 1), SCENES.coarse_probe, SCENES.fine_probe,
+)  # fmt: skip
+PLAIN = ("clip", "rankclip", "rank-2", "rank-3", "rank-4", "rank-5")
+
+
+def rows(by_order: list[list[float]]) -> list[tuple[str, ...]]:
+    """Every suite has these values of the plain orders, one a seed."""
+    runs = [
+        record(cell, seed, dict.fromkeys(SUITES, value))
+        for cell, values in zip(PLAIN, by_order)
+        for seed, value in enumerate(values)
+    ]
+    (table,) = best_orders(StudyMaterial(Path("nowhere"), STUDIES["full"](), Results("full", tuple(runs))))
+    return list(table.rows)
+
+
+def test_the_best_order_is_named_with_its_lead_over_order_3():
+    found = rows([[0.1, 0.1, 0.1], [0.2, 0.2, 0.2], [0.31, 0.32, 0.33], [0.2, 0.22, 0.23], [0.1] * 3, [0.1] * 3])
+    assert len(found) == 6  # the sweep with a teacher has not run
+    # Leads of 11, 10 and 10 points: 10.33 ± 4.3027 · 0.57735/√3
+    assert found[0] == ("T@1", "plain", "3", "2", "32.00", "+10.33 ± 1.43", "yes", "3", "11.3")
+
+
+def test_only_seeds_that_all_orders_have_count():
+    # By its mean over all seeds order 1 would be best.
+    found = rows([[0.1, 0.1], [0.2, 0.2, 0.9], [0.1, 0.1], [0.3, 0.3], [0.1, 0.1], [0.1, 0.1]])
+    assert found[0][2:7] == ("2", "3", "30.00", "–", "–")
+
+
+def test_of_equal_orders_the_smallest_is_named_and_two_seeds_tell_nothing():
+    found = rows([[0.1, 0.1], [0.3, 0.4], [0.3, 0.4], [0.2, 0.2], [0.1, 0.1], [0.1, 0.1]])
+    assert found[0][3:7] == ("1", "35.00", "+15.00", "no")
+
+
+def test_a_sweep_with_a_hole_and_a_study_without_suites_have_no_best_order():
+    assert rows([[0.1], [0.2], [], [0.3], [0.1], [0.1]]) == []
+    photos = Results("flickr8k", (record("clip", 0, {FLICKR8K.top1: 0.1}),))
+    assert best_orders(StudyMaterial(Path("nowhere"), STUDIES["flickr8k"](), photos)) == []

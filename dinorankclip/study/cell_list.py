@@ -96,6 +96,11 @@ FUSION_CELLS = tuple(
 )
 
 TEACHER_CELLS = (_full("full-teacher-128", distil__teacher_size=128),)
+# In the cc3m study instead: the paper's weaker teachers. DINOv1 has no ViT-L.
+PAPER_TEACHER_CELLS = (
+    _full("full-dinov1", distil__teacher="timm:vit_base_patch16_224.dino"),
+    _full("full-dinov2", distil__teacher="timm:vit_large_patch14_dinov2.lvd142m", distil__teacher_size=224),
+)
 
 SCALING_CELLS = tuple(
     Cell(f"{name}-n{items}", method, {"reading.train_items": items})

@@ -8,7 +8,7 @@ from typing import Any
 
 from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
 
-from .cell_list import CELLS, DECISIVE
+from .cell_list import CELLS, DECISIVE, PAPER_TEACHER_CELLS
 from .experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS, Experiment
 from .outline import Scenes, Study
 
@@ -71,7 +71,8 @@ def flickr8k() -> Study:
 
 def cc3m() -> Study:
     """The paper's scale, for `study plan` and SLURM: its own students and shares of CC3M where the small studies have
-    smaller ones. There is no ViT-B/32 enlarged to the full model's size, so that control is left out."""
+    smaller ones, and its own teachers. There is no ViT-B/32 enlarged to the full model's size, so that control is left
+    out. One seed a cell, as the paper plans: tables without intervals, and no verdicts."""
     own = {
         "full-resnet": {"distil.image_student": "resnet50"},
         "full-mobilenet": {"distil.image_student": "mobilenetv3-large"},
@@ -80,13 +81,15 @@ def cc3m() -> Study:
     }
     cells = tuple(
         replace(cell, changes=dict(cell.changes) | own.get(cell.name, {}))
-        for cell in CELLS
-        if cell.name != "control-large-trunk"
+        for cell in (*CELLS, *PAPER_TEACHER_CELLS)
+        if cell.name not in ("control-large-trunk", "full-teacher-128")
     )
+    base = preset("cc3m")
     return Study(
         "cc3m",
         "All cells at the paper's scale",
-        preset("cc3m"),
+        # One grid for all teachers (D14): DINOv2's patches of 14 give it 16×16 tokens where the others have 14×14.
+        replace(base, distil=replace(base.distil, compare_grid=7)),
         cells,
         {cell.name: 1 for cell in cells},
         (CATALOGUE_SETS,),

@@ -12,6 +12,7 @@ from dataclasses import replace
 from dinorankclip.study.bench_figures import Bench
 from dinorankclip.study.claims import AT_CHANCE, CLAIMS, TEACHER_CAVEAT, Claim, Judged, Shown, in_unit, judged
 from dinorankclip.study.contradictions import CONTRADICTIONS
+from dinorankclip.study.measures import measures_of
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
 from dinorankclip.study.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at, p_value
@@ -45,15 +46,14 @@ def claims_markdown(
 
 
 def _head(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
-    lines = [
-        "# The paper's claims, measured",
-        "",
-        "Generated from the studies' results; do not edit. Verdicts speak about the scale they were measured at: tiny",
-        "trunks, thousands of pairs, minutes of training on two CPU cores. The paper speaks about CC3M, ViT-B/32 and",
-        f"DINOv3, and its own numbers are projections; where they stand here they are labelled “{LABEL}”.",
-        f"Where a teacher has a part: {TEACHER_CAVEAT}.",
-        "",
-    ]
+    lines = ["# The paper's claims, measured", "", "Generated from the studies' results; do not edit."]
+    if not all(measures_of(study.name).dinov3 for study in studies):
+        lines += [
+            "Verdicts speak about the scale they were measured at: tiny trunks, thousands of pairs, minutes of",
+            "training on two CPU cores. The paper speaks about CC3M, ViT-B/32 and DINOv3. Where a teacher has a",
+            f"part here: {TEACHER_CAVEAT}.",
+        ]
+    lines += [f"The paper's own numbers are projections; where they stand here they are labelled “{LABEL}”.", ""]
     for study in studies:
         lines.append(f"- **{study.name}**: {_about(study)}")
     lines.append(f"- **step costs**: {bench.title}; {bench.machine} ({bench.source})" if bench.seconds else

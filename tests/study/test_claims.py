@@ -1,9 +1,9 @@
 import pytest
 
-from dinorankclip.study.cell_list import CELLS
+from dinorankclip.study.cell_list import CELLS, PAPER_TEACHER_CELLS
 from dinorankclip.study.claims import CLAIMS, TEACHER_CAVEAT, Context, judged
 from dinorankclip.study.claims.shapes import AllHold, is_taught
-from dinorankclip.study.experiments import EXPERIMENTS, FLICKR_EXPERIMENTS
+from dinorankclip.study.experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_EXPERIMENTS
 from dinorankclip.study.measures import SCENES
 from dinorankclip.study.results import Results
 from tests.study.worlds import as_claimed, bench, flat, opposite, results, telemetry
@@ -11,7 +11,7 @@ from tests.study.worlds import as_claimed, bench, flat, opposite, results, telem
 BY_ID = {claim.id: claim for claim in CLAIMS}
 DIFFERENCES = [claim for claim in CLAIMS if isinstance(claim.judge, AllHold)]
 OTHERS = [claim for claim in CLAIMS if claim not in DIFFERENCES]
-NAMES = {cell.name for cell in CELLS}
+NAMES = {cell.name for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
 
 
 def ids(claims):
@@ -46,7 +46,8 @@ def test_there_are_enough_and_each_is_named_once():
 @pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
 def test_a_claim_rests_on_cells_and_tables_that_exist(claim):
     assert set(claim.cells) <= NAMES
-    tables = {experiment.name: experiment for experiment in EXPERIMENTS}
+    of_study = CC3M_EXPERIMENTS if claim.only == "cc3m" else EXPERIMENTS
+    tables = {experiment.name: experiment for experiment in of_study}
     assert claim.experiments and set(claim.experiments) <= tables.keys()
     shown = {row.cell for name in claim.experiments for row in tables[name].rows}
     assert set(claim.cells) <= shown, "its tables must show what decides it"
@@ -200,7 +201,12 @@ def test_the_photo_study_judges_what_it_has_run():
     found = judged(Results("flickr8k", ()))
     assert {"main-i2t", "teacher-fine", "gap-closes", "order-hierarchy"} <= {one.claim.id for one in found}
     assert all(set(one.claim.cells) <= cells and one.claim.cells for one in found)
-    assert len(judged(Results("full", ()))) == len(CLAIMS)
+
+
+def test_each_kind_of_study_judges_its_own_teachers():
+    scenes, cc3m = ({one.claim.id for one in judged(Results(name, ()))} for name in ("full", "cc3m"))
+    assert BY_ID.keys() - scenes == {"teacher-generations"}
+    assert "teacher-generations" in cc3m and not {"teacher-stronger", "gain-per-cost", "cost-full"} & cc3m
 
 
 def test_the_worlds_hold_every_score_a_claim_uses():

@@ -29,6 +29,14 @@ def test_results_come_back_as_they_were(tmp_path):
     assert len((tmp_path / "results.json").read_text().splitlines()) == 11 + 3  # a line a run
 
 
+def test_cells_are_compared_on_the_seeds_that_all_have():
+    clip, rank = Cell("clip", "clip"), Cell("rank-2", "rank", {"loss.order": 2})
+    runs = [record(clip, seed, {}, {}) for seed in (0, 1, 2)] + [record(rank, seed, {}, {}) for seed in (1, 2, 5)]
+    found = Results("tiny", tuple(runs)).on_common_seeds(("clip", "rank-2", "not run"))
+    assert [(run.cell, run.seed) for run in found.runs] == [("clip", 1), ("clip", 2), ("rank-2", 1), ("rank-2", 2)]
+    assert len(Results("tiny", tuple(runs)).on_common_seeds(("clip",)).runs) == 3
+
+
 def test_no_runs_are_results_too(tmp_path):
     Results("tiny", ()).save(tmp_path / "results.json")
     assert Results.load(tmp_path / "results.json").cells() == ()

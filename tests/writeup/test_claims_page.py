@@ -10,6 +10,8 @@ from dinorankclip.study.verdicts import VERDICTS
 from dinorankclip.writeup.claims_page import claims_markdown
 from tests.study.worlds import bench, results
 
+JUDGED = [claim for claim in CLAIMS if claim.only != "cc3m"]
+
 
 @pytest.fixture(scope="module")
 def page() -> str:
@@ -27,16 +29,16 @@ def rows_under(page: str, heading: str) -> list[list[str]]:
 def test_it_is_complete_before_anything_has_run():
     empty = claims_markdown([])
     rows = rows_under(empty, "Verdicts, study full")
-    assert len(rows) == len(CLAIMS)
+    assert len(rows) == len(JUDGED)
     assert {row[-1] for row in rows} == {"**not run**"}
-    counts = {"full": str(len(CLAIMS) - 4), "full, controls that the paper lacks": "4"}
+    counts = {"full": str(len(JUDGED) - 4), "full, controls that the paper lacks": "4"}
     assert rows_under(empty, "Summary") == [[name, n, "0", "0", "0", "0", n] for name, n in counts.items()]
     assert "no finished run yet" in empty and "not measured yet" in empty
 
 
 def test_every_claim_has_a_row_with_effect_interval_n_and_verdict(page):
     rows = rows_under(page, "Verdicts, study full")
-    assert len(rows) == len(CLAIMS)
+    assert len(rows) == len(JUDGED)
     gate = next(row for row in rows if "adds-gate" in row[0])
     assert gate[1] == "components"
     assert gate[2].startswith("full - full-no-gate, R@1: +2.00 [2.00, 2.00] points")
@@ -46,10 +48,23 @@ def test_every_claim_has_a_row_with_effect_interval_n_and_verdict(page):
     assert order[6] == "**supported**", "no teacher, no caveat"
 
 
+def test_at_the_papers_scale_nothing_is_said_of_small_trunks(page):
+    assert "tiny trunks" in page and TEACHER_CAVEAT in page
+    at_scale = claims_markdown([Results("cc3m", results(name="cc3m").runs)])
+    assert "tiny trunks" not in at_scale and TEACHER_CAVEAT not in at_scale and "#teacher-generations" in at_scale
+
+
+def test_costs_count_rounds_and_borrowed_sizes_say_whose(page):
+    (cost,) = (row for row in rows_under(page, "Verdicts, study full") if "#cost-order-3" in row[0])
+    (control,) = (row for row in rows_under(page, "Verdicts, study full") if "#control-no-teacher" in row[0])
+    assert cost[4] == "5 rounds" and control[4] == "8"
+    assert control[3] == "3.10 points (of full - rank-3)"
+
+
 def test_the_summary_counts_all_of_them(page):
     found = {row[0]: [int(cell) for cell in row[1:]] for row in rows_under(page, "Summary")}
     controls = found["full, controls that the paper lacks"]
-    assert found["full"][0] == len(CLAIMS) - 4 == found["full"][1], "in this world the paper is right"
+    assert found["full"][0] == len(JUDGED) - 4 == found["full"][1], "in this world the paper is right"
     assert controls[:2] == [4, 4]
     for counts in found.values():
         assert len(counts) == 1 + len(VERDICTS) and counts[0] == sum(counts[1:])
@@ -57,7 +72,7 @@ def test_the_summary_counts_all_of_them(page):
 
 
 def test_details_are_found_from_the_row_and_lead_to_the_tables(page):
-    for claim in CLAIMS:
+    for claim in JUDGED:
         assert f"(#{claim.id})" in page and f"### {claim.id}\n" in page
         for name in claim.experiments:
             assert f"[{name}](study/full/tables/{name}.md)" in page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ..measures import CENTRED_COSINE, COSINE, GRAM_DISTANCE
 from ..paper_values import gain as projected_gain
 from .building import better, named, points, relative, smaller
@@ -10,6 +12,7 @@ from .shapes import AllHold, Claim, Contrast
 
 _CRITERIA = ("full-mse", "full-cosine", "full-rkd", "full-crd")
 _FUSIONS = ("full-concat", "full-additive", "full-single-scale", "full-spp", "full-spp-cbam")
+_GENERATIONS = (("rank-3", "none"), ("full-dinov1", "DINOv1"), ("full-dinov2", "DINOv2"), ("full", "DINOv3"))
 _CONVOLUTIONAL = ("full-resnet", "full-mobilenet")
 
 
@@ -132,5 +135,19 @@ CLAIMS = (
             ),
         ),
         remark="weaker and stronger are one network at 128 and 224 px; the paper's are DINOv1 and DINOv3",
+        only="scenes",
+    ),
+    Claim(
+        "teacher-generations",
+        "A stronger teacher gives a better model: none < DINOv1 < DINOv2 < DINOv3.",
+        "App. D, tab. teacher",
+        ("teacher",),
+        AllHold(
+            tuple(
+                better(cell, before, ACCURACY, points("tab:teacher", "T@1", told, told_before), "R@1")
+                for (before, told_before), (cell, told) in pairwise(_GENERATIONS)
+            )
+        ),
+        only="cc3m",
     ),
 )

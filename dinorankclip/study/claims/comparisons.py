@@ -178,7 +178,7 @@ CLAIMS = (
         "App. case study III",
         ("fine-grained",),
         AllHold((better("full", "clip", FINE_ERRORS, what="errors in family"),)),
-        scenes_only=True,
+        only="scenes",
     ),
     Claim(
         "scaling-widens",

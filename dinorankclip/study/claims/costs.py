@@ -89,6 +89,6 @@ CLAIMS = (
         ),
         remark="points for each step of order 0 that a step costs more than order 1's; gains are of the study's trunk "
         "and batch, costs of the bench's; the paper's own table has its peak at order 2",
-        scenes_only=True,
+        only="scenes",
     ),
 )

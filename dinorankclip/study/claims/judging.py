@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..bench_figures import Bench
 from ..experiments import FLICKR_CELLS
-from ..measures import CC3M, FLICKR8K, measures_of
+from ..measures import CC3M, FLICKR8K, Measures, measures_of
 from ..results import Results
 from . import ablations, comparisons, components, costs, failures, geometry, orders
 from .quantities import Context
@@ -34,20 +34,14 @@ def judged(results: Results, bench: Bench | None = None) -> tuple[Judged, ...]:
     """Every claim that such a study can speak about; what has not run yet says so."""
     measures = measures_of(results.name)
     context = Context(results, measures, bench or Bench())
+    return tuple(Judged(claim, results.name, claim.evidence(context)) for claim in claims_of(measures))
+
+
+def claims_of(measures: Measures) -> tuple[Claim, ...]:
+    """Those that a kind of study has what it needs for. Claims about cost are judged once, beside the scenes."""
     if measures is FLICKR8K:
-        chosen = filter(_on_photos, CLAIMS)
-    elif measures is CC3M:
-        chosen = filter(_at_papers_scale, CLAIMS)
-    else:
-        chosen = CLAIMS
-    return tuple(Judged(claim, results.name, claim.evidence(context)) for claim in chosen)
-
-
-def _on_photos(claim: Claim) -> bool:
-    """Whether the photo study has what a claim needs."""
-    return _at_papers_scale(claim) and set(claim.cells) <= set(FLICKR_CELLS)
-
-
-def _at_papers_scale(claim: Claim) -> bool:
-    """Claims about cost are judged once, beside the scenes."""
-    return bool(claim.cells) and not claim.scenes_only
+        there = set(FLICKR_CELLS)
+        return tuple(claim for claim in CLAIMS if not claim.only and claim.cells and there.issuperset(claim.cells))
+    if measures is CC3M:
+        return tuple(claim for claim in CLAIMS if claim.only != "scenes" and claim.cells)
+    return tuple(claim for claim in CLAIMS if claim.only != "cc3m")

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from dinorankclip.losses.weights import INERT_SPREAD
 
-from ..cell_list import CELLS
+from ..cell_list import CELLS, PAPER_TEACHER_CELLS
 from ..effects import Effect, summary
 from ..verdicts import (
     SMALLEST,
@@ -26,7 +26,7 @@ from .quantities import Context, Quantity, score_name, spread
 
 TEACHER_CAVEAT = "teacher ImageNet-supervised (efficientnet-lite0), not DINOv3"
 AT_CHANCE = "chance"  # ends the remark of a claim whose score nobody masters
-_CELLS = {cell.name: cell for cell in CELLS}
+_CELLS = {cell.name: cell for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Claim:
     experiments: tuple[str, ...]
     judge: Judge
     remark: str = ""
-    scenes_only: bool = False  # what it needs exists in the scenes studies alone
+    only: Literal["", "scenes", "cc3m"] = ""  # the kind of study that alone has what it needs
     control: bool = False  # the paper has no such comparison: it is counted apart from its claims
 
     @property

@@ -124,26 +124,39 @@ def fusion(measures: Measures, name: str = "fusion") -> Experiment:
 
 
 def teacher(measures: Measures, name: str = "teacher") -> Experiment:
-    none, best = PAPER["tab:teacher"]["none"], PAPER["tab:teacher"]["DINOv3"]
-    name_of = "DINOv3" if measures.dinov3 else "efficientnet-lite0"
-
-    def beside(told: Mapping[str, float]) -> dict[str, float]:
+    def beside(name: str) -> Mapping[str, float]:
+        told = PAPER["tab:teacher"][name]
         return {columns.TOP1: told["T@1"], columns.FINE: told["FG-avg"]}
+
+    if measures.dinov3:
+        teachers = (
+            Row("DINOv1, ViT-B", "full-dinov1", beside("DINOv1")),
+            Row("DINOv2, ViT-L", "full-dinov2", beside("DINOv2")),
+            Row("DINOv3, ViT-L", "full", beside("DINOv3")),
+        )
+        note = "The paper does not say how large its teachers are."
+    else:
+        teachers = (
+            Row("efficientnet-lite0 at 128 px", "full-teacher-128"),
+            Row("efficientnet-lite0 at 224 px", "full", beside("DINOv3")),
+        )
+        note = (
+            "The paper compares none, DINOv1, DINOv2 and DINOv3; its values for none and DINOv3 stand beside the "
+            f"first and last row. {_teacher_note(measures)} At 128 px its maps are coarser."
+        )
 
     return Experiment(
         name,
         "Teacher",
         (
-            Row("none: order 3 alone", "rank-3", beside(none)),
+            Row("none: order 3 alone", "rank-3", beside("none")),
             Row("none: students and fusion without a teacher", "control-no-teacher"),
             Row("random weights", "control-random-teacher"),
-            Row(f"{name_of} at 128 px", "full-teacher-128"),
-            Row(f"{name_of} at 224 px", "full", beside(best)),
+            *teachers,
         ),
         (*columns.headline(measures), *columns.FIDELITY_COLUMNS),
         reference="full",
-        note="The paper compares none, DINOv1, DINOv2 and DINOv3; its values for none and DINOv3 stand beside the "
-        f"first and last row. {_teacher_note(measures)} At 128 px its maps are coarser.",
+        note=note,
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FULL = "full method, order 3"  # a side's name in the record
 PAPER_TRUNK = "ViT-B-32"  # in the title of the comparison on the paper's trunk
 
 Seconds = Mapping[str, Sequence[float]]  # side → seconds of each round
@@ -41,6 +40,11 @@ class Bench:
     def order(order: int) -> str:
         """The side that is this plain order."""
         return f"order {order}"
+
+    @staticmethod
+    def full(order: int = 3) -> str:
+        """The side that is the full method at this order."""
+        return f"full method, order {order}"
 
     def ratio(self, side: str, to: str, trunk: str | None = None) -> dict[int, float]:
         """Round → how many times as long as `to` it takes; empty if either was not timed (on that trunk)."""

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from dinorankclip.study.paper_values import LABEL, PAPER
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
-from dinorankclip.writeup.figures.style import COLOURS, GREY, MARKERS, RED, new_figure
+from dinorankclip.writeup.figures.style import BLUE, COLOURS, GREY, MARKERS, RED, new_figure
 
 CAPTION = (
     "Cost over the order. Left: seconds of the ranking loss alone, forward and backward, for lists of all items of a "
@@ -75,15 +75,15 @@ def _sweep(record: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
-    sides = {int(name[6:]): side["ratio"] for name, side in comparison["sides"].items() if name.startswith("order ")}
-    orders = sorted(sides)
-    medians = [sides[order]["median"] for order in orders]
-    below = [sides[order]["median"] - sides[order]["least"] for order in orders]
-    above = [sides[order]["most"] - sides[order]["median"] for order in orders]
-    axes.errorbar(orders, medians, [below, above], color=COLOURS[0], marker="o", capsize=2.5, label="measured")
-    full = next((side["ratio"] for name, side in comparison["sides"].items() if name.startswith("full")), None)
-    if full:
-        axes.plot([3], [full["median"]], color=RED, marker="s", linestyle="none", label="full method")
+    kinds = (("order ", "plain", BLUE, "o"), ("full method, order ", "full method", RED, "s"))
+    for prefix, label, colour, marker in kinds:
+        found = {name: side["ratio"] for name, side in comparison["sides"].items() if name.startswith(prefix)}
+        sides = {int(name.removeprefix(prefix)): ratio for name, ratio in found.items()}
+        orders = sorted(sides)
+        medians = [sides[order]["median"] for order in orders]
+        below = [sides[order]["median"] - sides[order]["least"] for order in orders]
+        above = [sides[order]["most"] - sides[order]["median"] for order in orders]
+        axes.errorbar(orders, medians, [below, above], color=colour, marker=marker, capsize=2.5, label=label)
     paper = PAPER["tab:cost-accuracy"]
     base = paper["0"]["step ms"]
     told = [paper[str(order)]["step ms"] / base for order in range(6)]

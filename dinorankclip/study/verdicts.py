@@ -77,10 +77,6 @@ class Comparison:
         return SMALLEST[self.unit] if self.size is None else self.size
 
 
-def one(comparison: Comparison) -> Verdict:
-    return all_hold([comparison])
-
-
 def all_hold(family: Sequence[Comparison]) -> Verdict:
     """The verdict on a claim that says all of these; of a single one, the plain rule."""
     if not family or any(part.effect.n == 0 for part in family):

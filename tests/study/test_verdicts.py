@@ -12,7 +12,6 @@ from dinorankclip.study.verdicts import (
     holm,
     interval,
     level,
-    one,
     p_value,
     together,
     unless_inert,
@@ -25,6 +24,10 @@ def effect(mean: float, sd: float, n: int = 8):
     centre = sum(pattern) / n
     spread = math.sqrt(sum((value - centre) ** 2 for value in pattern) / (n - 1)) if n > 1 else 1.0
     return level({seed: mean + sd * (value - centre) / spread for seed, value in enumerate(pattern)})
+
+
+def one(comparison: Comparison):
+    return all_hold([comparison])
 
 
 def test_the_constructed_effects_are_what_they_say():

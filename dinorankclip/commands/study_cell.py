@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dinorankclip.config import TrainSettings
 from dinorankclip.study.outline import Run
-from dinorankclip.study.queue import CELLS, Claim, read_queue
+from dinorankclip.study.queue import CELLS, Hold, read_queue
 from dinorankclip.types import UserError
 
 DRAWS = 100  # of the bootstrap over items: a study's intervals are over seeds
@@ -31,17 +31,17 @@ class Performer:
         with one_at_a_time(digest(settings.data, settings.distil), folder=AUTOMATIC):
             with_cache(settings, choose(settings.budget.device, "fp32").device)
 
-    def __call__(self, run: Run, sets: tuple[str, ...], claim: Claim) -> bool:
+    def __call__(self, run: Run, sets: tuple[str, ...], hold: Hold) -> bool:
         from dinorankclip.study.results import finished, write_record
         from dinorankclip.study.tidying import tidy
 
         place = self.folder / CELLS / run.key
         if not self._train(run, place):
             return False
-        claim.note()
+        hold.note()
         if run.score:
             score_sets(place, sets, run.settings)
-        write_record(place, finished(place, run.key, claim.seconds))
+        write_record(place, finished(place, run.key, hold.seconds))
         if not self.keep:
             tidy(place, run.seed)
         return True

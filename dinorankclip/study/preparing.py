@@ -18,7 +18,7 @@ from dinorankclip.data.kept import digest, one_at_a_time
 from dinorankclip.pretrain.records import write_json
 
 from .outline import Run, Scenes
-from .queue import claim
+from .queue import hold
 
 CACHES = "caches"
 
@@ -73,12 +73,12 @@ def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], objec
     for wish, settings in cache_wishes([run]).items():
         if told_of(folder, wish):
             continue
-        taken = claim(folder, wish.name)
+        taken = hold(folder, wish.name)
         if taken is None:
             return False
         try:
             if not told_of(folder, wish):
-                begin = time.monotonic()  # of this attempt: a claim counts earlier ones, too
+                begin = time.monotonic()  # of this attempt: a hold counts earlier ones, too
                 came_of_it = _made(settings, make)
                 tell(folder, wish, came_of_it | {"seconds": round(time.monotonic() - begin, 1)})
         finally:

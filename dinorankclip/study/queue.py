@@ -1,7 +1,7 @@
 """The runs of a study on disk, so that any worker, here or on another machine, can take the next one.
 
 FOLDER/queue.json            all runs in order, with their settings; "now": those that the last `study run` asked for
-FOLDER/claims/KEY            held under a lock by the process that makes the run; the lock falls when it dies
+FOLDER/holds/KEY             held under a lock by the process that makes the run; the lock falls when it dies
 FOLDER/cells/KEY/            the run folder; result.json in it says that the run is finished
 FOLDER/failed/KEY.json       why the run failed; removed by the next `study run`, which tries again
 FOLDER/logs/KEY.log          what training and scoring printed
@@ -29,7 +29,7 @@ from .results import RESULT
 
 POLL = 0.5  # seconds between looks
 GLANCE = 0.05  # seconds; longer than `is_running` holds a lock that it only looks at
-QUEUE, CELLS, CLAIMS, FAILED, LOGS = "queue.json", "cells", "claims", "failed", "logs"
+QUEUE, CELLS, HOLDS, FAILED, LOGS = "queue.json", "cells", "holds", "failed", "logs"
 
 
 def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
@@ -83,7 +83,7 @@ def forget_failures(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Claim:
+class Hold:
     """The right to make a run, and the time that was spent on it before."""
 
     def __init__(self, path: Path, handle: int):
@@ -101,7 +101,7 @@ class Claim:
         return self.before + time.monotonic() - self._begin
 
     def note(self) -> None:
-        """Write down who holds the claim and what was spent."""
+        """Write down who has the hold and what was spent."""
         told = json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "seconds": round(self.seconds, 1)})
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, told.encode(), 0)
@@ -111,15 +111,15 @@ class Claim:
         os.close(self._handle)
 
 
-def claim(folder: Path, key: str) -> Claim | None:
+def hold(folder: Path, key: str) -> Hold | None:
     """None if another process, of this or another `study run`, has it."""
-    (folder / CLAIMS).mkdir(parents=True, exist_ok=True)
-    path = folder / CLAIMS / key
+    (folder / HOLDS).mkdir(parents=True, exist_ok=True)
+    path = folder / HOLDS / key
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     for last in (False, True):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return Claim(path, handle)
+            return Hold(path, handle)
         except OSError:
             if not last:
                 time.sleep(GLANCE)
@@ -128,8 +128,8 @@ def claim(folder: Path, key: str) -> Claim | None:
 
 
 def is_running(folder: Path, key: str) -> bool:
-    """Whether some process holds the claim now."""
-    path = folder / CLAIMS / key
+    """Whether some process has it in hold now."""
+    path = folder / HOLDS / key
     if not path.is_file():
         return False
     handle = os.open(path, os.O_RDONLY)
@@ -143,15 +143,15 @@ def is_running(folder: Path, key: str) -> bool:
 
 
 def was_held_by(folder: Path, key: str, pid: int) -> bool:
-    """Whether this process of this machine holds the claim, or was the last to hold it."""
+    """Whether this process of this machine has it in hold, or was the last that had."""
     try:
-        told = json.loads((folder / CLAIMS / key).read_text())
+        told = json.loads((folder / HOLDS / key).read_text())
     except (OSError, ValueError):
         return False
     return (told.get("pid"), told.get("host")) == (pid, os.uname().nodename)
 
 
-def open_runs(folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]) -> Iterator[tuple[Run, Claim]]:
+def open_runs(folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]) -> Iterator[tuple[Run, Hold]]:
     """Claimed runs, one after another, until nothing is left that this process could take.
 
     Runs that are not `ready` (another worker is making what they need) are passed over, and looked at again.
@@ -164,11 +164,11 @@ def open_runs(folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]) -
             if not ready(run):
                 passed_over = True
                 continue
-            taken = claim(folder, run.key)
+            taken = hold(folder, run.key)
             if taken is None:
                 continue
             try:
-                # Another worker may have finished it, or failed at it, between the look and the claim.
+                # Another worker may have finished it, or failed at it, between the look and the hold.
                 if not _is_over(folder, run.key):
                     yield run, taken
             finally:

@@ -21,7 +21,7 @@ from dinorankclip.config import TrainSettings
 
 from .outline import Run
 from .preparing import cache_is_ready
-from .queue import LOGS, Claim, open_runs, read_queue, record_failure
+from .queue import LOGS, Hold, open_runs, read_queue, record_failure
 
 PATIENCE = 30.0  # seconds between requests to stop
 
@@ -32,7 +32,7 @@ class Performer(Protocol):
     def cache(self, settings: TrainSettings) -> object:
         """Make the teacher's features that a run with these settings reads, unless they are there."""
 
-    def __call__(self, run: Run, sets: tuple[str, ...], claim: Claim) -> bool:
+    def __call__(self, run: Run, sets: tuple[str, ...], hold: Hold) -> bool:
         """False: asked to stop before the run was finished."""
 
 
@@ -47,10 +47,10 @@ def work(folder: Path, perform: Performer, only: str | None = None) -> None:
 
     open_ones = open_runs(folder, runs, ready)
     with stopping(), contextlib.suppress(KeyboardInterrupt), contextlib.closing(open_ones):
-        for run, claim in open_ones:
+        for run, hold in open_ones:
             with logged(folder / LOGS / f"{run.key}.log"):
                 try:
-                    if not perform(run, sets, claim):
+                    if not perform(run, sets, hold):
                         return
                 except Exception as error:
                     traceback.print_exc()

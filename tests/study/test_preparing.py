@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.preparing import cache_is_ready, cache_wishes, told_of
-from dinorankclip.study.queue import CELLS, claim, open_runs
+from dinorankclip.study.queue import CELLS, hold, open_runs
 from dinorankclip.study.results import RESULT
 from tests.study.studying import tiny
 
@@ -30,7 +30,7 @@ def test_cells_share_caches():
 def test_a_run_whose_cache_somebody_makes_is_passed_over(tmp_path):
     runs = tiny(FULL[:2], seeds=1).runs()
     (wish,) = cache_wishes(runs)
-    other = claim(tmp_path, wish.name)
+    other = hold(tmp_path, wish.name)
     taken = []
     for run, _ in open_runs(tmp_path, runs, lambda run: cache_is_ready(tmp_path, run, lambda settings: None)):
         taken.append(run.cell)

@@ -11,7 +11,7 @@ import pytest
 from dinorankclip.study import definition
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.preparing import CacheWish, told_of
-from dinorankclip.study.queue import CELLS, claim, is_finished, is_running, read_queue, write_queue
+from dinorankclip.study.queue import CELLS, hold, is_finished, is_running, read_queue, write_queue
 from dinorankclip.study.results import Results, RunRecord, write_record
 from dinorankclip.study.running import Force
 from dinorankclip.study.tuning import choose, rates, read_tuned
@@ -139,8 +139,8 @@ def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tm
     dead.wait()
     here, elsewhere = (CacheWish("pairs", teacher, None, None, False) for teacher in ("a", "b"))
     for wish, host in ((here, os.uname().nodename), (elsewhere, "another")):
-        (tmp_path / "claims").mkdir(exist_ok=True)
-        (tmp_path / "claims" / wish.name).write_text(json.dumps({"pid": dead.pid, "host": host}))
+        (tmp_path / "holds").mkdir(exist_ok=True)
+        (tmp_path / "holds" / wish.name).write_text(json.dumps({"pid": dead.pid, "host": host}))
     force.replace_dead(tmp_path, [], [here, elsewhere])
     assert told_of(tmp_path, here)["error"] == "the worker died (exit status 3)"
     assert told_of(tmp_path, elsewhere) is None  # the same number on another machine is another process
@@ -148,22 +148,22 @@ def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tm
     force.stop()
 
 
-def test_a_claim_is_held_by_one_process_and_falls_with_it(tmp_path):
-    first = claim(tmp_path, "k")
-    assert claim(tmp_path, "k") is None
+def test_a_run_is_held_by_one_process_and_falls_with_it(tmp_path):
+    first = hold(tmp_path, "k")
+    assert hold(tmp_path, "k") is None
     assert is_running(tmp_path, "k")
     child = os.fork()
     if child == 0:
-        claim(tmp_path, "other")
+        hold(tmp_path, "other")
         signal.pause()
     while not is_running(tmp_path, "other"):
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert claim(tmp_path, "other") is not None
+    assert hold(tmp_path, "other") is not None
     first.release()
     assert not is_running(tmp_path, "k")
-    again = claim(tmp_path, "k")
+    again = hold(tmp_path, "k")
     assert again.before == pytest.approx(first.seconds, abs=1)
 
 

@@ -1,9 +1,9 @@
 """Each order, and the full method, against order 0 of ours: python -m bench.orders [--pairs DIR]
 
 A step as a run takes it late, when every order acts: reading the batch (in the same process, so that nothing is
-hidden), the teacher's cached features, forward, backward, update. The full method is `--method dinorankclip`, at order
-3 or, where order 3 is timed without it, too, at all of those orders: both students, fusion, distillation from the
-cache; the teacher is efficientnet-lite0, whose cache is made first.
+hidden), the teacher's cached features, forward, backward, update. The full method is `--method dinorankclip`: both
+students, fusion, distillation from the cache; the teacher is efficientnet-lite0, whose cache is made first. It is timed
+at its own order 3, and at all orders of a trunk whose orders include 3.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data.packing import Writer
 
 PAPER_MS = (301, 312, 348, 379, 412, 446)  # projected by the paper for orders 0 to 5, not measured by anybody
-BASE, DEFAULT = "order 0", 3
-FULL = f"full method, order {DEFAULT}"
+BASE, FULL_ORDER = "order 0", 3
+FULL = f"full method, order {FULL_ORDER}"
 FULL_WANTED = {"ViT-B-32": 1.5}
 TEACHER, TEACHER_SIZE, TEXT_TEACHER = "efficientnet-lite0", 224, "minilm"
 # Trunk → the preset whose students go with it.
@@ -71,7 +71,7 @@ def compare(
     for order in orders:
         method = ["--method", "rank", "--loss.order", str(order)] if order else ["--method", "clip"]
         builders[f"order {order}"] = partial(training_steps, [*flags, *method], count)
-    for order in orders if DEFAULT in orders else [DEFAULT]:
+    for order in orders if FULL_ORDER in orders else [FULL_ORDER]:
         full = ["--method", "dinorankclip", "--loss.order", str(order), "--distil.cache", str(cache)]
         builders[f"full method, order {order}"] = partial(training_steps, [*flags, *full], count)
     with running(builders, threads) as sides:

@@ -15,7 +15,7 @@ from dinorankclip.types import UserError
 
 from .outline import Run, Study
 from .queue import CELLS, is_finished
-from .results import EARLIER, RESULT, Results, write_record
+from .results import RESULT, Results, earlier_record, read_record, write_record
 from .tidying import CHECKPOINTS, KEPT_SEED
 from .tuning import TUNED, rates, read_tuned
 
@@ -34,12 +34,12 @@ def adopt_rates(study: Study, folder: Path, given: Results) -> None:
 
 def adopt_runs(folder: Path, given: Results, runs: Iterable[Run]) -> int:
     """Write the records of `runs` that are finished there and not here; how many that were. Runs whose settings have
-    changed since have other keys, and are not taken."""
+    changed since have other keys, and are not taken; nor are those that are being made again here."""
     there = {record.key: record for record in given.runs}
     taken = 0
     for run in runs:
-        if run.key in there and not is_finished(folder, run.key):
-            place = folder / CELLS / run.key
+        place = folder / CELLS / run.key
+        if run.key in there and read_record(place) is None:
             place.mkdir(parents=True, exist_ok=True)
             write_record(place, replace(there[run.key], cell=""))
             taken += 1
@@ -55,6 +55,7 @@ def reopen_runs_without_model(folder: Path, runs: Iterable[Run], cells: Iterable
         place = folder / CELLS / run.key
         has_model = (place / CHECKPOINTS).is_dir()
         if run.seed == KEPT_SEED and run.cell in kept and is_finished(folder, run.key) and not has_model:
-            (place / RESULT).rename(place / EARLIER)
+            earlier_record(place).parent.mkdir(exist_ok=True)
+            (place / RESULT).rename(earlier_record(place))
             reopened.append(run)
     return reopened

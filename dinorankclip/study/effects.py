@@ -78,7 +78,7 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Effect:
 
 
 def detectable(sd: float, n: int, power: float = POWER, level: float = LEVEL) -> float:
-    """The smallest true effect that n pairs of this spread show in a share `power` of studies; n ≥ 2."""
+    """The smallest true effect that n pairs of this spread show in a share `power` of studies; n ≥ 3."""
     return noncentrality(n, power, level) * sd / math.sqrt(n)
 
 
@@ -86,8 +86,8 @@ def detectable(sd: float, n: int, power: float = POWER, level: float = LEVEL) ->
 def noncentrality(n: int, power: float = POWER, level: float = LEVEL) -> float:
     """The δ for which |t| exceeds its limit with probability `power`: noncentral t, n - 1 degrees."""
     limit = t_quantile(0.5 + level / 2, n - 1)
-    # Beyond limit + 10 the power is as good as 1 for n ≥ 3; at one degree of freedom it grows slowly.
-    return _root(lambda delta: t_tail(limit, n - 1, delta) + t_tail(limit, n - 1, -delta) - power, 0.0, 40.0 * limit)
+    # Beyond limit + 10 the power is as good as 1.
+    return _root(lambda delta: t_tail(limit, n - 1, delta) + t_tail(limit, n - 1, -delta) - power, 0.0, limit + 10)
 
 
 @lru_cache(maxsize=256)

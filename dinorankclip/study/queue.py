@@ -5,6 +5,7 @@ FOLDER/holds/KEY             held under a lock by the process that makes the run
 FOLDER/cells/KEY/            the run folder; result.json in it says that the run is finished
 FOLDER/failed/KEY.json       why the run failed; removed by the next `study run`, which tries again
 FOLDER/logs/KEY.log          what training and scoring printed
+FOLDER/earlier/KEY.json      the record of a run that is being made again (results.py)
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def read_queue(folder: Path, only: str | None = None) -> tuple[list[Run], tuple[
     if not path.is_file():
         raise UserError(f"{folder} is no study folder with a queue: start it with dinorankclip study run NAME")
     stored = json.loads(path.read_text())
-    wanted = [one for one in stored["runs"] if (one["key"] == only if only else one["now"])]
+    wanted = [one for one in stored["runs"] if (one["key"] == only if only else one.get("now", True))]
     if only and not wanted:
         raise UserError(f"the queue of {folder} has no run {only}")
     runs = [Run(one["cell"], one["seed"], from_dict(one["settings"]), one["score"]) for one in wanted]
@@ -152,7 +153,7 @@ def was_held_by(folder: Path, key: str, pid: int) -> bool:
 
 
 def open_runs(folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]) -> Iterator[tuple[Run, Hold]]:
-    """Claimed runs, one after another, until nothing is left that this process could take.
+    """Runs in hold, one after another, until nothing is left that this process could take.
 
     Runs that are not `ready` (another worker is making what they need) are passed over, and looked at again.
     """

@@ -22,7 +22,7 @@ from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, 
 from dinorankclip.types import UserError
 
 RESULT, RESULTS = "result.json", "results.json"
-EARLIER = "result.earlier.json"  # of a run that is being made again: it counts until the new one is there
+EARLIER = "earlier"  # beside cells/: records of runs that are being made again
 FORMAT = 2
 NUMBERED = ("scores", "telemetry")  # fields of a record that are numbers by name
 # Beside scores of the validation part, which come at each epoch's end, a line of metrics.jsonl has numbers of a step.
@@ -165,14 +165,20 @@ def telemetry_of(folder: Path) -> dict[str, float]:
 def write_record(folder: Path, record: RunRecord) -> None:
     """Marks the run as finished: everything else of it is written by now."""
     write_json(folder / RESULT, asdict(record))
-    (folder / EARLIER).unlink(missing_ok=True)
+    earlier_record(folder).unlink(missing_ok=True)
+
+
+def earlier_record(folder: Path) -> Path:
+    """Where the record of a run stays while it is made again: it counts until the new one is there. Not in the run
+    folder, which must be empty for a run to begin."""
+    return folder.parents[1] / EARLIER / f"{folder.name}.json"
 
 
 def read_record(folder: Path) -> RunRecord | None:
     """None: never finished."""
-    for name in (RESULT, EARLIER):
+    for path in (folder / RESULT, earlier_record(folder)):
         with contextlib.suppress(FileNotFoundError):
-            return RunRecord(**json.loads((folder / name).read_text()))
+            return RunRecord(**json.loads(path.read_text()))
     return None
 
 

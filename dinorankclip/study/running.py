@@ -17,6 +17,7 @@ from .preparing import CacheWish, cache_wishes, forget_caches, tell, told_of
 from .queue import LOGS, is_failed, is_finished, is_running, record_failure, was_held_by, why_failed
 
 POLL = 0.5  # seconds between looks at the folder
+STARTED = 60.0  # seconds after which a worker has surely started
 PATIENCE, ASKED = 120.0, 4  # seconds that workers get to save, and how often they are asked
 
 
@@ -102,6 +103,7 @@ class Force:
     def __init__(self, command: Sequence[str], count: int) -> None:
         self.command = list(command)
         self.workers = [self._start() for _ in range(count)]
+        self.begun = [time.monotonic()] * count
 
     def _start(self) -> subprocess.Popen:
         threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -127,10 +129,13 @@ class Force:
                     record_failure(folder, run, why)
             wishes = [wish for wish in caches if was_held_by(folder, wish.name, worker.pid)]
             for wish in wishes:
-                tell(folder, wish, {"error": why})
-            # A worker that was at nothing fails again and again: it cannot even start.
-            if runs or wishes:
+                if told_of(folder, wish) is None:
+                    tell(folder, wish, {"error": why})
+            # One that was soon dead, and at nothing, fails again and again: it cannot even start. (Of one that lived,
+            # another worker may have taken up what it was at.)
+            if runs or wishes or time.monotonic() - self.begun[at] > STARTED:
                 self.workers[at] = self._start()
+                self.begun[at] = time.monotonic()
 
     def stop(self) -> None:
         """Ask, again after a while (a run may end just when it is asked to stop), then make an end of it."""

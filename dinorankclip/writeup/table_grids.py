@@ -99,7 +99,7 @@ def notes(table: Table) -> list[str]:
             f"interval leaves zero out are marked {SHOWN_EFFECT} (by chance alone about one of twenty would be)."
         )
         found.append(
-            "Bold: the best of its column, if n ≥ 3 and its paired interval to the runner-up leaves zero out; "
+            "Bold: the best of its column, if n ≥ 3 and its paired interval to every other row leaves zero out; "
             "nothing is bold otherwise. A difference that is the same for every seed has no interval: six seeds "
             "are needed for a mark."
         )

@@ -107,8 +107,8 @@ def _measure(results: Results, cell: str, column: Column, reference: str, ran: b
 
 
 def _best_cell(experiment: Experiment, column: Column, results: Results) -> str | None:
-    """The cell to print in bold: the one that leads every other, if the least of its leads is shown (`Effect.shown`).
-    Leads are paired by seed, since means of cells with more seeds are of other seeds, too.
+    """The cell to print in bold: the one whose lead over every other is shown (`Effect.shown`). Leads are paired by
+    seed, since means of cells with more seeds are of other seeds, too.
 
     Cells with another budget do not compete, and a column without a direction has no best.
     """
@@ -121,8 +121,7 @@ def _best_cell(experiment: Experiment, column: Column, results: Results) -> str 
     sign = 1 if column.better == "higher" else -1
     for cell, own in values.items():
         leads = [paired(theirs, own) for other, theirs in values.items() if other != cell]
-        least = min(leads, key=lambda lead: sign * lead.mean, default=None)
-        if least is not None and least.shown and all(sign * lead.mean > 0 for lead in leads):
+        if leads and all(lead.shown and sign * lead.mean > 0 for lead in leads):
             return cell
     return None
 

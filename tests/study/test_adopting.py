@@ -44,9 +44,10 @@ def test_runs_whose_models_pictures_need_are_made_again(tmp_path):
     assert [run for run in runs if not is_finished(tmp_path, run.key)] == again
     place = tmp_path / CELLS / again[0].key
     earlier = read_record(place)  # counts until the new one is there
-    assert earlier.scores == {"val/mean R@1": 0.1}
+    assert earlier.scores == {"val/mean R@1": 0.1} and not list(place.iterdir())
+    assert adopt_runs(tmp_path, recorded(runs), runs) == 0 and not is_finished(tmp_path, again[0].key)
     write_record(place, replace(earlier, seconds=9.0))
-    assert read_record(place).seconds == 9.0 and [path.name for path in place.iterdir()] == ["result.json"]
+    assert read_record(place).seconds == 9.0 and not list((tmp_path / "earlier").iterdir())
 
 
 def test_a_run_of_here_and_one_of_other_settings_stay_as_they_are(tmp_path):
@@ -76,8 +77,12 @@ def test_study_run_adopts(tmp_path, monkeypatch, capsys):
     run_tiny("--adopt", "results.json")
     assert "4 finished runs taken over from results.json" in capsys.readouterr().out
     assert len(Results.load(FOLDER).runs) == 4
-    monkeypatch.setattr("dinorankclip.commands.study_crew.run_locally", lambda *args: True)  # makes nothing
-    with pytest.raises(SystemExit):  # seed 0 of clip is to be made again: its model is pictured
-        run_tiny("--models")
+    with monkeypatch.context() as nobody_works:
+        nobody_works.setattr("dinorankclip.commands.study_crew.run_locally", lambda *args: True)
+        with pytest.raises(SystemExit):  # seed 0 of clip is to be made again: its model is pictured
+            run_tiny("--models")
     assert "1 runs are made again" in capsys.readouterr().out
     assert len(Results.load(FOLDER).runs) == 4  # and nothing is lost meanwhile
+    run_tiny("--models")
+    made = Results.load(FOLDER).of("clip")[0]
+    assert made.scores["val/mean R@1"] != 0.1 and (FOLDER / made.folder / "checkpoints").is_dir()

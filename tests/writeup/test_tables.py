@@ -72,6 +72,9 @@ def test_bold_needs_three_seeds_and_a_clear_margin_to_the_runner_up():
     # full leads by 1, 9 and 5 points: with three seeds that is no margin.
     unclear = build_table(several, results(clip=clip, rankclip=[0.15, 0.2, 0.15], full=[0.16, 0.29, 0.2]))
     assert bold_of(value_grid(unclear)) == []
+    # RankCLIP is nearest and surely behind; CLIP is farther behind, but not surely.
+    spread = build_table(several, results(clip=[0.35, 0.1, 0.1], rankclip=[0.29, 0.391, 0.2901], full=ahead))
+    assert ("full", "T@1") not in bold_of(value_grid(spread))
     few = build_table(several, results(clip=clip[:2], rankclip=[0.11, 0.2101], full=ahead[:2]))
     assert bold_of(value_grid(few)) == [] and "*" not in text_of(difference_grid(few))[1][2]
     alone = build_table(several, results(clip=[0.1], rankclip=[0.2], full=[0.9]))

@@ -58,6 +58,20 @@ def ranking_quality(measures: Measures) -> Column:
     return Column(measures.ranking_quality, "ranking τ-b", percent=False)
 
 
+def ranking(measures: Measures) -> tuple[Column, ...]:
+    """Both directions, where relevance is known: a loss may gain in one what it loses in the other."""
+    if not measures.graded:
+        return (ranking_quality(measures),)
+    ways = (("t2i", "t→i"), ("i2t", "i→t"))
+    return tuple(Column(f"{measures.retrieval}/{way} tau-b", f"τ-b {arrow}", percent=False) for way, arrow in ways)
+
+
+def about_ranking(measures: Measures) -> str:
+    if measures.graded:
+        return "τ-b: Kendall's, between a query's order of all items and their true relevance, mean over queries."
+    return "Ranking τ-b: Kendall's, between the orders that an image and its caption give all others, mean over pairs."
+
+
 def headline(measures: Measures) -> tuple[Column, ...]:
     """What an ablation shows at least."""
     return (top1(measures), mean_r1(measures), shift(measures), fine(measures))

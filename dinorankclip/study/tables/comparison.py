@@ -27,9 +27,14 @@ def main(measures: Measures, name: str = "main") -> Experiment:
         name,
         "Main comparison: zero-shot classification and retrieval",
         tuple(Row(label, cell, projected("tab:main", cell, columns.AS_MAIN)) for label, cell in METHODS),
-        (*columns.zero_shot(measures), *columns.recalls(measures), columns.mean_r1(measures)),
+        (
+            *columns.zero_shot(measures),
+            *columns.recalls(measures),
+            columns.mean_r1(measures),
+            *columns.ranking(measures),
+        ),
         reference="rankclip",
-        note=_ALIP,
+        note=f"{_ALIP} {columns.about_ranking(measures)}",
     )
 
 

@@ -21,7 +21,7 @@ def _columns(measures: Measures) -> tuple[Column, ...]:
         *columns.headline(measures),
         Column(measures.recall("i2t", 1), "i→t R@1"),
         Column(measures.recall("t2i", 1), "t→i R@1"),
-        columns.ranking_quality(measures),
+        *columns.ranking(measures),
         columns.cone(measures),
     )
 
@@ -94,7 +94,7 @@ def head_width(measures: Measures, name: str = "head-width") -> Experiment:
         name,
         "Width of the transition heads",
         (Row("h = 16", "full-h16"), Row("h = 32", "full"), Row("h = 64", "full-h64")),
-        (*columns.headline(measures), columns.ranking_quality(measures)),
+        (*columns.headline(measures), *columns.ranking(measures)),
         reference="full",
         note="The paper announces this sweep for a supplement and prints no values.",
     )
@@ -105,7 +105,7 @@ def warm_start(measures: Measures, name: str = "warm-start") -> Experiment:
         name,
         "Staged warm-start of the orders",
         (Row("staged", "full"), Row("all orders from the start", "full-unstaged")),
-        (*columns.headline(measures), columns.ranking_quality(measures)),
+        (*columns.headline(measures), *columns.ranking(measures)),
         reference="full",
         note="The paper's warm-start: order r is frozen before epoch 3(r-1). Here the epochs are scaled down to the "
         "run's length (D11). The paper calls the heads sensitive to it and prints no values.",

@@ -148,6 +148,18 @@ def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tm
     force.stop()
 
 
+def test_a_worker_that_was_at_nothing_is_replaced_only_if_it_had_started(tmp_path, monkeypatch):
+    force = Force([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
+    (dead,) = force.workers
+    dead.wait()
+    force.replace_dead(tmp_path, [], [])
+    assert force.workers == [dead]  # it would fail again and again
+    monkeypatch.setattr("dinorankclip.study.running.STARTED", 0.0)
+    force.replace_dead(tmp_path, [], [])
+    assert force.workers != [dead]
+    force.stop()
+
+
 def test_a_run_is_held_by_one_process_and_falls_with_it(tmp_path):
     first = hold(tmp_path, "k")
     assert hold(tmp_path, "k") is None

@@ -13,6 +13,7 @@ from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.markdown_html import add_markdown
 from dinorankclip.writeup.numbers import MISSING
 from dinorankclip.writeup.page import Page
+from dinorankclip.writeup.paired_differences import paired_differences
 from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_figures import Missing
 from dinorankclip.writeup.study_material import StudyMaterial
@@ -30,6 +31,7 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], clai
     _state(page, material)
     _method(page, material)
     page.section("Tables")
+    _plain_tables(page, paired_differences(material))
     for table in material.tables:
         _table(page, table, material)
     _plain_tables(page, best_orders(material))

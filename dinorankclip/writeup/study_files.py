@@ -10,6 +10,7 @@ from dinorankclip.study.results import RESULTS
 from dinorankclip.writeup.best_orders import best_orders
 from dinorankclip.writeup.cost_tables import cost_tables
 from dinorankclip.writeup.figures.drawn import Drawn
+from dinorankclip.writeup.paired_differences import paired_differences
 from dinorankclip.writeup.report import study_page, write_page
 from dinorankclip.writeup.study_claims import JUDGING, all_claims, machine_of
 from dinorankclip.writeup.study_figures import Missing, study_figures
@@ -24,7 +25,7 @@ def write_study(material: StudyMaterial, out: Path, claims: str) -> list[Drawn |
     """report.html, tables/, figures/ and claims.md below `out`; what was drawn, and what was not and why."""
     for table in material.tables:
         write_table(table, out / TABLES)
-    for plain in (*best_orders(material), *cost_tables(material)):
+    for plain in (*paired_differences(material), *best_orders(material), *cost_tables(material)):
         (out / TABLES / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
     figures = []
     for figure in study_figures(material):
@@ -72,6 +73,7 @@ def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
         "Each table has a file `tables/NAME.trace.json` that names its run folders, seeds, settings and revision.",
         "",
     ]
+    lines += [plain.markdown() for plain in paired_differences(material)]
     for table in material.tables:
         lines += [as_markdown(table), f"[trace]({TABLES}/{table.experiment.name}.trace.json)", ""]
     lines += [plain.markdown() for plain in (*best_orders(material), *cost_tables(material))]

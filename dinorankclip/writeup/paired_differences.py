@@ -1,0 +1,69 @@
+"""The differences that matter most, paired by seed: what each step of the method adds, and what its controls leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dinorankclip.study.effects import Effect, paired
+from dinorankclip.study.table_shapes import Column
+from dinorankclip.study.tables.columns import about_ranking, cone, fine, mean_r1, ranking
+from dinorankclip.writeup.numbers import MISSING, Form, form_of
+from dinorankclip.writeup.plain_table import PlainTable
+from dinorankclip.writeup.study_material import StudyMaterial
+
+# Row → (cell that is taken off, cell it is taken off from).
+DIFFERENCES: Mapping[str, tuple[str, str]] = {
+    "CyCLIP less CLIP": ("clip", "cyclip"),
+    "ALIP less CLIP": ("clip", "alip"),
+    "RankCLIP less CLIP": ("clip", "rankclip"),
+    "order 2 less RankCLIP": ("rankclip", "rank-2"),
+    "order 3 less RankCLIP": ("rankclip", "rank-3"),
+    "full less CLIP": ("clip", "full"),
+    "full less RankCLIP": ("rankclip", "full"),
+    "full less order 3 without a teacher": ("rank-3", "full"),
+    "the same without any teacher, less CLIP": ("clip", "control-no-teacher"),
+    "full less the same without any teacher": ("control-no-teacher", "full"),
+    "full less the same with a random teacher": ("control-random-teacher", "full"),
+    "full less a trunk of its size": ("control-large-trunk", "full"),
+    "full less the teacher distilled into the trunk": ("control-trunk-distil", "full"),
+}
+
+
+def paired_differences(material: StudyMaterial) -> list[PlainTable]:
+    """None where no two of these cells share a seed."""
+    measures, results = material.measures, material.results
+    columns = (mean_r1(measures), fine(measures), *ranking(measures), cone(measures))
+    rows = {}
+    for label, (less, more) in DIFFERENCES.items():
+        effects = [paired(results.values(less, column.score), results.values(more, column.score)) for column in columns]
+        if any(effect.n for effect in effects):
+            rows[label] = effects
+    if not rows:
+        return []
+    forms = [_form(column, [effects[place] for effects in rows.values()]) for place, column in enumerate(columns)]
+    return [
+        PlainTable(
+            "differences",
+            "Paired differences",
+            ("", "n", *(column.heading for column in columns)),
+            tuple(
+                (label, str(max(effect.n for effect in effects)), *map(_told, effects, forms))
+                for label, effects in rows.items()
+            ),
+            "Mean over the n seeds that both cells have of the difference at each seed, with its 95 % interval where "
+            f"n ≥ 3; shares in percentage points. {about_ranking(measures)} A smaller cone separation is a smaller gap "
+            f"between the modalities. Intervals are not corrected for their number. {material.teacher_sentence}",
+        )
+    ]
+
+
+def _form(column: Column, effects: list[Effect]) -> Form:
+    return form_of([effect.mean for effect in effects if effect.n], column.percent)
+
+
+def _told(effect: Effect, form: Form) -> str:
+    if not effect.n:
+        return MISSING
+    if effect.low is None or effect.high is None:
+        return form.signed(effect.mean)
+    return f"{form.signed(effect.mean)} [{form.plain(effect.low)}, {form.plain(effect.high)}]"

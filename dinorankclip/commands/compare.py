@@ -21,7 +21,7 @@ Compare two scored models on the same items: differences B - A with intervals, a
   dinorankclip compare runs/first runs/second
   dinorankclip compare runs/first open_clip:ViT-B-32:weights.safetensors --level 0.99
 
-Scores that train took at a run's end have no intervals; those that `dinorankclip score` takes do.
+Both the scores that train took at a run's end and those of `dinorankclip score` are compared.
 Exit status 1 if scores had to be left out because the two were scored on different data.
 """
 WAYS = {"i2t": "image → text", "t2i": "text → image", "i2i": "image → image"}
@@ -166,7 +166,7 @@ def _reading_notes(rows: list[Row], level: float) -> str:
     if len(paired) < len(rows):
         which = "some are" if paired else "these are"
         notes.append(
-            f"Without intervals: {which} rates that train took, and train keeps nothing of single items. For paired\n"
+            f"Without intervals: {which} scores that were kept without their single items (scores_items.npz). For paired\n"
             "intervals: dinorankclip score MODEL --sets PATH, for both, then compare again."
         )
     if paired:

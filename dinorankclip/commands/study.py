@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from dinorankclip.study.slurm import SlurmSettings
+from dinorankclip.study.slurm import SlurmSettings, gpus_of_a_run
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run(
     folder: Path | None = None,
     workers: int | None = None,
     processes_per_cell: int = 1,
-    gpus_per_cell: int = 0,
+    gpus_per_cell: int | None = None,
     seeds: int | None = None,
     only: tuple[str, ...] = (),
     keep: bool = False,
@@ -96,7 +96,7 @@ def run(
         folder: Where it is kept; by default runs/study-NAME.
         workers: Runs at a time, one thread each; by default one for each core.
         processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.
-        gpus_per_cell: GPUs that SLURM gives each run.
+        gpus_per_cell: GPUs that SLURM gives each run; by default 8 for cc3m, as the paper has, none for the others.
         seeds: At most so many seeds a cell.
         only: Only these cells.
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
@@ -113,9 +113,10 @@ def run(
         known = ", ".join(cell.name for cell in study.cells)
         raise UserError(f"study {name} has no cell {unknown[0]}: there are {known}")
     folder = folder or default_folder(study.name)
-    processes = max(processes_per_cell, gpus_per_cell, 1)
+    gpus = gpus_of_a_run(study.gpus, slurm, gpus_per_cell)
+    processes = max(processes_per_cell, gpus, 1)
     workers = workers or max(1, cores() // processes)
-    Crew(study, folder, workers, processes, gpus_per_cell, seeds, only, keep, slurm, adopt, models).run()
+    Crew(study, folder, workers, processes, gpus, seeds, only, keep, slurm, adopt, models).run()
 
 
 def all_runs(study: Study, folder: Path) -> list[Run]:

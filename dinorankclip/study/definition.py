@@ -11,6 +11,7 @@ from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, T
 from .cell_list import CELLS, DECISIVE, PAPER_TEACHER_CELLS
 from .experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS, Experiment
 from .outline import Scenes, Study
+from .paper_values import PAPER_GPUS
 
 GRID = (5e-4, 1e-3, 2e-3)
 PHOTO_SHIFT = ("pacs-photo", "pacs-art-painting", "pacs-cartoon", "pacs-sketch")
@@ -95,6 +96,7 @@ def cc3m() -> Study:
         (CATALOGUE_SETS,),
         with_cells(CC3M_EXPERIMENTS, {cell.name for cell in cells}),
         pairs=2_710_000,
+        gpus=PAPER_GPUS,
         paper="the paper's own setting: CC3M, ViT-B/32, 64 epochs, batch 1024",
     )
 

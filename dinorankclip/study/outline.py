@@ -49,7 +49,7 @@ class Run:
 class Study:
     """`seeds`: cell → how many (0, 1, …). `grid`: learning rates tried with every method, by validation only;
     without one, the base's rate holds. `pairs` of an epoch and `pair_seconds` of CLIP on one thread are for first
-    estimates; `paper`: what setting of it the study stands for."""
+    estimates; `gpus` are those of a run on a cluster; `paper`: what setting of it the study stands for."""
 
     name: str
     title: str
@@ -63,6 +63,7 @@ class Study:
     pairs: int = 0
     pair_seconds: float = 0.0026
     scenes: Scenes | None = None
+    gpus: int = 0
 
     def cell(self, name: str) -> Cell:
         return {cell.name: cell for cell in self.cells}[name]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 LABEL = "paper (projected)"
+PAPER_GPUS = 8  # of its one node
 
 Rows = Mapping[str, Mapping[str, float]]
 

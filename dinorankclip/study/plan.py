@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .costs import Costs, duration
 from .outline import Run, Study, once
+from .paper_values import PAPER_GPUS
 from .preparing import cache_wishes
 from .queue import is_failed, is_finished, is_running
 from .tidying import KEPT_SEED
@@ -15,7 +16,6 @@ from .tuning import rates, read_tuned
 
 # The paper's scale. Its step times on eight H100 (order 0 to 5) are projections, as all its numbers are.
 PAPER_STEP_MS = (301, 312, 348, 379, 412, 446)
-PAPER_GPUS = 8
 PAPER_NODE_HOURS = 72
 TRUNK_PARAMETERS, STUDENT_PARAMETERS = 151.3e6, 5.7e6  # ViT-B/32; a student
 CACHE_BYTES = {"8×8": 3_537, "14×14": 21_163}  # an image, Gram and class token (docs/results.md)

@@ -1,6 +1,6 @@
 """The same queue on a SLURM cluster: one array job, each element makes one run (through submitit).
 
-A job element runs `dinorankclip study work FOLDER --only KEY`, so claims, results and failures are those of a local
+A job element runs `dinorankclip study work FOLDER --only KEY`, so holds, results and failures are those of a local
 study; an element that is killed by its time limit is submitted again by the same command and resumes.
 """
 
@@ -36,6 +36,13 @@ class SlurmSettings:
     """Elements of the array that run at a time."""
     cluster: Literal["slurm", "local", "debug"] = "slurm"
     """local and debug run the elements on this machine, to try it out."""
+
+
+def gpus_of_a_run(planned: int, settings: SlurmSettings, asked: int | None) -> int:
+    """What the study is planned for on a real cluster, unless the user says otherwise; elsewhere none."""
+    if asked is not None:
+        return asked
+    return planned if settings.submit and settings.cluster == "slurm" else 0
 
 
 def submit(

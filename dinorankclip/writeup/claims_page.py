@@ -53,7 +53,11 @@ def _head(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
             "training on two CPU cores. The paper speaks about CC3M, ViT-B/32 and DINOv3. Where a teacher has a",
             f"part here: {TEACHER_CAVEAT}.",
         ]
-    lines += [f"The paper's own numbers are projections; where they stand here they are labelled “{LABEL}”.", ""]
+    lines += [
+        "The paper prints numbers of its own method as projections, and those of its baselines as RankCLIP published",
+        f"them; where either stands here it is labelled “{LABEL}”.",
+        "",
+    ]
     for study in studies:
         lines.append(f"- **{study.name}**: {_about(study)}")
     lines.append(f"- **step costs**: {bench.title}; {bench.machine} ({bench.source})" if bench.seconds else

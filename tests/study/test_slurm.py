@@ -4,6 +4,7 @@ from dinorankclip.commands.study import main
 from dinorankclip.study import definition
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.results import Results
+from dinorankclip.study.slurm import SlurmSettings, gpus_of_a_run
 from tests.study.studying import FOLDER, tiny
 
 
@@ -14,3 +15,14 @@ def test_an_array_job_makes_the_same_runs(tmp_path, monkeypatch):
     main(["run", "tiny", "--slurm", "--slurm.cluster", "debug"])
     assert sorted(Results.load(FOLDER).of("clip")) == [0]
     assert list((FOLDER / "slurm").iterdir())
+
+
+def test_a_cluster_gives_each_run_the_gpus_its_study_is_planned_for():
+    planned = definition.STUDIES["cc3m"]().gpus
+    cluster = SlurmSettings(submit=True)
+    assert gpus_of_a_run(planned, cluster, None) == 8
+    assert gpus_of_a_run(planned, cluster, 4) == 4
+    assert gpus_of_a_run(planned, cluster, 0) == 0
+    assert gpus_of_a_run(planned, SlurmSettings(submit=True, cluster="local"), None) == 0
+    assert gpus_of_a_run(planned, SlurmSettings(), None) == 0
+    assert gpus_of_a_run(definition.STUDIES["full"]().gpus, cluster, None) == 0

@@ -108,5 +108,5 @@ def warm_start(measures: Measures, name: str = "warm-start") -> Experiment:
         (*columns.headline(measures), *columns.ranking(measures)),
         reference="full",
         note="The paper's warm-start: order r is frozen before epoch 3(r-1). Here the epochs are scaled down to the "
-        "run's length (D11). The paper calls the heads sensitive to it and prints no values.",
+        "run's length. The paper calls the heads sensitive to it and prints no values.",
     )

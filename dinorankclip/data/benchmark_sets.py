@@ -101,7 +101,7 @@ def find_sets(where: str, reading: ReadingSettings | None = None) -> list[Place]
         if inside:
             return [Place(_name(child.resolve()), str(child)) for child in inside]
     splits_of(where, reading)  # raises, with advice, for what is no data at all
-    return [Place(path.stem, where)]
+    return [Place(_name(path.resolve().with_suffix("")) if path.exists() else path.stem, where)]
 
 
 def open_set(place: Place, reading: ReadingSettings | None = None) -> BenchmarkSet:
@@ -150,8 +150,12 @@ def _refuse_cut(shards: Sequence[Path]) -> None:
 
 
 def _name(folder: Path) -> str:
-    """The folder's name; built-in sets are called scenes-pairs, scenes-kinds and so on."""
-    return f"scenes-{folder.name}" if (folder.parent / MANIFEST).is_file() else folder.name
+    """The folder's name; built-in sets are called scenes-pairs, scenes-kinds and so on. One that is named like a part
+    takes its parent's name along: "val" alone is what training scored."""
+    if (folder.parent / MANIFEST).is_file():
+        return f"scenes-{folder.name}"
+    parts = {name for names in PART_NAMES.values() for name in names}
+    return f"{folder.parent.name}-{folder.name}" if folder.name in parts else folder.name
 
 
 def _looks_like_a_set(folder: Path) -> bool:

@@ -16,7 +16,10 @@ from dinorankclip.types import RawSample, UserError
 
 
 class FolderSource:
-    """Images of a folder and its subfolders, by path. The key is the path inside the folder."""
+    """Images of a folder and its subfolders, by path. The key is the path inside the folder.
+
+    The fingerprint covers the captions, and names and sizes of the images.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -29,7 +32,16 @@ class FolderSource:
                 f"{Path(self._names[0]).with_suffix('.txt')}. A CSV with image and caption columns works too."
             )
         self._sizes = np.array([(self.folder / name).stat().st_size for name in self._names], dtype=np.int64)
-        self.fingerprint = digest("folder", *self._names, self._sizes.tobytes())
+        self.fingerprint = digest("folder", *self._names, self._sizes.tobytes(), *map(self._caption_bytes, self._names))
+
+    def _caption_bytes(self, name: str) -> bytes:
+        try:
+            return self._beside(name).read_bytes()
+        except OSError:
+            return b""
+
+    def _beside(self, name: str) -> Path:
+        return (self.folder / name).with_suffix(".txt")
 
     def __len__(self) -> int:
         return len(self._names)
@@ -46,8 +58,7 @@ class FolderSource:
         return sizes_and_times(self.folder / name for name in self._names)
 
     def captions(self, index: int) -> tuple[str, ...]:
-        beside = (self.folder / self._names[index]).with_suffix(".txt")
-        return caption_files.from_text(read_file(beside, missing="no-caption"))
+        return caption_files.from_text(read_file(self._beside(self._names[index]), missing="no-caption"))
 
     def image(self, index: int) -> bytes:
         return read_file(self.folder / self._names[index], missing="missing-image")

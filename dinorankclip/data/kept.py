@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def load(name: str) -> dict[str, np.ndarray] | None:
     try:
         with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as table:
             return {column: table[column] for column in table.files}
-    except (OSError, ValueError, EOFError, KeyError):  # absent, or written by a machine that lost power
-        return None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        return None  # absent, or written by a machine that lost power
 
 
 def save(name: str, table: dict[str, np.ndarray]) -> None:

@@ -46,6 +46,8 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
     where = _located(where)
     if where.startswith("pipe:"):
         return _open_pipe(_expand(where), reading, split)
+    if reading.epoch_samples is not None:
+        raise UserError("--reading.epoch-samples is for pipe: shards, which cannot be counted; leave it out here")
     source = _open_whole(where, reading, split)
     if split == "train" and reading.train_items is not None:
         return parts.choose(source, reading.train_items)

@@ -53,6 +53,11 @@ class Part:
 
 def carve(source: Any, reading: ReadingSettings) -> tuple[Part, Part]:
     """(training part, validation part) of a source without a validation part of its own."""
+    if reading.group_column and not hasattr(source, "group"):
+        raise UserError(
+            f"--reading.group-column {reading.group_column}: only tables (.csv, .tsv, .parquet) have columns, and this "
+            "data is no table; without groups, leave it out"
+        )
     name = kept.digest(
         "cut", 1, source.fingerprint, reading.val_fraction, reading.val_most, reading.group_column or ""
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import tarfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
@@ -146,16 +147,16 @@ class PipeLoader:
         self.steps_per_epoch = len(source) // batch
         self.step = start
         self.damage = DamageCount(reading.max_damaged)
-        self._reading = reading
-        # An even pace through the shards: the same number on every process, from the step alone.
-        reached = start * batch * len(source.shards) // len(source)
-        if start:
-            log.warning("pipe: shards resume at the beginning of a shard, number %d of the sequence", reached)
+        self._reading, self._source, self._batch = reading, source, batch
         recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
-        self._stream = _Stream(source, recipe, batch // world, seed, rank, world, reached)
+        self._stream = partial(_Stream, source, recipe, batch // world, seed, rank, world)
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in counted(run_workers(self._stream, None, self._reading), self.damage):
+        # An even pace through the shards: the same number on every process, from the step alone.
+        reached = self.step * self._batch * len(self._source.shards) // len(self._source)
+        if self.step:
+            log.warning("pipe: shards resume at the beginning of a shard, number %d of the sequence", reached)
+        for batch in counted(run_workers(self._stream(reached), None, self._reading), self.damage):
             self.step += 1
             yield batch
 

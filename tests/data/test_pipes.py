@@ -65,6 +65,17 @@ def test_resumption_starts_at_a_shard_and_says_so(where, tokenizer, caplog):
     assert "beginning of a shard, number 7" in caplog.text  # 7 steps of 8 samples at 8 samples a shard
 
 
+def test_a_run_that_resumes_sets_the_step_and_goes_on_from_there(where, tokenizer):
+    source = open_pairs(where, READING, "all")
+    asked = batches(source, tokenizer, 3, start=7)
+    loader = load_pairs(source, ImageSpec(16), tokenizer, batch=8, seed=2, reading=READING)
+    loader.step = 7  # as `assemble.resume` does
+    resumed = list(itertools.islice(loader, 3))
+    assert [batch.keys for batch in resumed] == [batch.keys for batch in asked]
+    assert [batch.keys for batch in resumed] != [batch.keys for batch in batches(source, tokenizer, 3)]
+    assert loader.step == 10
+
+
 def test_damage_in_a_stream_is_counted(tmp_path, tokenizer):
     path = write_tar(tmp_path / "a.tar", [*good_members(20), *damaged_members(1)])
     loader = load_pairs(

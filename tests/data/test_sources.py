@@ -144,6 +144,14 @@ def test_the_index_is_kept_and_follows_changes(tmp_path, monkeypatch):
     assert second.read(0).image == jpeg(7)
 
 
+def test_a_kept_table_that_was_cut_off_is_made_anew(tmp_path):
+    path = write_tar(tmp_path / "0.tar", good_members(2))
+    ShardSource([path])
+    (table,) = kept.FOLDER.glob("*.npz")
+    table.write_bytes(table.read_bytes()[:100])
+    assert len(ShardSource([path])) == 2
+
+
 def test_reading_works_where_nothing_can_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setattr(kept, "FOLDER", tmp_path / "file" / "index")
@@ -240,6 +248,20 @@ def test_folder_of_images(tmp_path):
     assert cause_of(source, 0) == "no-caption"
 
 
+def test_the_fingerprint_of_a_folder_covers_captions_and_images(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jpg").write_bytes(jpeg(1))
+        (tmp_path / f"{name}.txt").write_text("a cat\n")
+    first = FolderSource(tmp_path).fingerprint
+    assert FolderSource(tmp_path).fingerprint == first
+    (tmp_path / "b.txt").write_text("a dog\n")  # of the same length
+    second = FolderSource(tmp_path).fingerprint
+    (tmp_path / "b.txt").unlink()
+    third = FolderSource(tmp_path).fingerprint
+    (tmp_path / "a.jpg").write_bytes(jpeg(1) + b"more")
+    assert len({first, second, third, FolderSource(tmp_path).fingerprint}) == 4
+
+
 # --- opening and parts
 
 
@@ -255,6 +277,14 @@ def test_own_parts_are_used_and_a_missing_one_is_carved(tmp_path):
     assert len(open_pairs(tmp_path / "set", split="val")) == 6
     with pytest.raises(UserError, match="divided into parts"):
         open_pairs(tmp_path / "set", split="all")
+
+
+def test_settings_that_mean_nothing_to_the_data_are_refused(tmp_path):
+    write_set(tmp_path / "set", count=40)
+    with pytest.raises(UserError, match="group-column product: only tables"):
+        open_pairs(tmp_path / "set", ReadingSettings(group_column="product"), "train")
+    with pytest.raises(UserError, match="epoch-samples is for pipe: shards"):
+        open_pairs(tmp_path / "set", ReadingSettings(epoch_samples=100), "train")
 
 
 def test_tables_by_part(tmp_path):

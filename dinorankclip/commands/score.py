@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from dinorankclip.config import ReadingSettings
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ Score a model on evaluation sets: zero-shot, retrieval, linear probe, shift, mod
   dinorankclip score --catalogue
 
 A set is a folder in the clip-benchmark layout, a folder of such folders, a name of the catalogue, `scenes` (built in),
-or pairs of your own as train takes them. Embeddings are kept under built/embeddings and used again.
+or pairs of your own as train takes them; of data that a run was trained on, the part that it set aside is scored.
+Embeddings are kept under built/embeddings and used again.
 Exit status 1 if a set could not be scored; the others are.
 """
 OUT = Path("built/scores")
@@ -55,6 +58,7 @@ def score(
     device: str = "auto",
     precision: str = "auto",
     threads: int | None = None,
+    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Score a model.
 
@@ -76,6 +80,7 @@ def score(
         device: Where the model runs.
         precision: auto, fp32 or bf16.
         threads: CPU threads; by default torch's choice.
+        reading: How pairs of your own are found and divided; by default as in the run, of data it was trained on.
     """
     import torch
 
@@ -90,7 +95,7 @@ def score(
     wanted = known_metrics(metrics, [scorer.name for scorer in scorers])
     shifts = tuple(parse_shift(text) for text in shift)
     demand(plane)
-    places = [place for where in sets for place in find(where, sets_root)]
+    places = [place for where in sets for place in find(where, sets_root, reading, model, split)]
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load_model(model, device, precision)
@@ -114,15 +119,24 @@ def score(
         sys.exit(1)
 
 
-def find(where: str, root: Path) -> list[Place]:
-    """Sets behind one word after --sets: a path, or a name of the catalogue."""
+def find(where: str, root: Path, reading: ReadingSettings, model: str, split: str | None) -> list[Place]:
+    """Sets behind one word after --sets: a path, or a name of the catalogue.
+
+    Of data that the model itself was trained on, the validation part must be the one that its training set aside.
+    """
     from dinorankclip.data.benchmark_sets import find_sets
     from dinorankclip.scoring.catalogue import catalogue
+    from dinorankclip.scoring.run_data import run_data
 
     if not Path(where).exists() and catalogue().find(where) is not None:
         return [catalogue().locate(where, root)]
+    trained_on = run_data(model)
+    own = trained_on is not None and trained_on.is_same(where)
+    if own and reading == ReadingSettings():
+        reading = trained_on.reading
+    note = "the model was trained on these pairs" if own and split in ("train", "all") else ""
     try:
-        return find_sets(where)
+        return [replace(place, note=note) for place in find_sets(where, reading)]
     except UserError as error:
         if Path(where).exists():
             raise

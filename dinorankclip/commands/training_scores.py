@@ -13,7 +13,9 @@ from dinorankclip.pretrain.records import BEFORE, FUSION, SCORES, say, write_jso
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
 from dinorankclip.scoring.inspection import inspect
 from dinorankclip.scoring.score_files import write_training_items
+from dinorankclip.scoring.scored import HELD_OUT
 from dinorankclip.scoring.scores import Score
+from dinorankclip.types import UserError
 
 
 def evaluators(parts: Parts, *splits: str) -> list[RetrievalEvaluator]:
@@ -22,7 +24,12 @@ def evaluators(parts: Parts, *splits: str) -> list[RetrievalEvaluator]:
     image = parts.state.model.trunk.image_spec
     return [
         RetrievalEvaluator(
-            split, parts.held_out[split], image, parts.tokenizer, parts.frozen.rows[split] if parts.frozen else None
+            split,
+            parts.held_out[split],
+            image,
+            parts.tokenizer,
+            parts.frozen.rows[split] if parts.frozen else None,
+            parts.settings.reading.max_pixels,
         )
         for split in splits
         if split in parts.held_out
@@ -42,17 +49,24 @@ def take(parts: Parts, items: dict[str, Score] | None = None) -> dict[str, float
 
 
 def take_fidelity(parts: Parts) -> dict[str, float]:
-    """How faithful the students are to the cached teacher; nothing without distillation."""
+    """How faithful the students are to the cached teacher; nothing without distillation, or, said so, where the cache
+    does not have the held-out parts."""
     distil = parts.settings.distil
     if distil.cache is None:
         return {}
     sources = {"train": parts.train} | parts.held_out
     own = dict(parts.state.objective.distillation.projectors.items())
-    evaluator = FidelityEvaluator(distil.cache, distil.compare_grid, sources, parts.tokenizer, own)
+    evaluator = FidelityEvaluator(
+        distil.cache, distil.compare_grid, sources, parts.tokenizer, own, parts.settings.reading.max_pixels
+    )
     model = parts.state.model.eval()
-    scores = dict(evaluator(model))
-    model.train()
-    return scores
+    try:
+        return dict(evaluator(model))
+    except UserError as error:
+        say(f"how faithful the students are was not measured: {error}")
+        return {}
+    finally:
+        model.train()
 
 
 def starting_scores(parts: Parts, folder: Path) -> dict[str, float]:
@@ -70,6 +84,7 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
         scores = take(parts, items)
         faithful = take_fidelity(parts)
         found = {"checkpoint": "last", "step": parts.state.step, "scores": scores, "before": before}
+        found[HELD_OUT] = {split: source.fingerprint for split, source in parts.held_out.items()}
         kept = json.loads((folder / SCORES).read_text()) if (folder / SCORES).exists() else {}  # of `score`
         write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
         write_training_items(folder, items)
@@ -123,7 +138,7 @@ def is_fused(parts: Parts) -> bool:
 
 def take_inspection(parts: Parts) -> dict[str, Any]:
     model = parts.state.model.eval()
-    found = inspect(model, parts.held_out["val"], parts.tokenizer)
+    found = inspect(model, parts.held_out["val"], parts.tokenizer, max_pixels=parts.settings.reading.max_pixels)
     model.train()
     return {branch: inspected.numbers() for branch, inspected in found.items()}
 

@@ -33,10 +33,13 @@ Split = Literal["train", "val", "test", "all"]
 
 @dataclass(frozen=True)
 class Place:
-    """A set that was found but not read yet."""
+    """A set that was found but not read yet. `reading`: how pairs of one's own are found and divided; `note`: what must
+    be said beside its scores."""
 
     name: str
     where: str
+    reading: ReadingSettings = field(default_factory=ReadingSettings)
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,31 +96,33 @@ class BenchmarkSet:
 
 def find_sets(where: str, reading: ReadingSettings | None = None) -> list[Place]:
     """The sets behind what a user typed; `UserError` if there is none."""
+    reading = reading or ReadingSettings()
     path = built_in_scenes() if where == "scenes" else Path(where)
     if path.is_dir():
         if _looks_like_a_set(path):
-            return [Place(_name(path.resolve()), str(path))]
+            return [Place(_name(path.resolve()), str(path), reading)]
         inside = [child for child in sorted(path.iterdir()) if child.is_dir() and _looks_like_a_set(child)]
         if inside:
-            return [Place(_name(child.resolve()), str(child)) for child in inside]
+            return [Place(_name(child.resolve()), str(child), reading) for child in inside]
     splits_of(where, reading)  # raises, with advice, for what is no data at all
-    return [Place(_name(path.resolve().with_suffix("")) if path.exists() else path.stem, where)]
+    return [Place(_name(path.resolve().with_suffix("")) if path.exists() else path.stem, where, reading)]
 
 
-def open_set(place: Place, reading: ReadingSettings | None = None) -> BenchmarkSet:
+def open_set(place: Place) -> BenchmarkSet:
     """Read what lies beside the shards."""
-    reading = reading or ReadingSettings()
+    reading, notes = place.reading, (place.note,) if place.note else ()
     folder = Path(place.where)
     if not folder.is_dir() or not _looks_like_a_set(folder):
-        return BenchmarkSet(place.name, place.where, "retrieval", splits_of(place.where, reading), reading=reading)
+        splits = splits_of(place.where, reading)
+        return BenchmarkSet(place.name, place.where, "retrieval", splits, notes=notes, reading=reading)
     splits = tuple(part for part in PART_NAMES if _part_folder(folder, part))
     if not splits:
         raise UserError(f"{folder} has none of the parts {', '.join(PART_NAMES)}")
     if _kind(folder, splits) == "retrieval":
-        return BenchmarkSet(place.name, place.where, "retrieval", splits, reading=reading)
+        return BenchmarkSet(place.name, place.where, "retrieval", splits, notes=notes, reading=reading)
     names = read_class_names(folder)
     templates, note = read_templates(folder)
-    notes = (note,) if note else ()
+    notes += (note,) if note else ()
     families = _families(folder, names)
     return BenchmarkSet(place.name, place.where, "classification", splits, names, templates, families, notes, reading)
 

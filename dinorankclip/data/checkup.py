@@ -38,11 +38,11 @@ def examine_data(where: str, reading: ReadingSettings, most: int) -> Iterator[Fi
         yield Finding("fine", f"{part}: {len(source)} images{carved}")
         if part == "train" and len(source) < FEW_PAIRS:
             yield Finding("note", f"{len(source)} training images are few", "start from trained weights: train --init")
-        yield from _samples(part, source, most)
+        yield from _samples(part, source, most, reading.max_pixels)
     yield from _shards(where)
 
 
-def _samples(part: str, source: Source, most: int) -> Iterator[Finding]:
+def _samples(part: str, source: Source, most: int, max_pixels: int) -> Iterator[Finding]:
     chosen = np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(int)).tolist()
     damage = DamageCount(max_damaged=1.0)
     captions: list[tuple[str, ...]] = []
@@ -50,7 +50,7 @@ def _samples(part: str, source: Source, most: int) -> Iterator[Finding]:
     for index in tqdm(chosen, desc=part, unit="image", leave=False):
         try:
             raw = source.read(index)
-            pixels = decode(raw.image, read_header(raw.image))
+            pixels = decode(raw.image, read_header(raw.image, max_pixels))
             sides.append(min(pixels.shape[:2]))
             captions.append(raw.captions)
             damage.add(1)

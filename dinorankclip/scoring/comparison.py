@@ -55,7 +55,7 @@ def only_one(a: Scored, b: Scored) -> list[str]:
 
 
 def _paired(a: Entry, b: Entry, level: float, draws: int) -> Difference | None:
-    if a.items is None or b.items is None:
+    if a.items is None or b.items is None or a.data is None:
         return None
     return compare(a.items.values, b.items.values, a.items.clusters, level=level, draws=draws, weights=a.items.weights)
 

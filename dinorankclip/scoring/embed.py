@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.data.evaluation import iterate_pairs
+from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.types import ImageSpec, Source, UserError
 
 TEXTS_AT_ONCE = 512
@@ -47,17 +48,19 @@ def embed_images(
     *,
     label: str = "",
     allocate: Allocate | None = None,
+    max_pixels: int = MAX_PIXELS,
 ) -> EmbeddedImages:
     """Every kind of row in one pass over the images. `label` names the progress bar; without one there is none.
 
-    `allocate(kind, shape)` makes room for the rows, in memory by default.
+    `allocate(kind, shape)` makes room for the rows, in memory by default. Images of more than `max_pixels` are damaged.
     """
     allocate = allocate or (lambda _kind, shape: np.empty(shape, np.float32))
     damage = DamageCount(max_damaged=1.0)
     tables: dict[str, np.ndarray] = {}
     done = 0
     with tqdm(total=len(source), desc=label, unit="image", disable=None if label else True, leave=False) as bar:
-        for keys, pixels, _captions in iterate_pairs(source, image, IMAGES_AT_ONCE, damage=damage):
+        batches = iterate_pairs(source, image, IMAGES_AT_ONCE, max_pixels=max_pixels, damage=damage)
+        for keys, pixels, _captions in batches:
             for kind, encode in encoders.items():
                 rows = encode(pixels).float().cpu().numpy()
                 if kind not in tables:

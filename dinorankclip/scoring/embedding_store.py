@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ import simplejpeg
 import torch
 from torch import Tensor
 
-from dinorankclip.data.images import decode
+from dinorankclip.data.images import MAX_PIXELS, decode
 from dinorankclip.data.kept import digest
 from dinorankclip.data.views import evaluation_view, render
 from dinorankclip.scoring.embed import EmbeddedImages, embed_images, embed_texts
@@ -42,12 +42,20 @@ class EmbeddingStore:
     def __init__(self, folder: Path | None = FOLDER) -> None:
         self.folder = folder
 
-    def images(self, model: Any, source: Any, kinds: Sequence[str] = ("embedding",), label: str = "") -> EmbeddedImages:
+    def images(
+        self,
+        model: Any,
+        source: Any,
+        kinds: Sequence[str] = ("embedding",),
+        label: str = "",
+        max_pixels: int = MAX_PIXELS,
+    ) -> EmbeddedImages:
         """Rows of every kind: those not kept yet are computed in one pass over the images."""
-        known = {kind: self._load(_image_key(model, source, kind)) for kind in kinds}
-        missing = [kind for kind, found in known.items() if found is None]
+        keys = {kind: _image_key(model, source, kind, max_pixels) for kind in kinds}
+        known = {kind: self._load(keys[kind]) for kind in kinds}
+        missing = {kind: keys[kind] for kind, found in known.items() if found is None}
         if missing:
-            made = self._make(model, source, missing, label)
+            made = self._make(model, source, missing, label, max_pixels)
             for kind in missing:
                 known[kind] = EmbeddedImages({kind: made.rows[kind]}, made.indices, made.damaged)
         first = known[kinds[0]]
@@ -67,9 +75,12 @@ class EmbeddingStore:
             return rows
         return found.rows["text"]
 
-    def _make(self, model: Any, source: Any, kinds: Sequence[str], label: str) -> EmbeddedImages:
+    def _make(
+        self, model: Any, source: Any, wanted: Mapping[str, str], label: str, max_pixels: int
+    ) -> EmbeddedImages:
+        """`wanted`: kind of row → its key."""
         with ExitStack() as stack:
-            folders = {kind: stack.enter_context(self._new(_image_key(model, source, kind))) for kind in kinds}
+            folders = {kind: stack.enter_context(self._new(key)) for kind, key in wanted.items()}
 
             def allocate(kind: str, shape: tuple[int, int]) -> np.ndarray:
                 if folders[kind] is not None:
@@ -79,8 +90,10 @@ class EmbeddingStore:
                         folders[kind] = None  # no room: in memory, and not kept
                 return np.empty(shape, np.float32)
 
-            encoders = {kind: getattr(model, KINDS[kind]) for kind in kinds}
-            made = embed_images(encoders, source, model.image_spec, label=label, allocate=allocate)
+            encoders = {kind: getattr(model, KINDS[kind]) for kind in wanted}
+            made = embed_images(
+                encoders, source, model.image_spec, label=label, allocate=allocate, max_pixels=max_pixels
+            )
             keys = [source.key(int(index)) for index in made.indices]
             for kind, folder in folders.items():
                 if folder is not None:
@@ -149,8 +162,9 @@ def _flush(folder: Path) -> None:
             os.fsync(file.fileno())
 
 
-def _image_key(model: Any, source: Any, kind: str) -> str:
+def _image_key(model: Any, source: Any, kind: str, max_pixels: int) -> str:
     seen_as = (model.image_spec, _known_picture(model.image_spec.size))
+    seen_as += (max_pixels,) if max_pixels != MAX_PIXELS else ()  # it decides which images are damaged
     return digest("image", VERSION, model.identity, _precision(model), kind, source.fingerprint, *seen_as)
 
 

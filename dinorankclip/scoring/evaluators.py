@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dinorankclip.data.damage import Damage
+from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import TeacherCache
 from dinorankclip.equations import resample_grid
@@ -27,9 +28,15 @@ class RetrievalEvaluator:
     """Retrieval on held-out pairs; every caption of an image is used. `rows`: what a frozen image side says of them."""
 
     def __init__(
-        self, name: str, source: Source, image: ImageSpec, tokenizer: Tokenizer, rows: ImageRows | None = None
+        self,
+        name: str,
+        source: Source,
+        image: ImageSpec,
+        tokenizer: Tokenizer,
+        rows: ImageRows | None = None,
+        max_pixels: int = MAX_PIXELS,
     ):
-        self.name = name
+        self.name, self.max_pixels = name, max_pixels
         self.source, self.image, self.tokenizer, self.rows = source, image, tokenizer, rows
         self.taken: list[Score] = []  # of the last call, with items
 
@@ -37,7 +44,8 @@ class RetrievalEvaluator:
         if self.rows is not None:
             seen = known_images(self.source, self.rows)
         else:
-            seen = embed_images({"embedding": encoder.encode_image}, self.source, self.image)
+            encoders = {"embedding": encoder.encode_image}
+            seen = embed_images(encoders, self.source, self.image, max_pixels=self.max_pixels)
         captions = [captions_of(self.source, int(index)) for index in seen.indices]
         rows = embed_texts(encoder.encode_text, self.tokenizer, [text for group in captions for text in group])
         self.taken = list(retrieval_scores(seen.rows["embedding"], rows, captions))
@@ -81,9 +89,10 @@ class FidelityEvaluator:
         sources: dict[str, Source],
         tokenizer: Tokenizer,
         projectors: dict[str, torch.nn.Module] | None = None,
+        max_pixels: int = MAX_PIXELS,
     ):
         self.cache, self.compare_grid, self.sources = cache, compare_grid, sources
-        self.tokenizer, self.projectors = tokenizer, projectors or {}
+        self.tokenizer, self.projectors, self.max_pixels = tokenizer, projectors or {}, max_pixels
 
     def __call__(self, model: JointModel) -> Iterator[tuple[str, float]]:
         for branch in model.learners:
@@ -99,5 +108,5 @@ class FidelityEvaluator:
                 self.cache, part, resample=resample_grid, compare_grid=self.compare_grid, tokenizer=reads
             )
             own = self.projectors.get(branch)
-            sides[part] = collect(model, cache, source, branch, FIDELITY_ITEMS[part], reads, own)
+            sides[part] = collect(model, cache, source, branch, FIDELITY_ITEMS[part], reads, own, self.max_pixels)
         return fidelity(sides["train"], sides["val"], sides.get("test", sides["val"]))

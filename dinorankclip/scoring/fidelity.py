@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.images import decode, read_header
+from dinorankclip.data.images import MAX_PIXELS, decode, read_header
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.data.views import render
 from dinorankclip.dino.cached import TeacherCache
@@ -131,6 +131,7 @@ def collect(
     most: int | None = None,
     tokenizer: Tokenizer | None = None,
     projector: torch.nn.Module | None = None,
+    max_pixels: int = MAX_PIXELS,
 ) -> Sides:
     """What `model`'s student and the cached teacher say of the first `most` usable samples of `source`.
 
@@ -142,7 +143,7 @@ def collect(
     columns: dict[str, list[Tensor]] = {"student": [], "teacher": [], "gram_distance": [], "own": []}
     keys: list[str] = []
     shown: list[tuple[Tensor, Tensor]] = []
-    samples = islice(_samples(source, size if branch == "image" else None), most)
+    samples = islice(_samples(source, size if branch == "image" else None, max_pixels), most)
     while batch := list(islice(samples, BATCH)):
         names, captions = [key for key, _, _ in batch], [caption for _, _, caption in batch]
         if branch == "image":
@@ -182,14 +183,14 @@ def collect(
     )
 
 
-def _samples(source: Source, size: int | None):
+def _samples(source: Source, size: int | None, max_pixels: int):
     """(key, whole image [3, S, S] or None, first caption) of the usable samples."""
     for index in range(len(source)):
         try:
             raw = source.read(index)
             image = None
             if size is not None:
-                image = render(decode(raw.image, read_header(raw.image)), View(), size)
+                image = render(decode(raw.image, read_header(raw.image, max_pixels)), View(), size)
         except Damage:
             continue
         yield raw.key, image, raw.captions[0]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dinorankclip.data.evaluation import iterate_pairs
+from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.equations import alignment_bound, alignment_ratio, fused_angle
 from dinorankclip.joint.model import JointModel, Side
@@ -69,10 +70,12 @@ def inspect_side(side: Side) -> Inspected:
 
 
 @torch.inference_mode()
-def inspect(model: JointModel, source: Source, tokenizer: Tokenizer, items: int = ITEMS) -> dict[str, Inspected]:
+def inspect(
+    model: JointModel, source: Source, tokenizer: Tokenizer, items: int = ITEMS, max_pixels: int = MAX_PIXELS
+) -> dict[str, Inspected]:
     """Branch → what fusion does on the first usable `items` images of `source` and on their first captions."""
     found: dict[str, list[Inspected]] = {}
-    for pixels, captions in _some(source, model, items):
+    for pixels, captions in _some(source, model, items, max_pixels):
         sides = {"image": model.see(model.normalised(pixels.to(model.device)))}
         if model.text_fusion is not None:
             sides["text"] = model.read(tokenizer(captions).to(model.device))
@@ -85,7 +88,7 @@ def inspect(model: JointModel, source: Source, tokenizer: Tokenizer, items: int 
     }
 
 
-def _some(source: Source, model: JointModel, items: int) -> Iterator[tuple[Tensor, list[str]]]:
-    batches = iterate_pairs(source, model.trunk.image_spec, min(BATCH, items))
+def _some(source: Source, model: JointModel, items: int, max_pixels: int) -> Iterator[tuple[Tensor, list[str]]]:
+    batches = iterate_pairs(source, model.trunk.image_spec, min(BATCH, items), max_pixels=max_pixels)
     for _keys, pixels, groups in islice(batches, -(-items // BATCH)):
         yield pixels, [group[0] for group in groups]

@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import ReadingSettings
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.scoring.evaluators import FidelityEvaluator
+from dinorankclip.scoring.run_data import CONFIG, stored_reading
 from dinorankclip.scoring.scores import Score, mean_score
 from dinorankclip.scoring.suite import SetResult
 from dinorankclip.types import UserError
 
 NAME, VERSION = "fidelity", 1
-CONFIG = "config.json"
 
 
 def run_fidelity(run: Path, model: Any) -> SetResult | None:
@@ -27,10 +26,12 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
         return None
     if not Path(distil["cache"]).is_dir():
         raise UserError(f"the teacher cache {distil['cache']} of {run} is not there; fidelity needs it")
-    reading = _reading(settings["reading"])
+    reading = stored_reading(settings["reading"])
     parts = ["train", "val"] + (["test"] if "test" in splits_of(settings["data"], reading) else [])
     sources = {part: open_pairs(settings["data"], reading, part) for part in parts}
-    evaluator = FidelityEvaluator(distil["cache"], distil.get("compare_grid"), sources, model.tokenizer)
+    evaluator = FidelityEvaluator(
+        distil["cache"], distil.get("compare_grid"), sources, model.tokenizer, max_pixels=reading.max_pixels
+    )
     scored = sources[parts[-1]]
     result = SetResult("distillation", "fidelity", parts[-1], len(scored), scored.fingerprint)
     for branch in model.parts.learners:
@@ -50,7 +51,3 @@ def _scores(found: Any, branch: str) -> list[Score]:
     return [
         mean_score(f"{branch} {name}", values.numpy(), unit="number") for name, values in columns.items() if len(values)
     ]
-
-
-def _reading(stored: dict[str, Any]) -> ReadingSettings:
-    return ReadingSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()})

@@ -1,7 +1,8 @@
 """What was scored of a model, read back: `scores.json` and, beside it, what each item contributed.
 
-`scores.json` has two parts. "scores" is what `train` writes at the end of a run: {"val/i2t R@1": 0.21, …}. "sets" is
-what `score` writes: {SET: {"fingerprint": …, "scores": {METRIC: {"value": …, "version": …, "unit": …}}}}.
+`scores.json` has two parts. "scores" is what `train` writes at the end of a run: {"val/i2t R@1": 0.21, …}, beside
+fingerprints of the parts it scored in "held_out". "sets" is what `score` writes: {SET: {"fingerprint": …, "scores":
+{METRIC: {"value": …, "version": …, "unit": …}}}}.
 `scores_items.npz` holds "NAME" [N] with mean = the score, and where they matter "NAME#clusters" and "NAME#weights";
 NAME is SET/METRIC.
 """
@@ -19,6 +20,7 @@ from dinorankclip.types import UserError
 
 SCORES = "scores.json"
 ITEMS = "scores_items.npz"
+HELD_OUT = "held_out"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Entry:
 
     value: float
     unit: str = "share"  # or "number", "degrees"
-    data: str | None = None  # fingerprint of the set
+    data: str | None = None  # fingerprint of the set; None: not known, and single items cannot be paired
     version: int | None = None  # of the scorer
     items: Items | None = None
     chance: float | None = None  # what knowing nothing would give
@@ -73,7 +75,8 @@ def read_scores(folder: str | Path) -> Scored:
     trained = found.get("scores", {})
     for name, value in trained.items():
         if not _beside_the_scores(name):
-            scored.trained[name] = Entry(value, items=items.get(name), chance=trained.get(_chance(name)))
+            data = found.get(HELD_OUT, {}).get(name.split("/")[0])
+            scored.trained[name] = Entry(value, data=data, items=items.get(name), chance=trained.get(_chance(name)))
     for set_name, part in found.get("sets", {}).items():
         for metric, one in part["scores"].items():
             name = f"{set_name}/{metric}"

@@ -87,7 +87,13 @@ class SeenSet:
     def _pass(self, split: str) -> EmbeddedImages:
         if split not in self._embedded:
             source = self.source(split)
-            found = self._store.images(self._model, source, self.kinds, label=f"{self.name}: {split} images")
+            found = self._store.images(
+                self._model,
+                source,
+                self.kinds,
+                label=f"{self.name}: {split} images",
+                max_pixels=self.benchmark.reading.max_pixels,
+            )
             refuse_damage(f"{self.name}/{split}", found.damaged, len(source), self.max_damaged)
             self._embedded[split] = found
         return self._embedded[split]

@@ -49,6 +49,30 @@ def test_runs_that_were_only_trained_stand_side_by_side(tmp_path, capsys):
     assert "Without intervals" in out and "images" not in out.replace("clustered by image", "")
 
 
+def with_items(run, held_out, hits):
+    """The items of what `train` scored, and which data they are of."""
+    stored = json.loads((run / "scores.json").read_text())
+    (run / "scores.json").write_text(json.dumps(stored | ({"held_out": {"val": held_out}} if held_out else {})))
+    np.savez(run / "scores_items.npz", **{"val/i2t R@1": np.asarray(hits, float)})
+    return str(run)
+
+
+def test_items_that_train_kept_are_paired_if_they_are_of_the_same_data(tmp_path, capsys):
+    hits = np.arange(100) < 40
+    a = with_items(trained(tmp_path / "a"), "f", hits)
+    same = with_items(trained(tmp_path / "same", shift=0.02), "f", np.arange(100) < 80)
+    main([a, same])
+    line = next(line for line in capsys.readouterr().out.splitlines() if "image → text" in line)
+    assert "higher" in line
+    unknown = with_items(trained(tmp_path / "unknown"), None, ~hits)
+    main([unknown, with_items(trained(tmp_path / "unknown-too"), None, hits)])
+    assert "Without intervals" in capsys.readouterr().out
+    other = with_items(trained(tmp_path / "other"), "g", ~hits)
+    with pytest.raises(SystemExit, match="1"):
+        main([a, other])
+    assert "the data differs" in capsys.readouterr().out
+
+
 def test_budgets_that_differ_are_flagged_and_refused_on_request(tmp_path, capsys):
     a, b = trained(tmp_path / "a"), trained(tmp_path / "b", "rank", seed=3)
     main([str(a), str(b)])

@@ -1,5 +1,6 @@
 """The command as a user meets it, with a real (tiny, untrained) model."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,11 +9,14 @@ import pytest
 
 from dinorankclip.commands.entry import main
 from dinorankclip.commands.score import default_out, known_metrics, parse_shift
+from dinorankclip.config import ReadingSettings
+from dinorankclip.data.contents import source_digest
+from dinorankclip.data.opening import open_pairs
 from dinorankclip.joint.folder import save_model
 from dinorankclip.joint.model import JointModel
 from dinorankclip.scoring.shift import Shift
 from dinorankclip.types import UserError
-from tests.set_making import write_captions, write_classes
+from tests.set_making import patch, write_captions, write_classes
 
 TINY = {
     "embed_dim": 16,
@@ -52,6 +56,38 @@ def test_scores_table_items_and_pictures(here, capsys):
     main(["score", "run", "--sets", "sets", "--threads", "1", "--no-pictures"])
     assert sorted((here / "built" / "embeddings").iterdir()) == kept
     assert json.loads((here / "run" / "scores.json").read_text())["sets"] == stored["sets"]
+
+
+def photos(folder):
+    """60 images of 20 products, three each, and their captions under `title`."""
+    rows = ["image,title,product"]
+    for n in range(60):
+        (folder / f"{n}.jpg").write_bytes(patch(n % 4, n))
+        rows.append(f"{n}.jpg,picture {n},{n % 20}")
+    (folder / "photos.csv").write_text("\n".join(rows) + "\n")
+
+
+def test_of_a_runs_own_data_the_part_it_set_aside_is_scored(here, capsys):
+    photos(here)
+    reading = ReadingSettings(caption_column="title", group_column="product", val_fraction=0.2)
+    about = {"distil": {"cache": None}, "data": "photos.csv", "reading": dataclasses.asdict(reading)}
+    (here / "run" / "config.json").write_text(json.dumps(about))
+    main(["score", "run", "--sets", "photos.csv", "--metrics", "retrieval", "--no-pictures"])
+    assert "trained on these pairs" not in capsys.readouterr().out
+    scored = json.loads((here / "run" / "scores.json").read_text())["sets"]["photos"]
+    source = open_pairs("photos.csv", reading, "val")
+    assert (scored["split"], scored["images"]) == ("val", 12) and scored["fingerprint"] == source_digest(source)
+    main(["score", "run", "--sets", "photos.csv", "--split", "all", "--metrics", "retrieval", "--no-pictures"])
+    assert "note: the model was trained on these pairs" in capsys.readouterr().out
+
+
+def test_pairs_of_ones_own_are_read_as_the_flags_say(here):
+    photos(here)
+    call = ["score", "run", "--sets", "photos.csv", "--metrics", "retrieval", "--no-pictures"]
+    with pytest.raises(SystemExit, match="1"):
+        main(call)  # no column is called caption
+    main([*call, "--reading.caption-column", "title", "--reading.val-fraction", "0.5"])
+    assert json.loads((here / "run" / "scores.json").read_text())["sets"]["photos"]["images"] == 30
 
 
 def test_one_bad_set_of_two(here, capsys):

@@ -47,7 +47,8 @@ def test_a_set_named_like_a_part_takes_its_parents_name_along(tmp_path):
     write_captions(tmp_path / "mine" / "val")
     (tmp_path / "mine" / "one.jpg").write_bytes(patch(0))
     (tmp_path / "mine" / "test.csv").write_text("image,caption\none.jpg,a cat\n")
-    assert [find_sets(str(tmp_path / "mine" / name))[0].name for name in ("val", "test.csv")] == ["mine-val", "mine-test"]
+    found = [find_sets(str(tmp_path / "mine" / name))[0].name for name in ("val", "test.csv")]
+    assert found == ["mine-val", "mine-test"]
 
 
 def test_a_set_without_templates_gets_the_default_and_a_note(tmp_path):

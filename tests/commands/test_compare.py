@@ -70,7 +70,7 @@ def test_items_that_train_kept_are_paired_if_they_are_of_the_same_data(tmp_path,
     other = with_items(trained(tmp_path / "other"), "g", ~hits)
     with pytest.raises(SystemExit, match="1"):
         main([a, other])
-    assert "the data differs" in capsys.readouterr().out
+    assert "NOT compared: val: the data differs" in capsys.readouterr().err
 
 
 def test_budgets_that_differ_are_flagged_and_refused_on_request(tmp_path, capsys):

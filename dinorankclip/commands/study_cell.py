@@ -22,14 +22,10 @@ class Performer:
         self.folder, self.processes, self.keep = folder, processes, keep
 
     def cache(self, settings: TrainSettings) -> None:
-        from dinorankclip.data.kept import digest, one_at_a_time
         from dinorankclip.device import choose
-        from dinorankclip.dino.of_data import AUTOMATIC
-        from dinorankclip.pretrain.distilling import with_cache
+        from dinorankclip.pretrain.distilling import make_missing_cache
 
-        # Another study may want the same one.
-        with one_at_a_time(digest(settings.data, settings.distil), folder=AUTOMATIC):
-            with_cache(settings, choose(settings.budget.device, "fp32").device)
+        make_missing_cache(settings, choose(settings.budget.device, "fp32").device)
 
     def __call__(self, run: Run, sets: tuple[str, ...], hold: Hold) -> bool:
         from dinorankclip.study.results import finished, write_record

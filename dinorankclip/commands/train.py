@@ -79,11 +79,26 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
         raise UserError("--loss.list-length must be at least 1; leave it out for whole lists")
     if settings.record.keep < 1:
         raise UserError("--record.keep must be at least 1: a run resumes from its newest checkpoint")
+    _demand_positive(settings)
     if settings.model.frozen_image_tower:
         from dinorankclip.pretrain.frozen import settled
 
         settings = settled(settings)
     return settings, asked.restart, asked.dry_run
+
+
+def _demand_positive(settings: TrainSettings) -> None:
+    counts = {
+        "--budget.batch": settings.budget.batch,
+        "--budget.epochs": settings.budget.epochs,
+        "--budget.chunk": settings.budget.chunk,
+        "--budget.threads": settings.budget.threads,
+        "--record.log-every": settings.record.log_every,
+        "--record.save-every": settings.record.save_every,
+    }
+    for flag, count in counts.items():
+        if count is not None and count < 1:
+            raise UserError(f"{flag} {count}: at least 1")
 
 
 def _value_of(argv: list[str], flag: str, known, default: str | None) -> str | None:
@@ -106,7 +121,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from dinorankclip import comm
     from dinorankclip.device import choose
     from dinorankclip.pretrain.assemble import assemble, resume
-    from dinorankclip.pretrain.distilling import with_cache
+    from dinorankclip.pretrain.distilling import make_missing_cache, with_cache
     from dinorankclip.pretrain.dry_run import dry_run
     from dinorankclip.pretrain.loop import pretrain
     from dinorankclip.pretrain.records import claim, say
@@ -114,7 +129,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from .training_scores import evaluators, final_scores, starting_inspection, starting_scores
 
     world = comm.join(settings.budget.device)
-    settings = with_cache(settings, choose(settings.budget.device, "fp32", world.local_rank).device, dry)
+    asked, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
         say(
             "mind: no trained model was named, so training begins with random weights; to fine-tune give --init "
@@ -123,6 +138,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     folder = Path(settings.run)
     if not dry:
         claim(folder, as_dict(settings), restart)
+        make_missing_cache(asked, choose(settings.budget.device, "fp32", world.local_rank).device)
     parts = assemble(settings, dry)
     if dry:
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)

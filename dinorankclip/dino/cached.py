@@ -36,7 +36,6 @@ from dinorankclip.types import UserError, View
 from . import layout
 from .cache import IMAGE_BASIS
 from .captions import text_record
-from .teacher import Teacher
 from .words import bpe_word_ids
 
 # D19: a view with at least this share of the image is spoken for by the class token. Boxes are moved to whole pixels
@@ -69,7 +68,7 @@ class TeacherCache:
         # A validation part that the data lacks was carved from its training part, or from the undivided whole.
         self.part = next((p for p in (part, "train", "all") if p in self.plan["data"]), min(self.plan["data"]))
         self.grid: tuple[int, int] = tuple(self.plan["grid"])
-        side = compare_grid or (max(self.grid) + 1) // 2
+        side = compare_grid or half_as_fine(max(self.grid))
         if side > min(self.grid):
             raise UserError(
                 f"--distil.compare-grid {side} is finer than the {self.grid[0]}×{self.grid[1]} of {self.folder}: "
@@ -89,10 +88,6 @@ class TeacherCache:
                 raise UserError(f"{self.folder} holds no text features; make it with --text-teacher minilm")
             self._text_record = text_record(self.plan)
             self._text_index = _Index(self.folder / layout.keys_name(layout.TEXT))
-
-    @property
-    def has_text(self) -> bool:
-        return self.plan["text"] is not None
 
     @property
     def width(self) -> int:
@@ -115,17 +110,6 @@ class TeacherCache:
             raise UserError(
                 f"{self.folder} was made of other data ('{self.part}', {made_of['images']} images): make a cache of "
                 "this data with dinorankclip teacher cache, or train on that data"
-            )
-
-    def check_teacher(self, teacher: Teacher) -> None:
-        if (self.plan["teacher"], self.plan["weights"]) != (teacher.name, teacher.weights_hash):
-            raise UserError(
-                f"{self.folder} holds features of {self.plan['teacher']} ({self.plan['weights'][:12]}), not of "
-                f"{teacher.name} ({teacher.weights_hash[:12]})"
-            )
-        if self.plan["preprocessing"]["size"] != teacher.input_size:
-            raise UserError(
-                f"{self.folder} was made at {self.plan['preprocessing']['size']} pixels, not at {teacher.input_size}"
             )
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]:
@@ -228,6 +212,11 @@ class TeacherCache:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_maps": {}}  # another process maps its own
+
+
+def half_as_fine(side: int) -> int:
+    """The comparing grid of a cached grid of `side` tokens, unless another is asked for."""
+    return (side + 1) // 2
 
 
 class _Index:

@@ -11,7 +11,10 @@ import torch
 
 from dinorankclip import comm
 from dinorankclip.config import ReadingSettings
+from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
+from dinorankclip.data.folders import sizes_and_times
+from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.types import UserError
 
@@ -77,12 +80,29 @@ def _captions_an_image(source: Any) -> float:
 
 
 def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
-    """Where the cache of this wish lies: another name for other data, other teachers, other keeping."""
-    prints = [f"{part} {source.fingerprint}" for part, source in undivided_parts(wish, reading).items()]
+    """Where the cache of this wish lies: another name for other data, other teachers, other keeping. A complete folder
+    is used as it is, so the name must tell images and weights apart that were replaced under their old names."""
+    prints = []
+    for part, source in undivided_parts(wish, reading).items():
+        prints.append(f"{part} {source.fingerprint}")
+        stamps = source.stamps()  # of images that the fingerprint does not cover
+        prints += [kept.digest(stamps.tobytes())] if stamps.size else []
     keeping = replace(wish.keeping, rows=_NAMED_ROWS, captions=_NAMED_CAPTIONS)
     said = [wish.teacher, str(wish.input_size), str(wish.text_teacher), str(keeping), *prints]
+    said += [stamp for spec in (wish.teacher, wish.text_teacher) if spec and (stamp := _weights_stamp(spec))]
+    said += [f"{reading.max_pixels} pixels"] if reading.max_pixels != MAX_PIXELS else []
     kind = wish.teacher.split(":")[1] if ":" in wish.teacher else wish.teacher
     return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
+
+
+def _weights_stamp(spec: str) -> str:
+    """What tells the files that a teacher's weights were named by from others of the same name; "" without any."""
+    _, _, named = spec.rpartition(":")
+    path = Path(named)
+    if ":" not in spec or not path.exists():
+        return ""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    return kept.digest(*(str(file.relative_to(path)) for file in files), sizes_and_times(files).tobytes())
 
 
 def is_complete(folder: Path) -> bool:

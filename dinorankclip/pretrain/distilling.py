@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
+from dinorankclip import comm
 from dinorankclip.config import AUTO, DistilSettings, ReadingSettings, TrainSettings
+from dinorankclip.data import kept
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import WHOLE_VIEW, TeacherCache
 from dinorankclip.dino.layout import Keeping
-from dinorankclip.dino.of_data import Wish, amount, automatic_folder, cache_of_data, is_complete
+from dinorankclip.dino.of_data import AUTOMATIC, Wish, amount, automatic_folder, cache_of_data, is_complete
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
 from dinorankclip.losses.distillation import Branch, DistillationLoss, needed
@@ -38,7 +43,9 @@ def teach(model: JointModel, settings: TrainSettings) -> None:
 
 
 def demand_sense(settings: TrainSettings) -> None:
-    """Refuse to teach the trunk where there is nothing to teach, or more than the trunk."""
+    """Refuse what nothing would teach: fusion in distil-only runs, the trunk without a teacher or beside fusion."""
+    if settings.method == "distil" and settings.fusion.variant != "none":
+        raise UserError("--method distil trains students alone, fusion would stay as it begins: leave out --fusion.*")
     if settings.distil.into != "trunk":
         return
     asked = "--distil.into trunk teaches the trunk in the students' stead"
@@ -50,12 +57,38 @@ def demand_sense(settings: TrainSettings) -> None:
         raise UserError(f"{asked}, and --method distil leaves the trunk alone: use another method")
 
 
-def with_cache(settings: TrainSettings, device: torch.device, dry: bool = False) -> TrainSettings:
-    """Settings whose cache is a folder: `auto` is made first, unless it is there. A dry run says what is to do."""
+def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
+    """Settings whose cache is a folder: `auto` becomes the one that `make_missing_cache` makes. A dry run keeps `auto`
+    as long as there is none, and says what is to do."""
     demand_sense(settings)
-    distil = settings.distil
-    if distil.cache != AUTO:
+    if settings.distil.cache != AUTO:
         return settings
+    wish, folder = _automatic(settings)
+    if dry and not is_complete(folder):
+        images, captions = amount(wish, settings.reading)
+        told = f"{images:,} images" + (f" and about {captions:,} captions" if captions else "")
+        say(f"before training, the teacher's features of {told} would be cached in {folder}: not in the times below")
+        return settings
+    return replace(settings, distil=replace(settings.distil, cache=str(folder)))
+
+
+def make_missing_cache(settings: TrainSettings, device: torch.device) -> None:
+    """Make the cache that `auto` stands for, unless it is there. All processes call."""
+    if settings.distil.cache != AUTO:
+        return
+    wish, folder = _automatic(settings)
+    if settings.budget.threads is not None:
+        torch.set_num_threads(settings.budget.threads)
+    if comm.any_process(not is_complete(folder))[0]:
+        say(f"caching the teacher's features in {folder}, once for all runs on this data")
+        with _alone(folder):
+            if comm.any_process(not is_complete(folder))[0]:
+                cache_of_data(folder, wish, settings.reading, device)
+
+
+def _automatic(settings: TrainSettings) -> tuple[Wish, Path]:
+    """What the cache `auto` of these settings is made of, and where it lies."""
+    distil = settings.distil
     wish = Wish(
         settings.data,
         distil.teacher,
@@ -63,18 +96,16 @@ def with_cache(settings: TrainSettings, device: torch.device, dry: bool = False)
         distil.text_teacher if distil.branches == "image+text" else None,
         Keeping("both" if distil.criterion in ("mse", "cosine") else "gram"),
     )
-    folder = automatic_folder(wish, settings.reading)
-    if dry and not is_complete(folder):
-        images, captions = amount(wish, settings.reading)
-        told = f"{images:,} images" + (f" and about {captions:,} captions" if captions else "")
-        say(f"before training, the teacher's features of {told} would be cached in {folder}: not in the times below")
-        return settings
-    if settings.budget.threads is not None:
-        torch.set_num_threads(settings.budget.threads)
-    if not is_complete(folder):
-        say(f"caching the teacher's features in {folder}, once for all runs on this data")
-        cache_of_data(folder, wish, settings.reading, device)
-    return replace(settings, distil=replace(distil, cache=str(folder)))
+    return wish, automatic_folder(wish, settings.reading)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Runs that are started together want the same cache: one makes it, the others wait and find it there."""
+    with kept.one_at_a_time(folder.name, AUTOMATIC) if comm.world().leads else nullcontext():
+        comm.wait_for_all()
+        yield
+        comm.wait_for_all()
 
 
 def open_cache(

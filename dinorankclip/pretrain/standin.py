@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dinorankclip.config import DistilSettings
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.dino.cached import half_as_fine
 from dinorankclip.dino.words import bpe_word_ids
 from dinorankclip.losses.distillation import needed
 from dinorankclip.types import Source, View
@@ -45,7 +46,7 @@ class StandIn:
     def __init__(self, settings: DistilSettings, tokenizer: Tokenizer | None) -> None:
         shape = shape_of(settings)
         grid = (settings.teacher_size or SIZE) // shape.patch
-        side = settings.compare_grid or max(1, grid // 2)
+        side = settings.compare_grid or half_as_fine(grid)
         self.grid, self.compare_grid = (grid, grid), (side, side)
         self.width, self.summary_width = REDUCED, shape.width
         self.text_width = TEXT_WIDTHS.get(settings.text_teacher.partition(":")[0], DINOTXT_WIDTH)

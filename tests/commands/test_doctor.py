@@ -29,6 +29,19 @@ def test_a_loss_stuck_at_guessing_is_found(tmp_path):
     assert not [f for f in examine_run(run_folder(tmp_path / "b", 3.0)) if "stuck" in f.what]
 
 
+def test_losses_that_ln_b_is_no_measure_of_are_not_judged_by_it(tmp_path):
+    alip = run_folder(tmp_path / "alip", math.log(256), method="alip")
+    distil = run_folder(tmp_path / "distil", 0.05, method="distil")
+    lines = [json.loads(line) for line in (distil / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["loss/contrastive"]
+    (distil / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for folder in (alip, distil):
+        found = [f.what for f in examine_run(folder)]
+        assert not any("stuck" in what or "guessing would be" in what for what in found)
+        assert any("nobody can tell whether it is guessing" in what for what in found)
+
+
 def test_a_schedule_that_does_not_fit_is_found(tmp_path):
     optim = as_dict(TrainSettings())["optim"] | {"warmup_steps": 200}
     found = list(examine_run(run_folder(tmp_path / "a", 3.0, optim=optim)))

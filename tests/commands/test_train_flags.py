@@ -23,6 +23,11 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--method", "rank", "--loss.order", "6"], "orders 0 to 5"),
         (["--method", "clip", "--loss.order", "9"], "orders 0 to 5"),
         (["--record.keep", "0"], "at least 1"),
+        (["--record.log-every", "0"], "--record.log-every 0: at least 1"),
+        (["--record.save-every", "0"], "--record.save-every 0: at least 1"),
+        (["--budget.batch", "0"], "--budget.batch 0: at least 1"),
+        (["--budget.epochs", "0"], "--budget.epochs 0: at least 1"),
+        (["--budget.chunk", "-1"], "--budget.chunk -1: at least 1"),
     ],
 )
 def test_a_mistake_is_explained(flags, message):

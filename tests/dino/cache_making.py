@@ -39,6 +39,9 @@ class Pictures:
     def key(self, index):
         return f"picture {index}"
 
+    def stamps(self):
+        return np.empty((len(self), 0), dtype=np.int64)
+
     def captions(self, index):
         return (self.texts[index], "a picture")
 

@@ -1,5 +1,6 @@
 """A training run with a cached teacher: it acts, it is in no checkpoint, and switched off it leaves no trace."""
 
+import json
 from contextlib import closing
 
 import pytest
@@ -8,14 +9,16 @@ import torch
 from dinorankclip.commands.teacher import cache as cache_command
 from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
-from dinorankclip.config import TrainSettings, as_dict, difference
+from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
 from dinorankclip.dino import open_teacher, open_text_teacher
+from dinorankclip.dino.cached import half_as_fine
 from dinorankclip.dino.of_data import Wish, automatic_folder
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.optim.gradients import backward
-from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain import checkpoints, distilling
 from dinorankclip.pretrain.assemble import assemble
+from dinorankclip.pretrain.standin import StandIn
 from dinorankclip.types import Progress, UserError
 from tests.pretrain.running import small_pairs
 
@@ -172,6 +175,46 @@ def test_teaching_the_trunk_refuses_what_makes_no_sense(pairs, cached, tmp_path)
         with pytest.raises(UserError, match=why):
             run(parse(["--data", str(pairs), "--run", str(tmp_path / "run"), *flags])[0], False, False)
     assert not (tmp_path / "run").exists()
+
+
+def test_distil_only_runs_refuse_a_fusion_that_would_stay_untrained(pairs, cached, tmp_path):
+    flags = ["--data", str(pairs), "--method", "distil", "--distil.cache", str(cached), "--fusion.variant", "full"]
+    with pytest.raises(UserError, match="trains students alone"):
+        run(parse([*flags, "--run", str(tmp_path / "run")])[0], False, False)
+
+
+def test_a_cache_without_held_out_parts_costs_the_fidelity_alone(pairs, tmp_path, capsys):
+    cache_command(tmp_path / "cache", str(pairs), TEACHER, SIZE, TEXT_TEACHER, split=("train",))
+    flags = ["--data", pairs, "--run", tmp_path / "run", "--distil.cache", tmp_path / "cache", "--budget.epochs", "1"]
+    settings, *_ = parse([str(word) for word in [*flags, "--budget.batch", "16", "--budget.threads", "1"]])
+    assert run(settings, False, False)
+    assert "was not measured" in capsys.readouterr().out
+    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert "val/mean R@1" in scores["scores"] and "fidelity" not in scores and scores["held_out"].keys() == {"val", "test"}
+
+
+def test_of_runs_started_together_one_makes_the_cache(pairs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked, *_ = parse(["--data", str(pairs), "--distil.cache", "auto", "--distil.teacher", TEACHER])
+    looks = iter([False, True])  # it was finished while this run waited
+    monkeypatch.setattr(distilling, "is_complete", lambda folder: next(looks))
+    monkeypatch.setattr(distilling, "cache_of_data", lambda *_: pytest.fail("made twice"))
+    distilling.make_missing_cache(asked, torch.device("cpu"))
+    assert next(looks, "looked twice") == "looked twice"
+
+
+def test_the_dry_run_compares_on_the_grid_that_training_does():
+    settings = DistilSettings(cache="auto", teacher="efficientnet-lite0", teacher_size=224)
+    assert StandIn(settings, None).compare_grid == (half_as_fine(7),) * 2 == (4, 4)
+
+
+def test_a_run_folder_of_other_settings_is_refused_before_anything_is_cached(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr(distilling, "cache_of_data", lambda *_: pytest.fail("cached first"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "strange").write_text("not a run")
+    flags = ["--data", str(pairs), "--run", str(tmp_path / "run"), "--method", "dinorankclip"]
+    with pytest.raises(UserError, match="not a run folder"):
+        run(parse([*flags, "--distil.teacher", TEACHER])[0], False, False)
 
 
 def test_a_few_training_images_use_the_cache_of_all(pairs, cached):

@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dinorankclip.encoders.published import refuse_foreign_captions, refuse_other_resizing, views_of_weights
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import OPEN_CLIP_CONFIG
 from dinorankclip.joint.model import JointModel
@@ -21,7 +22,6 @@ from dinorankclip.joint.undrawn import Undrawn
 from dinorankclip.types import ImageSpec, UserError
 
 PREFIX = "open_clip:"
-VOCABULARY = 49408  # of CLIP's byte-pair encoding, the only one we read captions with
 # What open_clip itself looks for in a folder, in its order.
 _WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 
@@ -35,12 +35,12 @@ def open_clip_model(where: str) -> tuple[JointModel, str]:
     if not name or Path(name).is_dir():
         raise UserError(f"{where}: expected open_clip:NAME[:FILE], or a folder with {OPEN_CLIP_CONFIG}")
     config = trunk_config(name)
-    _refuse_foreign(config, name)
+    refuse_foreign_captions(config, name)
     if file and not Path(file).is_file():
         raise UserError(f"{where}: {_advice(name, file)}")
     if not file:
         return JointModel(config), "random weights from seed 0, since no weights file was given"
-    return _filled(config, file), ""
+    return _filled(config, file), views_of_weights(name)
 
 
 def _from_folder(folder: Path) -> JointModel:
@@ -50,9 +50,9 @@ def _from_folder(folder: Path) -> JointModel:
         config = described["model_cfg"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is no open_clip configuration: {error!r}") from error
-    _refuse_foreign(config, str(folder))
+    refuse_foreign_captions(config, str(folder))
     preprocessing = described.get("preprocess_cfg", {})
-    _refuse_other_views(preprocessing, path)
+    refuse_other_resizing(preprocessing, path)
     config = copy.deepcopy(config)
     # CLIP's own mean and std are left out, so that a folder made of one of our models is that model again.
     usual = ImageSpec(0)
@@ -70,30 +70,6 @@ def _filled(config: dict[str, Any], weights: str | Path) -> JointModel:
         model = JointModel(config)
     model.trunk.load_weights(weights)
     return model
-
-
-def _refuse_foreign(config: dict[str, Any], name: str) -> None:
-    """Captions are read with CLIP's vocabulary, and nothing may be fetched while a model is built."""
-    text = config.get("text_cfg", {})
-    for key in ("hf_model_name", "hf_tokenizer_name"):
-        if text.get(key):
-            raise UserError(
-                f"{name} reads captions with a tokenizer of its own ({text[key]}); only models with CLIP's vocabulary "
-                "can be used here"
-            )
-    if text.get("tokenizer_kwargs"):
-        raise UserError(f"{name} cleans captions in a way of its own ({text['tokenizer_kwargs']}), unknown here")
-    if text.get("vocab_size", VOCABULARY) != VOCABULARY:
-        raise UserError(f"{name} has a vocabulary of {text['vocab_size']}; only CLIP's, of {VOCABULARY}, is known here")
-    if config.get("vision_cfg", {}).get("timm_model_pretrained"):
-        config["vision_cfg"]["timm_model_pretrained"] = False  # timm would go and fetch
-
-
-def _refuse_other_views(preprocessing: dict[str, Any], path: Path) -> None:
-    for key, ours in (("resize_mode", "shortest"), ("interpolation", "bicubic")):
-        theirs = preprocessing.get(key, ours)
-        if theirs != ours:
-            raise UserError(f"{path}: {key} '{theirs}' is not supported, images are shown by '{ours}' here")
 
 
 def _advice(name: str, file: str) -> str:

@@ -13,6 +13,7 @@ from dinorankclip.data.loader import PairLoader, load_pairs
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
+from dinorankclip.encoders.published import refuse_foreign_captions, views_of_weights
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.joint.model import JointModel, Students
@@ -113,8 +114,11 @@ def build_model(settings: TrainSettings) -> JointModel:
         model.set_parts(students, fusion, settings.seed)
     else:
         config = trunk_config(settings.model.trunk, settings.model.image_size)
+        refuse_foreign_captions(config, settings.model.trunk)
         model = JointModel(config, settings.seed, students, fusion)
         if settings.model.weights is not None:
+            if caution := views_of_weights(settings.model.trunk):
+                say(f"mind: {caution}")
             model.trunk.load_weights(settings.model.weights)
     teach(model, settings)
     return model

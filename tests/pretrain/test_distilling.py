@@ -190,7 +190,8 @@ def test_a_cache_without_held_out_parts_costs_the_fidelity_alone(pairs, tmp_path
     assert run(settings, False, False)
     assert "was not measured" in capsys.readouterr().out
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
-    assert "val/mean R@1" in scores["scores"] and "fidelity" not in scores and scores["held_out"].keys() == {"val", "test"}
+    assert "val/mean R@1" in scores["scores"] and "fidelity" not in scores
+    assert scores["held_out"].keys() == {"val", "test"}
 
 
 def test_of_runs_started_together_one_makes_the_cache(pairs, tmp_path, monkeypatch):

@@ -60,11 +60,6 @@ class ProbeResult:
     val_accuracy: dict[float, float]  # by C
     fit: Fit  # on training and validation part, scaled features
 
-    @property
-    def at_edge(self) -> bool:
-        """Whether the best C may lie beyond the grid."""
-        return self.C in (min(self.val_accuracy), max(self.val_accuracy)) and len(self.val_accuracy) > 1
-
 
 def linear_probe(
     train_features: Tensor,

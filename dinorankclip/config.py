@@ -56,7 +56,7 @@ class ModelSettings:
     """The towers."""
 
     trunk: str = "drc-small"
-    """A built-in small trunk (drc-tiny, drc-tiny-large, drc-small, drc-photo) or any open_clip model name."""
+    """A built-in small trunk (drc-tiny, drc-tiny-large, drc-small, drc-photo) or an open_clip model name."""
     weights: str | None = None
     """Start the trunk from this local weights file (open_clip format)."""
     image_size: int | None = None
@@ -192,7 +192,7 @@ class TrainSettings:
     run: str | None = None
     """The run folder; default runs/PRESET-METHOD. The same command again resumes it."""
     init: str | None = None
-    """Start from the weights of this run, checkpoint or model folder (fine-tuning)."""
+    """Start from the weights of this run, checkpoint, model folder or open_clip:NAME:FILE (fine-tuning)."""
     seed: int = 0
     reading: ReadingSettings = field(default_factory=ReadingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)

@@ -166,7 +166,7 @@ def _reading_notes(rows: list[Row], level: float) -> str:
     if len(paired) < len(rows):
         which = "some are" if paired else "these are"
         notes.append(
-            f"Without intervals: {which} scores that were kept without their single items (scores_items.npz).\n"
+            f"Without intervals: {which} scores without their single items, or without a fingerprint of their data.\n"
             "For paired intervals: dinorankclip score MODEL --sets PATH, for both, then compare again."
         )
     if paired:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from dinorankclip.data.benchmark_sets import Place
+    from dinorankclip.scoring.run_data import RunData
     from dinorankclip.scoring.scores import Score
     from dinorankclip.scoring.seen import SeenSet
     from dinorankclip.scoring.shift import Shift
@@ -87,6 +88,7 @@ def score(
     from dinorankclip.joint.loaded import load_model
     from dinorankclip.scoring.embedding_store import FOLDER, EmbeddingStore
     from dinorankclip.scoring.projection import demand
+    from dinorankclip.scoring.run_data import run_data
     from dinorankclip.scoring.score_files import write_scores
     from dinorankclip.scoring.scorers import all_scorers
     from dinorankclip.scoring.suite import SuiteOptions, run_suite
@@ -95,7 +97,8 @@ def score(
     wanted = known_metrics(metrics, [scorer.name for scorer in scorers])
     shifts = tuple(parse_shift(text) for text in shift)
     demand(plane)
-    places = [place for where in sets for place in find(where, sets_root, reading, model, split)]
+    trained_on = run_data(model)
+    places = [place for where in sets for place in find(where, sets_root, reading, trained_on, split)]
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load_model(model, device, precision)
@@ -119,24 +122,30 @@ def score(
         sys.exit(1)
 
 
-def find(where: str, root: Path, reading: ReadingSettings, model: str, split: str | None) -> list[Place]:
+def find(
+    where: str,
+    root: Path,
+    reading: ReadingSettings | None = None,
+    trained_on: RunData | None = None,
+    split: str | None = None,
+) -> list[Place]:
     """Sets behind one word after --sets: a path, or a name of the catalogue.
 
     Of data that the model itself was trained on, the validation part must be the one that its training set aside.
     """
     from dinorankclip.data.benchmark_sets import find_sets
     from dinorankclip.scoring.catalogue import catalogue
-    from dinorankclip.scoring.run_data import run_data
+
+    reading = reading or ReadingSettings()
 
     if not Path(where).exists() and catalogue().find(where) is not None:
         return [catalogue().locate(where, root)]
-    trained_on = run_data(model)
-    own = trained_on is not None and trained_on.is_same(where)
-    if own and reading == ReadingSettings():
-        reading = trained_on.reading
-    note = "the model was trained on these pairs" if own and split in ("train", "all") else ""
     try:
-        return [replace(place, note=note) for place in find_sets(where, reading)]
+        if trained_on is None:
+            return find_sets(where, reading)
+        if trained_on.is_same(where):
+            reading = trained_on.reading_for(reading)
+        return [replace(place, note=trained_on.caution(place, split)) for place in find_sets(where, reading)]
     except UserError as error:
         if Path(where).exists():
             raise
@@ -187,7 +196,10 @@ def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> N
     try:
         result = run_fidelity.run_fidelity(Path(model), loaded)
     except UserError as error:
-        found.errors[run_fidelity.NAME] = str(error)
+        if options.metrics is None:
+            print(f"fidelity was not measured: {error}")
+        else:
+            found.errors[run_fidelity.NAME] = str(error)
         return
     if result is not None:
         add_scores(result, list(result.scores.values()), run_fidelity.NAME, run_fidelity.VERSION, options)

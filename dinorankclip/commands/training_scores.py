@@ -60,13 +60,14 @@ def take_fidelity(parts: Parts) -> dict[str, float]:
         distil.cache, distil.compare_grid, sources, parts.tokenizer, own, parts.settings.reading.max_pixels
     )
     model = parts.state.model.eval()
+    scores: dict[str, float] = {}
     try:
-        return dict(evaluator(model))
+        for name, value in evaluator(model):
+            scores[name] = value
     except UserError as error:
         say(f"how faithful the students are was not measured: {error}")
-        return {}
-    finally:
-        model.train()
+    model.train()
+    return scores
 
 
 def starting_scores(parts: Parts, folder: Path) -> dict[str, float]:

@@ -105,7 +105,7 @@ def find_sets(where: str, reading: ReadingSettings | None = None) -> list[Place]
         if inside:
             return [Place(_name(child.resolve()), str(child), reading) for child in inside]
     splits_of(where, reading)  # raises, with advice, for what is no data at all
-    return [Place(_name(path.resolve().with_suffix("")) if path.exists() else path.stem, where, reading)]
+    return [Place(_name(path.absolute().with_suffix("")) if path.exists() else path.stem, where, reading)]
 
 
 def open_set(place: Place) -> BenchmarkSet:

@@ -49,6 +49,28 @@ def save(name: str, table: dict[str, np.ndarray]) -> None:
 
 
 @contextlib.contextmanager
+def if_free(name: str, folder: Path = FOLDER) -> Iterator[bool]:
+    """Whether nobody else of this machine is at a piece of work; if so, it is ours until the end of the block."""
+    try:
+        import fcntl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / f"{name}.lock", "wb")  # noqa: SIM115 (closed below)
+    except (ImportError, OSError):
+        yield True  # no locks here
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        except OSError:
+            yield True
+        else:
+            yield True
+
+
+@contextlib.contextmanager
 def one_at_a_time(name: str, folder: Path = FOLDER) -> Iterator[None]:
     """Let one process of this machine do a piece of work while the others wait, then find it done.
 

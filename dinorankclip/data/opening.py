@@ -43,7 +43,7 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
     parts, undivided.
     """
     reading = reading or ReadingSettings()
-    where = _located(where)
+    where = located(where)
     if where.startswith("pipe:"):
         return _open_pipe(_expand(where), reading, split)
     if reading.epoch_samples is not None:
@@ -73,11 +73,11 @@ def _open_whole(where: str, reading: ReadingSettings, split: Split) -> Any:
 
 def splits_of(where: str | Path, reading: ReadingSettings | None = None) -> tuple[str, ...]:
     """The parts that the data itself has; ("all",) if it is not divided."""
-    where = _located(where)
+    where = located(where)
     return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or ReadingSettings()))
 
 
-def _located(where: str | Path) -> str:
+def located(where: str | Path) -> str:
     """The built-in data by its name, and folders of `data make scenes`, whose pairs lie one level down."""
     if str(where) == "scenes":
         return str(built_in_scenes() / PAIRS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from dinorankclip import comm
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.folders import sizes_and_times
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.types import UserError
@@ -25,6 +25,7 @@ from .sources import open_teacher, open_text_teacher
 
 AUTOMATIC = Path("built/teacher")
 SAMPLED = 500  # images whose captions are counted
+SAMPLES, SAMPLE_BYTES = 64, 4096  # of a file of weights
 # How many records go into a file does not tell caches apart. These counts stand in every name, as in the first ones.
 _NAMED_ROWS, _NAMED_CAPTIONS = 2048, 16384
 
@@ -85,24 +86,37 @@ def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
     prints = []
     for part, source in undivided_parts(wish, reading).items():
         prints.append(f"{part} {source.fingerprint}")
-        stamps = source.stamps()  # of images that the fingerprint does not cover
-        prints += [kept.digest(stamps.tobytes())] if stamps.size else []
+        stamps = source.stamps()  # of images that the fingerprint does not cover: sizes, and times, which copies change
+        prints += [kept.digest(stamps[:, 0].tobytes())] if stamps.size else []
     keeping = replace(wish.keeping, rows=_NAMED_ROWS, captions=_NAMED_CAPTIONS)
     said = [wish.teacher, str(wish.input_size), str(wish.text_teacher), str(keeping), *prints]
-    said += [stamp for spec in (wish.teacher, wish.text_teacher) if spec and (stamp := _weights_stamp(spec))]
+    said += [known for spec in (wish.teacher, wish.text_teacher) if spec and (known := _weights_sample(spec))]
     said += [f"{reading.max_pixels} pixels"] if reading.max_pixels != MAX_PIXELS else []
     kind = wish.teacher.split(":")[1] if ":" in wish.teacher else wish.teacher
     return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
 
 
-def _weights_stamp(spec: str) -> str:
-    """What tells the files that a teacher's weights were named by from others of the same name; "" without any."""
+def _weights_sample(spec: str) -> str:
+    """What tells the files that a teacher's weights were named by from others of the same name; "" without any.
+
+    Weights of one shape have files of one size, and hashing gigabytes takes long: some of the bytes must do.
+    """
     _, _, named = spec.rpartition(":")
     path = Path(named)
     if ":" not in spec or not path.exists():
         return ""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    return kept.digest(*(str(file.relative_to(path)) for file in files), sizes_and_times(files).tobytes())
+    return kept.digest(*(part for file in files for part in (file.relative_to(path), *_some_bytes(file))))
+
+
+def _some_bytes(file: Path) -> Iterator[bytes]:
+    """SAMPLES pieces, spread evenly, and the size."""
+    with open(file, "rb") as opened:
+        size = opened.seek(0, 2)
+        yield size.to_bytes(8, "little")
+        for place in range(SAMPLES):
+            opened.seek(place * size // SAMPLES)
+            yield opened.read(SAMPLE_BYTES)
 
 
 def is_complete(folder: Path) -> bool:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dinorankclip.torchvision_ops import declare_missing
 from dinorankclip.types import ImageSpec, UserError
+
+declare_missing()
+import open_clip  # noqa: E402
 
 VOCABULARY = 49408  # of CLIP's byte-pair encoding, the only one we read captions with
 RESIZING = {"resize_mode": "shortest", "interpolation": "bicubic"}  # how images are shown here
@@ -40,8 +44,6 @@ def views_of_weights(name: str) -> str:
     A file does not say how images were shown to it; the weights that open_clip publishes for the name do. If none of
     them was shown images our way, the file is refused; if some were not, the caution names them ("" otherwise).
     """
-    import open_clip
-
     usual = ImageSpec(0)
     others = []
     tags = open_clip.list_pretrained_tags_by_model(name)
@@ -66,7 +68,5 @@ def views_of_weights(name: str) -> str:
 
 
 def _differing(name: str, tag: str) -> str:
-    import open_clip
-
     told = open_clip.get_pretrained_cfg(name, tag)
     return ", ".join(f"{key} {told[key]}" for key in ("mean", "std", *RESIZING) if told.get(key))

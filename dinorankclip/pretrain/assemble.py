@@ -17,6 +17,7 @@ from dinorankclip.encoders.published import refuse_foreign_captions, views_of_we
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.joint.model import JointModel, Students
+from dinorankclip.joint.open_clip_source import PREFIX, open_clip_model
 from dinorankclip.losses.objective import Objective
 from dinorankclip.memory import keep_freed_memory
 from dinorankclip.optim.groups import freeze
@@ -100,13 +101,13 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
 
 
 def build_model(settings: TrainSettings) -> JointModel:
-    """From a folder (`init`), from open_clip weights (`model.weights`), or from scratch."""
+    """From a folder or an open_clip model (`init`), from open_clip weights (`model.weights`), or from scratch."""
     described = replace(settings.model, frozen_image_tower=False)
     if settings.init is not None and described != preset(settings.preset).model:
         raise UserError("--init brings the whole model of that folder: leave out --model.*")
     students, fusion = wanted_parts(settings)
     if settings.init is not None:
-        model = load_folder(settings.init)
+        model = _trained_model(settings.init)
         if fusion.variant == "none" and model.fusion.variant != "none":
             # The model's embeddings are fused ones: fine-tuning goes on from those.
             students = Students(model.students.image or students.image, model.students.text or students.text)
@@ -121,6 +122,15 @@ def build_model(settings: TrainSettings) -> JointModel:
                 say(f"mind: {caution}")
             model.trunk.load_weights(settings.model.weights)
     teach(model, settings)
+    return model
+
+
+def _trained_model(where: str) -> JointModel:
+    if not where.startswith(PREFIX):
+        return load_folder(where)
+    model, caution = open_clip_model(where)
+    if caution:
+        say(f"mind: {caution}")
     return model
 
 

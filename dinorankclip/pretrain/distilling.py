@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -23,6 +24,8 @@ from dinorankclip.losses.distillation import Branch, DistillationLoss, needed
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.standin import StandIn
 from dinorankclip.types import Source, UserError
+
+LOOK_EVERY = 10  # seconds, while another run makes the cache
 
 
 def wanted_parts(settings: TrainSettings) -> tuple[Students, FusionDesign]:
@@ -101,11 +104,21 @@ def _automatic(settings: TrainSettings) -> tuple[Wish, Path]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Runs that are started together want the same cache: one makes it, the others wait and find it there."""
-    with kept.one_at_a_time(folder.name, AUTOMATIC) if comm.world().leads else nullcontext():
-        comm.wait_for_all()
-        yield
-        comm.wait_for_all()
+    """Runs that are started together want the same cache: one makes it, the others wait and find it there.
+
+    Waiting may take hours, longer than processes wait for each other: they agree anew after each look.
+    """
+    told = False
+    while True:
+        with kept.if_free(folder.name, AUTOMATIC) if comm.world().leads else nullcontext(False) as free:
+            if comm.any_process(free)[0]:
+                yield
+                comm.wait_for_all()
+                return
+        if not told:
+            say("another run is at it; waiting")
+            told = True
+        time.sleep(LOOK_EVERY)
 
 
 def open_cache(

@@ -55,14 +55,14 @@ def only_one(a: Scored, b: Scored) -> list[str]:
 
 
 def _paired(a: Entry, b: Entry, level: float, draws: int) -> Difference | None:
-    if a.items is None or b.items is None or a.data is None:
+    if a.items is None or b.items is None or a.data is None or b.data is None:
         return None
     return compare(a.items.values, b.items.values, a.items.clusters, level=level, draws=draws, weights=a.items.weights)
 
 
 def _unlike(a: Entry, b: Entry) -> str:
     """Why two scores of one name are not of the same thing; empty if they are."""
-    if a.data != b.data:
+    if a.data != b.data and None not in (a.data, b.data):
         return "the data differs"
     if a.version != b.version:
         return f"scorer versions {a.version} and {b.version}"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import ReadingSettings
+from dinorankclip.data.benchmark_sets import Place
+from dinorankclip.data.opening import PAIRS, SCENES, located
 
 CONFIG = "config.json"
+DIVIDING = ("val_fraction", "val_most", "group_column")  # what decides which images are set aside
+NONE_HELD_OUT = "the model was trained on these pairs"
+OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"
 
 
 @dataclass(frozen=True)
@@ -19,17 +25,39 @@ class RunData:
 
     def is_same(self, where: str) -> bool:
         """Whether a user who types `where` means this data."""
-        return where == self.where or Path(where).resolve() == Path(self.where).resolve()
+        return where == self.where or _path(where) == _path(self.where)
+
+    def reading_for(self, asked: ReadingSettings) -> ReadingSettings:
+        """The run's own reading, but for what was asked for."""
+        usual = ReadingSettings()
+        names = [each.name for each in dataclasses.fields(asked)]
+        changed = {name: getattr(asked, name) for name in names if getattr(asked, name) != getattr(usual, name)}
+        return dataclasses.replace(self.reading, **changed)
+
+    def caution(self, place: Place, split: str | None) -> str:
+        """What must be said of scores of this run on a part of `place`; "" if it has not seen that part."""
+        if not self.is_same(place.where):
+            return ""
+        if split in ("train", "all"):
+            return NONE_HELD_OUT
+        same = all(getattr(place.reading, name) == getattr(self.reading, name) for name in DIVIDING)
+        return "" if same else OTHERS_HELD_OUT
+
+
+def _path(where: str) -> Path:
+    """Where pairs lie; built-in ones are not made for the sake of this question."""
+    return (SCENES / PAIRS if where == "scenes" else Path(located(where))).resolve()
 
 
 def run_data(model: str | Path) -> RunData | None:
     """Of a run, or of the run that a checkpoint belongs to; None of other models."""
     path = Path(model)
-    for folder in (path, *path.parents[:2]):  # RUN/checkpoints/last
-        if (folder / CONFIG).is_file():
+    for folder in (path, *path.absolute().parents[:2]) if path.is_dir() else ():  # RUN/checkpoints/last
+        try:
             settings = json.loads((folder / CONFIG).read_text())
-            if "reading" in settings and "data" in settings:
-                return RunData(settings["data"], stored_reading(settings["reading"]))
+            return RunData(str(settings["data"]), stored_reading(settings["reading"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # no run, or a config.json of something else
     return None
 
 

@@ -32,6 +32,7 @@ class SlurmSettings:
     cpus: int = 16
     """For each GPU process."""
     memory_gb: int = 64
+    """For each GPU process."""
     parallel: int = 16
     """Elements of the array that run at a time."""
     cluster: Literal["slurm", "local", "debug"] = "slurm"
@@ -68,7 +69,7 @@ def submit(
         shared |= {
             "gpus_per_node": gpus,
             "cpus_per_task": settings.cpus * max(gpus, 1),
-            "mem_gb": settings.memory_gb,
+            "mem_gb": settings.memory_gb * max(gpus, 1),
             "slurm_array_parallelism": settings.parallel,
         }
         shared |= {f"slurm_{n}": v for n, v in (("partition", settings.partition), ("account", settings.account)) if v}

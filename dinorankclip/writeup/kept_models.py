@@ -14,7 +14,6 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from dinorankclip.config import ReadingSettings
 from dinorankclip.data.benchmark_sets import Place, find_sets, open_set
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.dino.cached import TeacherCache
@@ -25,6 +24,7 @@ from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.pretrain.records import CONFIG
 from dinorankclip.pretrain.state import TENSORS
 from dinorankclip.scoring.embedding_store import EmbeddingStore
+from dinorankclip.scoring.run_data import stored_reading
 from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.types import Source, UserError
 from dinorankclip.writeup.figures.drawn import Unavailable
@@ -102,9 +102,8 @@ class KeptModels:
     def pairs(self, cell: str, split: str) -> Source:
         """A part of the run's own data."""
         settings = self.settings(cell)
-        stored = {name: tuple(v) if isinstance(v, list) else v for name, v in settings["reading"].items()}
         try:
-            return open_pairs(settings["data"], ReadingSettings(**stored), split)
+            return open_pairs(settings["data"], stored_reading(settings["reading"]), split)
         except (UserError, OSError) as error:
             raise Unavailable(f"needs the data of {cell}: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
@@ -20,7 +21,7 @@ def font(size: int = 12) -> ImageFont.FreeTypeFont:
 
 def tile(image: bytes, colour: str = PLAIN) -> Image.Image:
     """A stored image as a square thumbnail in a frame of this colour, SIDE + 2·FRAME pixels wide and high."""
-    pixels = Image.fromarray(decode(image, read_header(image)))
+    pixels = Image.fromarray(decode(image, read_header(image, max_pixels=sys.maxsize)))  # a model has seen it
     shown = ImageOps.pad(pixels, (SIDE, SIDE), color="white")
     return ImageOps.expand(shown, FRAME, colour)
 

@@ -67,6 +67,8 @@ def test_items_that_train_kept_are_paired_if_they_are_of_the_same_data(tmp_path,
     unknown = with_items(trained(tmp_path / "unknown"), None, ~hits)
     main([unknown, with_items(trained(tmp_path / "unknown-too"), None, hits)])
     assert "Without intervals" in capsys.readouterr().out
+    main([a, unknown])  # as likely the same data as not: values, no intervals
+    assert "Without intervals" in capsys.readouterr().out
     other = with_items(trained(tmp_path / "other"), "g", ~hits)
     with pytest.raises(SystemExit, match="1"):
         main([a, other])

@@ -4,16 +4,18 @@ import dataclasses
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dinorankclip.commands.entry import main
-from dinorankclip.commands.score import default_out, known_metrics, parse_shift
+from dinorankclip.commands.score import default_out, find, known_metrics, parse_shift
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.contents import source_digest
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.joint.folder import save_model
 from dinorankclip.joint.model import JointModel
+from dinorankclip.scoring.run_data import run_data
 from dinorankclip.scoring.shift import Shift
 from dinorankclip.types import UserError
 from tests.set_making import patch, write_captions, write_classes
@@ -79,6 +81,28 @@ def test_of_a_runs_own_data_the_part_it_set_aside_is_scored(here, capsys):
     assert (scored["split"], scored["images"]) == ("val", 12) and scored["fingerprint"] == source_digest(source)
     main(["score", "run", "--sets", "photos.csv", "--split", "all", "--metrics", "retrieval", "--no-pictures"])
     assert "note: the model was trained on these pairs" in capsys.readouterr().out
+
+
+def test_flags_change_a_runs_own_reading_and_another_division_is_said(here, capsys):
+    photos(here)
+    own = ReadingSettings(caption_column="title", group_column="product", val_fraction=0.2)
+    (here / "run" / "config.json").write_text(json.dumps({"data": "photos.csv", "reading": dataclasses.asdict(own)}))
+    (here / "other.csv").write_text("image,title\n0.jpg,a cat\n1.jpg,a dog\n")
+    trained_on = run_data("run")
+    more = ReadingSettings(max_pixels=10**9)
+    (place,) = find("photos.csv", Path("sets"), more, trained_on)
+    assert place.reading == dataclasses.replace(own, max_pixels=10**9) and place.note == ""
+    (place,) = find("photos.csv", Path("sets"), ReadingSettings(val_fraction=0.5), trained_on)
+    assert (place.reading.val_fraction, place.reading.group_column) == (0.5, "product")
+    assert "it was trained on some of these pairs" in place.note
+    (place,) = find("other.csv", Path("sets"), ReadingSettings(caption_column="title"), trained_on, "all")
+    assert place.note == "" and place.reading.group_column is None
+
+
+@pytest.mark.parametrize("text", ["{not json", "[]", '{"data": 3}', '{"data": "x", "reading": {"unknown": 1}}'])
+def test_a_config_of_something_else_is_no_run(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    assert run_data(tmp_path) is None and run_data("open_clip:ViT-B-32") is None
 
 
 def test_pairs_of_ones_own_are_read_as_the_flags_say(here):

@@ -1,8 +1,8 @@
 """A cache gives what the teacher would say of the view, survives kills, and refuses what it does not fit."""
 
 import json
+import os
 import pickle
-from dataclasses import replace
 
 import pytest
 import torch
@@ -242,15 +242,22 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
     for n in range(4):
         (tmp_path / f"{n}.jpg").write_bytes(b"picture")
     (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{n}.jpg,a cat\n" for n in range(4)))
-    (tmp_path / "w.pt").write_bytes(b"one")
-    wish = of_data.Wish(str(tmp_path / "t.csv"), f"timm:vit:{tmp_path / 'w.pt'}", text_teacher=f"minilm:{tmp_path}")
+    (tmp_path / "text").mkdir()
+    for file in ("w.pt", "text/a.bin"):
+        (tmp_path / file).write_bytes(bytes(100_000))
+    wish = of_data.Wish(
+        str(tmp_path / "t.csv"), f"timm:vit:{tmp_path / 'w.pt'}", text_teacher=f"minilm:{tmp_path / 'text'}"
+    )
     names = [of_data.automatic_folder(wish, ReadingSettings())]
+    for file in ("w.pt", "0.jpg"):
+        os.utime(tmp_path / file, ns=(1, 1))  # copied to another disk
     assert of_data.automatic_folder(wish, ReadingSettings()) == names[0]
     names.append(of_data.automatic_folder(wish, ReadingSettings(max_pixels=10**9)))
-    (tmp_path / "w.pt").write_bytes(b"other")
-    names.append(of_data.automatic_folder(wish, ReadingSettings()))
-    (tmp_path / "3.jpg").write_bytes(b"another picture")
-    names.append(of_data.automatic_folder(replace(wish, text_teacher=None), ReadingSettings()))
-    (tmp_path / "3.jpg").write_bytes(b"a third picture, longer")
-    names.append(of_data.automatic_folder(replace(wish, text_teacher=None), ReadingSettings()))
+    for file, data in (
+        ("w.pt", bytes(50_000) + b"x" * 50_000),  # other weights of the same shape
+        ("text/a.bin", b"x" * 100_000),
+        ("3.jpg", b"another picture"),
+    ):
+        (tmp_path / file).write_bytes(data)
+        names.append(of_data.automatic_folder(wish, ReadingSettings()))
     assert len(set(names)) == 5

@@ -19,7 +19,7 @@ def test_a_file_that_may_have_been_shown_images_another_way_gets_a_caution():
 
 
 @pytest.mark.parametrize(("name", "why"), [("MobileCLIP-S1", "interpolation bilinear"), ("ViT-H-14-378", "squash")])
-def test_a_file_that_cannot_have_been_shown_images_our_way_is_refused(name, why, tmp_path):
+def test_a_file_that_cannot_have_been_shown_images_our_way_is_refused(name, why):
     with pytest.raises(UserError, match=why):
         views_of_weights(name)
 

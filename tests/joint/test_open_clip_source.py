@@ -9,7 +9,9 @@ import torch
 from safetensors.torch import save_file
 
 from dinorankclip import load_model
+from dinorankclip.commands.train import parse
 from dinorankclip.joint.model import JointModel
+from dinorankclip.pretrain.assemble import build_model
 from dinorankclip.types import UserError
 
 from .model_making import small_config, small_model
@@ -109,3 +111,12 @@ def test_damaged_folders_of_open_clip(trunk_folder, tmp_path):
     (trunk_folder / "open_clip_config.json").write_text('{"embed_dim": 3}')
     with pytest.raises(UserError, match="no open_clip configuration"):
         load_model(f"open_clip:{trunk_folder}")
+
+
+def test_training_begins_with_such_a_folder(trunk_folder):
+    settings, *_ = parse(["--preset", "finetune", "--data", "photos.csv", "--init", f"open_clip:{trunk_folder}"])
+    model = build_model(settings)
+    expected = small_model(seed=4).trunk.towers.state_dict()
+    started = model.trunk.towers.state_dict()
+    assert started.keys() == expected.keys() and all(torch.equal(started[n], tensor) for n, tensor in expected.items())
+    assert model.trunk.image_spec.mean == (0.5, 0.5, 0.5)

@@ -18,9 +18,9 @@ from dinorankclip.config import LossSettings, ReadingSettings
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.joint.acting_orders import INERT_SPREAD
 from dinorankclip.joint.folder import find_model, load_folder
 from dinorankclip.losses import Objective
-from dinorankclip.losses.weights import INERT_SPREAD
 from dinorankclip.types import Embeddings, Progress
 
 

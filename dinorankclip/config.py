@@ -204,8 +204,11 @@ class TrainSettings:
     record: RecordSettings = field(default_factory=RecordSettings)
 
 
-# Settings that may change between a run and its resumption, because the result does not depend on them.
-FREE_ON_RESUME = ("run", "reading.workers", "reading.patience", "budget.threads", "record.")
+# Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
+# threads: up to rounding).
+FREE_ON_RESUME = (
+    "run", "reading.workers", "reading.patience", "reading.max_damaged", "budget.threads", "budget.chunk", "record.",
+)  # fmt: skip
 
 
 def preset(name: str) -> TrainSettings:
@@ -226,7 +229,10 @@ def for_method(settings: TrainSettings, method: str) -> TrainSettings:
 
 
 def _scenes() -> TrainSettings:
-    """Built-in scenes, small ViT at 48 px, two CPU cores, minutes."""
+    """Built-in scenes, small ViT at 48 px, two CPU cores, minutes.
+
+    `dinorankclip train --preset scenes`: test R@1 46.1 / 30.3 % after 30 epochs, seed 0 (docs/results.md).
+    """
     return TrainSettings(
         model=ModelSettings(trunk="drc-tiny"),
         distil=DistilSettings(
@@ -238,7 +244,10 @@ def _scenes() -> TrainSettings:
 
 
 def _flickr8k() -> TrainSettings:
-    """Real captioned photos in a retrieval-layout folder, 96 px, small ViT, two CPU cores, tens of minutes."""
+    """Real captioned photos in a retrieval-layout folder, 96 px, small ViT, two CPU cores, tens of minutes.
+
+    `dinorankclip train --preset flickr8k --data data/flickr8k`: a few per cent test R@1; so few photos teach little.
+    """
     return TrainSettings(
         preset="flickr8k",
         data="data/flickr8k",
@@ -250,7 +259,10 @@ def _flickr8k() -> TrainSettings:
 
 
 def _finetune() -> TrainSettings:
-    """Own pairs, on top of a model trained here (`--init`) or of open_clip weights (`--model.weights`)."""
+    """Own pairs, on top of a model trained here or of open_clip weights (`--init`).
+
+    `dinorankclip train --preset finetune --data photos.csv --init runs/quickstart-clip`: prints before and after.
+    """
     return TrainSettings(
         preset="finetune",
         data="pairs.csv",
@@ -261,7 +273,10 @@ def _finetune() -> TrainSettings:
 
 
 def _cc3m() -> TrainSettings:
-    """WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table; a GPU node by torchrun."""
+    """WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table; a GPU node by torchrun.
+
+    `torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --method dinorankclip`: never run so far.
+    """
     return TrainSettings(
         preset="cc3m",
         data="cc3m/cc3m-train-{0000..0331}.tar",

@@ -13,7 +13,13 @@ tower = {"width": 64, "layers": 2}
 vision = {**tower, "head_width": 32, "image_size": 32, "patch_size": 8}
 model = CLIP(64, vision, {**tower, "heads": 2, "vocab_size": 1000})
 ranking = RankingLoss(dim=64, order=3)  # has parameters of its own: transition heads and gates
-optimizer = torch.optim.AdamW([*model.parameters(), *ranking.parameters()], lr=1e-3)
+# No decay for gates, biases and norms: decay alone would pull the gates, which start almost shut, halfway open.
+parameters = [*model.parameters(), *ranking.parameters()]
+groups = [
+    {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": 0.2},
+    {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+]
+optimizer = torch.optim.AdamW(groups, lr=1e-3)
 
 steps, epochs = 6, 2
 for step in range(steps):

@@ -8,6 +8,7 @@ bug of ours.
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -110,6 +111,10 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:  # `dinorankclip … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        _fail(f"{error.filename or 'no room'}: {error.strerror}")
     except RuntimeError as error:
         # torch raises this from a signal handler, wherever the main process happens to be, when a worker dies.
         if "DataLoader worker" not in str(error):

@@ -13,6 +13,7 @@ from dinorankclip.config import FIXED_ORDER, METHODS, PRESETS, TrainSettings, as
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
+    from dinorankclip.pretrain.assemble import Parts
     from dinorankclip.pretrain.stopping import StopRequest
 
 HELP = """\
@@ -80,6 +81,10 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     if settings.record.keep < 1:
         raise UserError("--record.keep must be at least 1: a run resumes from its newest checkpoint")
     _demand_positive(settings)
+    if settings.distil.gram_reduction == "sum" and settings.record.gradient_report_every == 0:
+        # The sum is L² times the mean: how much of the gradient it takes must be seen.
+        record = dataclasses.replace(settings.record, gradient_report_every=settings.record.log_every)
+        settings = dataclasses.replace(settings, record=record)
     if settings.model.frozen_image_tower:
         from dinorankclip.pretrain.frozen import settled
 
@@ -96,6 +101,8 @@ def _demand_positive(settings: TrainSettings) -> None:
         "--record.log-every": settings.record.log_every,
         "--record.save-every": settings.record.save_every,
     }
+    if settings.optim.clip_norm is not None and settings.optim.clip_norm <= 0:
+        raise UserError(f"--optim.clip-norm {settings.optim.clip_norm:g} would let nothing move; none switches it off")
     for flag, count in counts.items():
         if count is not None and count < 1:
             raise UserError(f"{flag} {count}: at least 1")
@@ -120,29 +127,37 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     """Train and score the held-out parts. False: stopped on request before the end, with everything saved."""
     from dinorankclip import comm
     from dinorankclip.device import choose
-    from dinorankclip.pretrain.assemble import assemble, resume
+    from dinorankclip.pretrain.assemble import assemble
     from dinorankclip.pretrain.distilling import make_missing_cache, with_cache
     from dinorankclip.pretrain.dry_run import dry_run
-    from dinorankclip.pretrain.loop import pretrain
-    from dinorankclip.pretrain.records import claim, say
-
-    from .training_scores import evaluators, final_scores, starting_inspection, starting_scores
+    from dinorankclip.pretrain.records import alone_in, claim, say
 
     world = comm.join(settings.budget.device)
     asked, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
         say(
             "mind: no trained model was named, so training begins with random weights; to fine-tune give --init "
-            "(a run or model folder) or --model.weights (an open_clip file)"
+            "(a run, a model folder or open_clip:NAME:FILE)"
         )
-    folder = Path(settings.run)
-    if not dry:
-        claim(folder, as_dict(settings), restart)
-        make_missing_cache(asked, choose(settings.budget.device, "fp32", world.local_rank).device)
-    parts = assemble(settings, dry)
     if dry:
+        parts = assemble(settings, dry)
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
         return True
+    folder = Path(settings.run)
+    with alone_in(folder):
+        claim(folder, as_dict(settings), restart)
+        make_missing_cache(asked, choose(settings.budget.device, "fp32", world.local_rank).device)
+        return _train(assemble(settings), folder, stop)
+
+
+def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
+    from dinorankclip.pretrain.assemble import resume
+    from dinorankclip.pretrain.loop import pretrain
+    from dinorankclip.pretrain.records import say
+
+    from .training_scores import evaluators, final_scores, starting_inspection, starting_scores
+
+    settings = parts.settings
     resume(parts, folder)
     before = starting_scores(parts, folder) if settings.init or settings.model.weights else {}
     starting_inspection(parts, folder)

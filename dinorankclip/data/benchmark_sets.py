@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.contents import source_digest
-from dinorankclip.data.damage import CAUSES, NAMED
+from dinorankclip.data.damage import CAUSES, NAMED, printable
 from dinorankclip.data.labelled import CLASS_NAMES, LabelledSource, read_class_names, read_templates
 from dinorankclip.data.opening import PART_NAMES, built_in_scenes, open_pairs, splits_of
 from dinorankclip.data.scenes.make import MANIFEST
@@ -134,10 +134,10 @@ def refuse_damage(name: str, damaged: Sequence[tuple[str, str]], total: int, mos
     causes: dict[str, list[str]] = {}
     for key, cause in damaged:
         causes.setdefault(cause, []).append(key)
-    lines = [
-        f"{len(keys)} {cause} ({CAUSES[cause]}): {', '.join(keys[:NAMED])}" + ", …" * (len(keys) > NAMED)
-        for cause, keys in causes.items()
-    ]
+    lines = []
+    for cause, keys in causes.items():
+        names = ", ".join(map(printable, keys[:NAMED])) + ", …" * (len(keys) > NAMED)
+        lines.append(f"{len(keys)} {cause} ({CAUSES[cause]}): {names}")
     raise UserError(
         f"{len(damaged)} of {total} samples of {name} are damaged:\n  " + "\n  ".join(lines) +
         "\nFetch or pack the set again; --max-damaged 0.01 would score the others."

@@ -33,8 +33,13 @@ def from_json(data: bytes) -> tuple[str, ...]:
 
 
 def cleaned(captions: list[str]) -> tuple[str, ...]:
-    """Captions without outer white space and without blank ones; `Damage` if none is left."""
+    """Captions without outer white space and without blank ones; `Damage` if none is left, or one cannot be written."""
     kept = tuple(stripped for caption in captions if (stripped := caption.strip().strip("\0")))
     if not kept:
         raise Damage("empty-caption")
+    for caption in kept:
+        try:
+            caption.encode("utf-8")
+        except UnicodeEncodeError:  # half of an emoji in JSON; in a table, bytes that were no UTF-8
+            raise Damage("not-utf8", repr(caption[:40])) from None
     return kept

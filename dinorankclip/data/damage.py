@@ -25,8 +25,15 @@ CAUSES = {
     "unreadable": "the operating system refused to read the file",
 }
 
+PASSING = "unreadable"  # the one cause that may be gone the next time without any other sign: the disk was away
+
 FEWEST_SEEN = 200  # before this many samples a share says little
 NAMED = 5  # keys kept for each cause, to be looked at by a person
+
+
+def printable(key: str) -> str:
+    """A key as a terminal can show it: bytes of a file's name that are no UTF-8 become question marks."""
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if not key.isascii() else key
 
 
 class Damage(Exception):
@@ -91,7 +98,7 @@ class DamageCount:
         """One line a cause: `  12 truncated: a, b, …`; empty when nothing was damaged."""
         lines = []
         for cause, count in self.by_cause.items():
-            names = ", ".join(self.examples(cause)) + (", …" if count > NAMED else "")
+            names = ", ".join(map(printable, self.examples(cause))) + (", …" if count > NAMED else "")
             lines.append(f"{count:6d} {cause} ({CAUSES[cause]}): {names}")
         return "\n".join(lines)
 

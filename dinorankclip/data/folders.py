@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ class FolderSource:
                 f"{folder} has {len(self._names)} images, but none has a .txt file of the same name beside it, such as "
                 f"{Path(self._names[0]).with_suffix('.txt')}. A CSV with image and caption columns works too."
             )
-        self._sizes = np.array([(self.folder / name).stat().st_size for name in self._names], dtype=np.int64)
+        self._sizes = self.stamps()[:, 0]
         self.fingerprint = digest("folder", *self._names, self._sizes.tobytes(), *map(self._caption_bytes, self._names))
 
     def _caption_bytes(self, name: str) -> bytes:
@@ -92,8 +92,7 @@ def sizes_and_times(paths: Iterable[Path]) -> np.ndarray:
 def find_images(folder: Path) -> tuple[list[str], bool]:
     """Paths of all images inside the folder, sorted, and whether any of them has a caption file."""
     names, captioned = [], False
-    for where, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    for where, _, files in _walk(folder):
         stems = {name[:-4] for name in files if name.endswith(".txt")}
         for name in files:
             stem, _, kind = name.rpartition(".")
@@ -103,10 +102,22 @@ def find_images(folder: Path) -> tuple[list[str], bool]:
     return sorted(names), captioned
 
 
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, also into linked folders (each once, whatever links go in circles), and not into hidden ones."""
+    been: set[tuple[int, int]] = set()
+    for where, folders, files in os.walk(folder, followlinks=True):
+        state = os.stat(where)
+        if (state.st_dev, state.st_ino) in been:
+            folders[:] = []
+            continue
+        been.add((state.st_dev, state.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield where, folders, files
+
+
 def has_images(folder: Path) -> bool:
     """Whether there is any image in the folder or below; stops at the first."""
-    for _, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for _, _, files in _walk(folder):
         if any(name.rpartition(".")[2].lower() in IMAGE_KINDS and not name.startswith(".") for name in files):
             return True
     return False

@@ -25,7 +25,8 @@ def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str,
     """Subfolder → class index. `names`: of the set this one shares its classes with."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}")
-    inside = sorted((child.name for child in folder.iterdir() if child.is_dir()), key=_natural)
+    shown = (child for child in folder.iterdir() if not child.name.startswith("."))
+    inside = sorted((child.name for child in shown if child.is_dir()), key=_natural)
     if not inside:
         raise UserError(f"{folder} has no subfolders: one for each class is expected")
     if all(name.isdigit() for name in inside):
@@ -89,10 +90,14 @@ def pack_classes(
     return count, len(names)
 
 
+def _is_image(path: Path) -> bool:
+    return path.suffix[1:].lower() in IMAGE_KINDS and not path.name.startswith(".")
+
+
 def _labelled_files(folder: Path, indices: dict[str, int], listed: Sequence[str] | None) -> Iterator[tuple[Path, int]]:
     if listed is None:
         for name, index in indices.items():
-            files = sorted(path for path in (folder / name).rglob("*") if path.suffix[1:].lower() in IMAGE_KINDS)
+            files = sorted(path for path in (folder / name).rglob("*") if _is_image(path))
             yield from ((path, index) for path in files)
         return
     for line in listed:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import tarfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -169,6 +170,7 @@ class _Stream(IterableDataset):
     ) -> None:
         self.shards, self.recipe, self.share, self.seed = source.shards, recipe, share, seed
         self.rank, self.world, self.reached = rank, world, reached
+        self.max_damaged = recipe.reading.max_damaged
         self.mixed = min(SHUFFLE, max(1, len(source) // world))  # no more than an epoch
 
     def __iter__(self) -> Iterator[Batch | Refusal]:
@@ -214,14 +216,23 @@ class _Stream(IterableDataset):
     def _sequence(self, lane: int, lanes: int) -> Iterator[Found]:
         """Samples of every `lanes`-th shard of the endless sequence of shards, this lane's ones."""
         number = self.reached + lane
-        fruitless = 0
+        came, fruitless, visited, failed, broken = 0, 0, 0, 0, ""
+        a_pass = -(-len(self.shards) // lanes)
         while True:
             once, place = divmod(number, len(self.shards))
             order = streams.permutation(self.seed, once, len(self.shards), streams.SHARDS)
-            good = 0
-            for found in stream_shard(self.shards[order[place]]):
+            good, whole, shard = 0, True, self.shards[order[place]]
+            for found in stream_shard(shard):
                 good += isinstance(found, RawSample)
+                whole &= isinstance(found, RawSample) or found[0] != shard
                 yield found
+            came, visited, failed = came + good, visited + 1, failed + (not whole)
+            broken = broken if whole else shard
+            if came and visited >= a_pass and failed > max(1, self.max_damaged * visited):
+                raise UserError(
+                    f"{failed} of {visited} pipe: shards could not be read to their end, more than "
+                    f"reading.max_damaged = {self.max_damaged:.1%} allows; try one by hand: {broken}"
+                )
             fruitless = 0 if good else fruitless + 1
             if fruitless > len(self.shards):
                 raise UserError(f"no usable sample came out of any shard; try one by hand: {self.shards[0]}")
@@ -241,10 +252,14 @@ def held_out(shards: Sequence[str], reading: ReadingSettings) -> tuple[list[str]
 def read_into_memory(shards: Sequence[str], most: int) -> MemorySource:
     """At most `most` good samples of these shards."""
     samples: list[RawSample] = []
-    for shard in shards:
+    taken: set[str] = set()
+    for number, shard in enumerate(shards):
         for found in stream_shard(shard):
             if isinstance(found, RawSample):
-                samples.append(found)
+                # Shards may use the same keys: scores go by key.
+                key = f"{number}/{found.key}" if found.key in taken else found.key
+                taken.add(key)
+                samples.append(replace(found, key=key))
             if len(samples) == most:
                 break
         if len(samples) == most:

@@ -86,13 +86,7 @@ class TableSource:
         return sizes_and_times(self.table.parent / key for key in self._keys)
 
     def captions(self, index: int) -> tuple[str, ...]:
-        found = self._captions[self._keys[index]]
-        for caption in found:
-            try:
-                caption.encode("utf-8")
-            except UnicodeEncodeError:  # bytes that were no UTF-8 came through as lone surrogates
-                raise Damage("not-utf8", repr(caption[:40])) from None
-        return caption_files.cleaned(found)
+        return caption_files.cleaned(self._captions[self._keys[index]])
 
     def image(self, index: int) -> bytes:
         key = self._keys[index]
@@ -114,8 +108,12 @@ def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list
     text = data.decode("utf-8-sig", errors="surrogateescape")
     csv.field_size_limit(1 << 30)
     header: list[str] = []
+    quoting = csv.QUOTE_MINIMAL
     for delimiter in _DELIMITERS.get(table.suffix.lower(), ","):
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        open_quote = _open_quote(text, delimiter)
+        if open_quote and table.suffix.lower() == ".tsv":
+            quoting = csv.QUOTE_NONE  # tables out of databases: a quotation mark is a letter like any other
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
         try:
             found = [name.strip() for name in next(reader, [])]
         except csv.Error as error:
@@ -125,12 +123,34 @@ def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list
         if set(wanted.values()) <= set(found):
             break
     places = _places(header, wanted, table)
+    if open_quote and quoting != csv.QUOTE_NONE:
+        raise UserError(
+            f"{table}, line {open_quote}: a cell begins with a quotation mark that is not closed, and would swallow "
+            'the lines below. Remove it, or put the whole cell in quotation marks and double those inside: '
+            '"""Hello"", it said"'
+        )
     try:
         for row in rows:
             if row:  # not an empty line
                 yield [row[place] if place < len(row) else "" for place in places]
     except csv.Error as error:
         raise UserError(f"{table}, line {rows.line_num}: {error}") from None
+
+
+def _open_quote(text: str, delimiter: str) -> int | None:
+    """The line of the first cell that a quotation mark opens and none closes as it should, over several lines."""
+    lines, before = io.StringIO(text, newline=""), 0
+    while True:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        done = 0
+        try:
+            for _ in reader:
+                done = reader.line_num
+            return None
+        except csv.Error as error:
+            if reader.line_num - done > 1 or "unexpected end" in str(error):
+                return before + done + 1
+            before += reader.line_num  # a stray mark within one line does no harm: go on behind it
 
 
 def _parquet_rows(table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dinorankclip.joint.acting_orders import inert_words
 from dinorankclip.joint.loaded import LoadedModel
 from dinorankclip.joint.model import parameters_by_part
 
@@ -85,6 +86,12 @@ def _what(model: LoadedModel) -> str:
     )
 
 
+def _inert(known: dict[str, Any]) -> str:
+    """An order that is named but did nothing must not be taken for a cause."""
+    words = inert_words(known.get("inert_orders", []))
+    return f"; {words}: the corrections ended below a thousandth of the spread they correct" if words else ""
+
+
 def _training(known: dict[str, Any]) -> str:
     settings = known.get("settings")
     if not settings:
@@ -93,7 +100,7 @@ def _training(known: dict[str, Any]) -> str:
     method = _METHODS.get(settings["method"], settings["method"]).format(order=loss["order"])
     start = settings.get("init") or settings.get("model", {}).get("weights")
     lines = [
-        f"- method: `{settings['method']}`, {method}",
+        f"- method: `{settings['method']}`, {method}{_inert(known)}",
         f"- started from: {start or 'random weights'}; trunk {settings['model']['trunk']}, seed {settings['seed']}",
         f"- {known['step']} steps of {budget['batch']} pairs, {known['step'] * budget['batch']:,} pairs seen "
         f"({budget['epochs']} epochs planned)",

@@ -14,11 +14,12 @@ from typing import Any
 from dinorankclip import __version__
 from dinorankclip.dino.layout import MANIFEST, PLAN
 from dinorankclip.encoders.trunk import trunk_config, trunk_name
+from dinorankclip.joint.acting_orders import inert_orders
 from dinorankclip.joint.folder import CONFIG
 
 RECORD = "provenance.json"  # in exported folders, so that an export of an export still knows
 _PATHS = ("data", "init")  # settings that may be paths
-_PATHS_INSIDE = (("model", "weights"), ("distil", "cache"))
+_PATHS_INSIDE = (("model", "weights"), ("distil", "cache"), ("distil", "teacher"), ("distil", "text_teacher"))
 _DROPPED = ("run", "record")  # settings that did not touch the model
 _UNNAMED = "without a name (see model.json)"
 _MACHINE = ("python", "packages", "system", "gpus", "processes", "revision")  # of environment.json
@@ -54,6 +55,8 @@ def _of_run(checkpoint: Path) -> dict[str, Any]:
     environment = _read(run / "environment.json")
     scores = _read(run / "scores.json")
     found: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
+    if inert := inert_orders(run):
+        found["inert_orders"] = inert
     if settings:
         found |= {"settings": _without_paths(settings), "teachers": _teachers(settings), "images": _images(settings)}
     if environment:
@@ -117,7 +120,11 @@ def _images(settings: dict[str, Any]) -> dict[str, int]:
 
 
 def _last_name(text: str | None) -> str | None:
-    """`/home/me/photos.csv` → `photos.csv`, `timm:NAME:/home/me/file` → `timm:NAME:file`."""
+    """`/home/me/photos.csv` → `photos.csv`, `timm:NAME:/home/me/file` → `timm:NAME:file`. Commands may hold secrets."""
+    if text is not None and text.startswith("pipe:"):
+        return "pipe: shards"
+    if text is not None and "::" in text:
+        return "::".join(_last_name(part) for part in text.split("::"))
     if text is None or "/" not in text:
         return text
     head, colon, tail = text.rpartition(":")

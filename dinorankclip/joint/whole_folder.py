@@ -19,7 +19,7 @@ def whole_folder(out: Path, replace: bool, mark: str) -> Iterator[Path]:
     A folder that is there is refused, unless `replace` is set and it holds the file `mark`: whatever else lies there
     was not made by us and is not ours to delete.
     """
-    named, out = out, Path(os.path.abspath(out))  # messages name it as the user did
+    named, out = out, out.resolve()  # messages name it as the user did
     _refuse_taken(named, replace, mark)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -28,13 +28,20 @@ def whole_folder(out: Path, replace: bool, mark: str) -> Iterator[Path]:
         raise UserError(f"{named} cannot be written: {error.strerror}") from error
     try:
         yield aside
-        # mkdtemp and safetensors write for their owner alone.
-        aside.chmod(0o755)
+        # mkdtemp and safetensors write for their owner alone, whatever the user's own rule is.
+        hidden = _umask()
+        aside.chmod(0o777 & ~hidden)
         for path in aside.rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
+            path.chmod((0o777 if path.is_dir() else 0o666) & ~hidden)
         _put(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _refuse_taken(out: Path, replace: bool, mark: str) -> None:

@@ -38,7 +38,8 @@ class RankingLoss(nn.Module):
     image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated.
     In a torch.distributed group each process gives its own pairs and gets the mean over them; average gradients over
     processes afterwards, as DDP does. Call `set_progress` before each step, and weights and
-    orders follow the schedule; without it they stand where a run ends: full weight, every order.
+    orders follow the schedule; without it they stand where a run ends: full weight, every order. Its gates and biases
+    (parameters of less than two dimensions) want no weight decay, which would open the gates by itself.
     """
 
     def __init__(

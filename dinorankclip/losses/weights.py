@@ -15,7 +15,6 @@ SHORT_RUN = 8  # epochs; below, the ramp counts steps instead of whole epochs (D
 
 GATE_L1 = {2: 1e-4, 3: 1e-3}  # η_r, the paper's table; ×10 for each order above 3 (D11)
 STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
-INERT_SPREAD = 1e-3  # an order whose relative spread ends below this did not act (D13)
 
 CYCLIP_IN, CYCLIP_CROSS = 0.25, 0.25  # CyCLIP's recipe
 ALIP_MOMENTUM = 0.99  # ALIP: H ← 0.99·H + 0.01·mean

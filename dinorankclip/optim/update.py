@@ -12,7 +12,7 @@ from dinorankclip.config import OptimSettings
 from dinorankclip.optim.gradients import NonFinite
 from dinorankclip.optim.groups import parameter_groups
 from dinorankclip.optim.schedule import learning_rate, warmup_length
-from dinorankclip.types import Progress
+from dinorankclip.types import Progress, UserError
 
 LARGEST_LOGIT_SCALE = math.log(100.0)  # CLIP's
 
@@ -23,6 +23,8 @@ class Updater:
     def __init__(self, modules: dict[str, nn.Module], settings: OptimSettings, total_steps: int):
         named = {f"{part}.{n}": p for part, module in modules.items() for n, p in module.named_parameters()}
         self.parameters = {name: p for name, p in named.items() if p.requires_grad}
+        if not self.parameters:
+            raise UserError("--optim.freeze freezes everything: nothing is left to train")
         self.optimizer = torch.optim.AdamW(
             parameter_groups(named, settings.weight_decay),
             lr=settings.lr,

@@ -13,11 +13,14 @@ from typing import Any
 
 from dinorankclip.config import difference
 from dinorankclip.dino.layout import PLAN
+from dinorankclip.joint.acting_orders import inert_orders, inert_words
 from dinorankclip.joint.provenance import with_own_trunk
 from dinorankclip.pretrain.checkpoints import LAST
 from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, SCORES
 from dinorankclip.pretrain.state import NUMBERS, TENSORS
 from dinorankclip.types import UserError
+
+NAMES = {"alip": "alip-style"}  # its second captions are others of the image, not synthetic ones
 
 # What makes a method a method; everything else must agree for a difference to be the method's.
 OF_THE_METHOD = ("preset", "method", "loss.", "distil.", "fusion.")
@@ -37,14 +40,16 @@ class Spending:
     teacher: str | None  # of the cached features, with what a table must say beside its results
     device: str | None = None  # cpu or cuda
     precision: str | None = None  # what was computed in, where the settings may say auto
+    inert: tuple[int, ...] = ()  # orders that did not act
 
     @property
     def method(self) -> str:
         """As a reader would name it: `rank, order 3`, with what was added to it."""
         settings = self.settings
-        words = [settings["method"]]
+        words = [NAMES.get(settings["method"], settings["method"])]
         if settings["method"] in ("rank", "dinorankclip"):
-            words.append(f"order {settings['loss']['order']}")
+            inert = inert_words(list(self.inert))
+            words.append(f"order {settings['loss']['order']}" + (f" ({inert})" if inert else ""))
         fusion = settings.get("fusion", {}).get("variant", "none")
         if fusion != "none":
             words.append(f"fusion {fusion}")
@@ -73,6 +78,7 @@ def spending(run: Path) -> Spending:
         _teacher(settings.get("distil", {}).get("cache")),
         around.get("device"),
         around.get("precision"),
+        tuple(inert_orders(run)),
     )
 
 

@@ -6,8 +6,12 @@ import os
 import shutil
 from pathlib import Path
 
+from safetensors import SafetensorError
+from torch import Tensor
+
 from dinorankclip import comm
 from dinorankclip.pretrain.state import TrainingState, random_state
+from dinorankclip.types import UserError
 
 LAST, BEST = "last", "best"
 
@@ -19,30 +23,45 @@ def save(state: TrainingState, folder: Path, keep: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"step-{state.step}"
         if not target.exists():
-            aside = folder / f".writing-step-{state.step}"
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            state.write(aside, states)
-            for path in aside.iterdir():
-                _flush(path)
-            _flush(aside)
-            os.replace(aside, target)
+            _write(state, states, folder / f".writing-step-{state.step}", target)
         _point(folder / LAST, target.name)
-        if state.best_step == state.step:
-            _point(folder / BEST, target.name)
+        best = folder / f"step-{state.best_step}"
+        if best.is_dir() and (folder / BEST).resolve() != best.resolve():  # a kill can fall before the link, too
+            _point(folder / BEST, best.name)
         _flush(folder)
         _drop_old(folder, keep)
     comm.wait_for_all()
 
 
+def _write(state: TrainingState, states: list[Tensor], aside: Path, target: Path) -> None:
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir()
+        state.write(aside, states)
+        for path in aside.iterdir():
+            _flush(path)
+        _flush(aside)
+        os.replace(aside, target)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)  # what it took of a full disk
+        raise UserError(
+            f"the checkpoint {target} cannot be written ({error}); the ones before it are whole. Make room, and "
+            "the same command resumes"
+        ) from error
+
+
 def newest(folder: Path) -> Path | None:
     """The newest whole checkpoint, whatever `last` says: a kill can fall between the rename and the link."""
-    found = [path for path in folder.glob("step-*") if path.is_dir()]
-    return max(found, key=_step, default=None)
+    return max(_whole(folder), key=_step, default=None)
+
+
+def _whole(folder: Path) -> list[Path]:
+    """Our own checkpoints: a copy that somebody made beside them, step-200.bak, is nobody's business."""
+    return [path for path in folder.glob("step-*") if path.is_dir() and path.name.removeprefix("step-").isdecimal()]
 
 
 def _step(path: Path) -> int:
-    return int(path.name.split("-")[1])
+    return int(path.name.removeprefix("step-"))
 
 
 def _point(link: Path, name: str) -> None:
@@ -54,7 +73,7 @@ def _point(link: Path, name: str) -> None:
 
 def _drop_old(folder: Path, keep: int) -> None:
     best = (folder / BEST).resolve()
-    steps = sorted((p for p in folder.glob("step-*") if p.is_dir()), key=_step)
+    steps = sorted(_whole(folder), key=_step)
     for path in steps[:-keep] if keep > 0 else []:
         if path.resolve() != best:
             shutil.rmtree(path)

@@ -7,6 +7,8 @@ from pathlib import Path
 from dinorankclip import comm
 from dinorankclip.data.damage import CAUSES, DamageCount
 
+NAMES = {"encoding": "utf-8", "errors": "surrogateescape"}  # files may be named by bytes that are no UTF-8
+
 
 class DamagedFile:
     """The loader of this process counts; this keeps its list on disk, one file a process."""
@@ -15,7 +17,7 @@ class DamagedFile:
         rank = comm.world().rank
         self.path = run / (f"damaged-{rank}.tsv" if rank else "damaged.tsv")
         self.count = count
-        for line in self.path.read_text().splitlines() if self.path.exists() else []:
+        for line in self.path.read_text(**NAMES).split("\n") if self.path.exists() else []:
             key, _, cause = line.rpartition("\t")
             if cause in CAUSES:
                 count.keys[key] = cause
@@ -25,7 +27,7 @@ class DamagedFile:
         """Write what is new."""
         news = list(self.count.keys.items())[self.written :]
         if news:
-            with self.path.open("a") as file:
+            with self.path.open("a", **NAMES) as file:
                 file.writelines(f"{key}\t{cause}\n" for key, cause in news)
             self.written += len(news)
 

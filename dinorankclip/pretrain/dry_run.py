@@ -12,6 +12,7 @@ import torch
 from dinorankclip.config import AUTO, TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
+from dinorankclip.encoders.students import describe
 from dinorankclip.joint.model import parameters_by_part
 from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain.loop import Length
@@ -34,6 +35,8 @@ def dry_run(
     heads = sum(p.numel() for p in state.objective.parameters())
     for line in part_lines(parameters_by_part(state.model) | {"objective": heads}, settings):
         say(line)
+    if state.model.image_student is not None:
+        say(f"  image student {describe(state.model.students.image, state.model.image_student)}")
     if settings.distil.cache == AUTO:
         name = shape_of(settings.distil).name
         say(f"  the teacher's features are stand-ins of {name}'s shape: reading a cache is not in these times")
@@ -59,14 +62,14 @@ def dry_run(
     trainable = sum(p.numel() for p in state.updater.parameters.values())
     everything = sum(t.numel() for t in state.model.state_dict().values()) + heads
     checkpoint = _BYTES * (everything + 2 * trainable)  # weights and AdamW's two moments
-    disk = checkpoint * (settings.record.keep + 1)
+    disk = checkpoint * (settings.record.keep + 2)  # the newest is written before the oldest goes
     memory = peak_memory(placement.device)
     say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs} epochs)")
     say(f"  {'step':<18}{step_seconds:10.3f} s, and {wait:.3f} s waiting for data")
     say(f"  {'speed':<18}{rate:10.0f} pairs/s")
     say(f"  {'whole run':<18}{hours:10.2f} h (validation not counted)")
     say(f"  {'peak memory':<18}{memory / 1e9:10.2f} GB a process")
-    kept = f"{settings.record.keep} checkpoints and the best, {checkpoint / 1e6:.0f} MB each"
+    kept = f"{settings.record.keep} checkpoints and the best, one more while writing, {checkpoint / 1e6:.0f} MB each"
     say(f"  {'disk':<18}{disk / 1e9:10.2f} GB ({kept})")
     return {"pairs/s": rate, "hours": hours, "memory": memory, "disk": disk}
 

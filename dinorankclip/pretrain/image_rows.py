@@ -25,7 +25,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from dinorankclip import comm
-from dinorankclip.data.damage import CAUSES, Damage, DamageCount
+from dinorankclip.data.damage import CAUSES, PASSING, Damage, DamageCount
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.images_only import WithoutCaptions
 from dinorankclip.data.kept import digest
@@ -40,6 +40,7 @@ BLOCK = 2048  # rows of a file, at least: what a kill costs
 MOST_BLOCKS = 128  # each is an open file in every process
 _CAUSES = list(CAUSES)
 _GOOD = -1
+_PASSING = _CAUSES.index(PASSING)
 
 
 class KeptRows:
@@ -77,15 +78,19 @@ class RowMaker:
         data = (source.fingerprint, source.stamps().tobytes())
         return FOLDER / digest("image rows", FORMAT, self.identity, self.image, self.max_pixels, *data)
 
-    def missing(self, source: Source) -> list[int]:
-        """Blocks that are not there, or not whole."""
+    def missing(self, source: Source, look_again: bool = False) -> list[int]:
+        """Blocks that are not there, or not whole; with `look_again` also those with images that could not be read."""
         folder = self.folder(source)
-        return [n for n in range(block_count(len(source))) if not _is_whole(folder, n, self._shape(source, n))]
+        return [
+            number
+            for number in range(block_count(len(source)))
+            if not _is_whole(folder, number, self._shape(source, number)) or (look_again and _was_away(folder, number))
+        ]
 
     def make(self, source: Source, name: str, max_damaged: float = 1.0) -> KeptRows:
         """The rows of a source, all of which are kept afterwards. All processes call. `name` labels the progress."""
         folder, world = self.folder(source), comm.world()
-        todo = self.missing(source)[world.rank :: world.size]
+        todo = self.missing(source, look_again=True)[world.rank :: world.size]
         comm.wait_for_all()  # nobody writes before everybody has looked, or the shares would not fit together
         count = DamageCount(max_damaged)
         total = sum(self._shape(source, number)[0] for number in todo)
@@ -182,6 +187,10 @@ def _is_whole(folder: Path, number: int, shape: tuple[int, int]) -> bool:
         return _open(folder, number).shape == shape and len(np.load(folder / causes_name(number))) == shape[0]
     except (OSError, ValueError, EOFError):  # absent, or cut short by a machine that lost power
         return False
+
+
+def _was_away(folder: Path, number: int) -> bool:
+    return bool((np.load(folder / causes_name(number)) == _PASSING).any())
 
 
 def _as_npy(values: Any) -> bytes:

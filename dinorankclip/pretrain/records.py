@@ -8,12 +8,15 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.config import difference
+from dinorankclip.data import kept
 from dinorankclip.device import choose
 from dinorankclip.types import UserError
 
@@ -34,6 +37,19 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
+@contextmanager
+def alone_in(run: Path) -> Iterator[None]:
+    """No other process of this machine trains in the folder, or moves it away, until the end of the block.
+
+    The lock lies beside the folder, which --restart renames.
+    """
+    ours = kept.if_free(f".{run.name}", run.absolute().parent) if comm.world().leads else nullcontext(True)
+    with ours as free:
+        if comm.any_process(not free)[0]:
+            raise UserError(f"another process is training in {run}: wait for it, stop it, or choose another --run")
+        yield
+
+
 def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     """Take the run folder for these settings: a new one, or one made with the same settings."""
     comm.leader_first(lambda: _claim(run, settings, restart))
@@ -46,7 +62,7 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         say(f"moved the old run to {aside}")
     stored = run / CONFIG
     if stored.exists():
-        changed = difference(json.loads(stored.read_text()), settings)
+        changed = difference(_stored(stored), settings)
         # The second file tells our folders from others with a config.json, which must not be overwritten.
         if changed and (run / ENVIRONMENT).is_file() and not has_begun(run):
             # Left by a start that was refused or failed: nothing is lost, and its first numbers are of other settings.
@@ -63,6 +79,13 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     run.mkdir(parents=True, exist_ok=True)
     write_json(stored, settings)
     write_json(run / ENVIRONMENT, environment() | _placed(settings["budget"]))
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); choose another --run, or --restart to move it aside") from error
 
 
 def has_begun(run: Path) -> bool:

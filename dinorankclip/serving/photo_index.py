@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dinorankclip.data.damage import CAUSES, DamageCount
+from dinorankclip.data.damage import CAUSES, PASSING, DamageCount
 from dinorankclip.data.folders import find_images, sizes_and_times
 from dinorankclip.data.kept import digest
 from dinorankclip.types import UserError
@@ -33,6 +33,7 @@ BATCH = 64
 _FORMAT = 1
 _CAUSES = list(CAUSES)
 _GOOD = -1
+_PASSING = _CAUSES.index(PASSING)
 # What reading a damaged or foreign .npz can raise.
 DAMAGED_FILE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 
@@ -74,7 +75,8 @@ class PhotoIndex:
     causes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
 
     def fits(self, photos: Photos) -> bool:
-        return self.names == photos.names and np.array_equal(self.stamps, photos.stamps)
+        same = self.names == photos.names and np.array_equal(self.stamps, photos.stamps)
+        return same and not (self.causes == _PASSING).any()
 
     def damaged(self) -> DamageCount:
         count = DamageCount(max_damaged=1.0)
@@ -130,7 +132,7 @@ def refreshed(
     known = {(name, *stamp): place for place, (name, stamp) in enumerate(zip(old.names, old.stamps.tolist()))}
     for new, (name, stamp) in enumerate(zip(photos.names, photos.stamps.tolist())):
         place = known.get((name, *stamp))
-        if place is not None:
+        if place is not None and old.causes[place] != _PASSING:
             rows[new], causes[new], done[new] = old.rows[place], old.causes[place], True
 
     def so_far() -> PhotoIndex:

@@ -14,7 +14,7 @@ from dinorankclip.writeup.study_material import StudyMaterial
 # Row → (cell that is taken off, cell it is taken off from).
 DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "CyCLIP less CLIP": ("clip", "cyclip"),
-    "ALIP less CLIP": ("clip", "alip"),
+    "ALIP-style less CLIP": ("clip", "alip"),
     "RankCLIP less CLIP": ("clip", "rankclip"),
     "order 2 less RankCLIP": ("rankclip", "rank-2"),
     "order 3 less RankCLIP": ("rankclip", "rank-3"),

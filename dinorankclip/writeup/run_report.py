@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import flatten
-from dinorankclip.losses.weights import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import examine_run, read_metrics
 from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, SCORES

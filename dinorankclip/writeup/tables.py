@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from dinorankclip.joint.acting_orders import INERT_SPREAD
 from dinorankclip.joint.transitions import HIGHEST_ORDER
-from dinorankclip.losses.weights import INERT_SPREAD
 from dinorankclip.study.claims.quantities import spread
 from dinorankclip.study.effects import Effect, Summary, paired, summary
 from dinorankclip.study.paper_values import LABEL as PAPER

@@ -25,6 +25,7 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--record.keep", "0"], "at least 1"),
         (["--record.log-every", "0"], "--record.log-every 0: at least 1"),
         (["--record.save-every", "0"], "--record.save-every 0: at least 1"),
+        (["--optim.clip-norm", "0"], "none switches it off"),
         (["--budget.batch", "0"], "--budget.batch 0: at least 1"),
         (["--budget.epochs", "0"], "--budget.epochs 0: at least 1"),
         (["--budget.chunk", "-1"], "--budget.chunk -1: at least 1"),
@@ -33,6 +34,12 @@ def test_a_preset_and_a_method_decide_the_defaults():
 def test_a_mistake_is_explained(flags, message):
     with pytest.raises(UserError, match=message):
         parse(flags)
+
+
+def test_the_share_of_a_summed_gram_loss_is_logged():
+    assert parse(["--distil.gram-reduction", "sum"])[0].record.gradient_report_every == 10
+    asked = parse(["--distil.gram-reduction", "sum", "--record.gradient-report-every", "3"])[0]
+    assert asked.record.gradient_report_every == 3 and parse([])[0].record.gradient_report_every == 0
 
 
 def test_an_unknown_flag_names_the_nearest(capsys):

@@ -47,6 +47,10 @@ def test_further_parts_and_lists(tmp_path):
 
 def test_folders_that_are_numbers_are_class_indices(tmp_path):
     numbers = folders(tmp_path / "numbers", ["0", "2", "10"])
+    hidden = tmp_path / "hidden"
+    for name in ("cat", "dog", ".ipynb_checkpoints"):
+        (hidden / name).mkdir(parents=True)
+    assert class_folders(hidden) == {"cat": 0, "dog": 1}
     assert class_folders(numbers, names=[str(n) for n in range(11)]) == {"0": 0, "2": 2, "10": 10}
     with pytest.raises(UserError, match="give --like"):
         class_folders(numbers)

@@ -10,7 +10,7 @@ from pair_making import damaged_members, good_members, write_tar
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.loader import load_pairs
 from dinorankclip.data.opening import open_pairs
-from dinorankclip.data.pipes import PipeSource, stream_shard
+from dinorankclip.data.pipes import PipeSource, read_into_memory, stream_shard
 from dinorankclip.types import ImageSpec, RawSample, UserError
 
 READING = ReadingSettings(workers=0, epoch_samples=40, max_damaged=0.9)
@@ -74,6 +74,22 @@ def test_a_run_that_resumes_sets_the_step_and_goes_on_from_there(where, tokenize
     assert [batch.keys for batch in resumed] == [batch.keys for batch in asked]
     assert [batch.keys for batch in resumed] != [batch.keys for batch in batches(source, tokenizer, 3)]
     assert loader.step == 10
+
+
+def test_shards_that_keep_failing_end_the_run(tmp_path, tokenizer):
+    good = [f"pipe:cat {write_tar(tmp_path / f'{n}.tar', good_members(8, first=8 * n))}" for n in range(2)]
+    gone = [f"pipe:cat {tmp_path}/gone-{n}.tar" for n in range(6)]
+    reading = ReadingSettings(workers=0, epoch_samples=1000)
+    with pytest.raises(UserError, match=r"6 of 8 pipe: shards could not be read .* try one by hand: pipe:cat .*gone"):
+        batches(PipeSource(good + gone, 1000), tokenizer, 100, reading)
+    # One in a pass may fail: networks do.
+    assert len(batches(PipeSource(good + gone[:1], 8), tokenizer, 1, reading)) == 1
+
+
+def test_held_out_samples_have_keys_of_their_own(tmp_path):
+    shards = [f"pipe:cat {write_tar(tmp_path / f'{n}.tar', good_members(3))}" for n in range(2)]
+    found = read_into_memory(shards, most=99)
+    assert len({found.key(n) for n in range(6)}) == 6
 
 
 def test_damage_in_a_stream_is_counted(tmp_path, tokenizer):

@@ -233,6 +233,28 @@ def test_parquet(tmp_path):
         open_pairs(tmp_path / "b.parquet", split="all")
 
 
+OPEN = '"Hello, said the cat'
+
+
+def test_a_quotation_mark_that_is_not_closed_swallows_nothing(tmp_path):
+    photos(tmp_path)
+    rows = [("img/0.jpg", "one"), ("img/1.jpg", OPEN), ("img/2.jpg", "three"), ("img/0.jpg", 'a "small" one')]
+    (tmp_path / "a.tsv").write_text("image\tcaption\n" + "".join(f"{a}\t{b}\n" for a, b in rows))
+    source = TableSource(tmp_path / "a.tsv")
+    assert len(source) == 3 and source.captions(1) == (OPEN,)
+    (tmp_path / "a.csv").write_text("image,caption\n" + "".join(f"{a},{b}\n" for a, b in rows))
+    with pytest.raises(UserError, match=r"a\.csv, line 3: a cell begins with a quotation mark that is not closed"):
+        TableSource(tmp_path / "a.csv")
+    closed_late = 'image,caption\nimg/0.jpg,"Hello\nimg/1.jpg,two\nimg/2.jpg,"three" it said\n'
+    (tmp_path / "b.csv").write_text(closed_late)
+    with pytest.raises(UserError, match="line 2: a cell begins"):
+        TableSource(tmp_path / "b.csv")
+    harmless = 'image,caption\nimg/0.jpg,"two\nlines, ""quoted"""\nimg/1.jpg,"Wow" it said\nimg/2.jpg,5" wide\n'
+    (tmp_path / "c.csv").write_text(harmless)
+    source = TableSource(tmp_path / "c.csv")
+    assert [source.captions(i)[0] for i in range(3)] == ['two\nlines, "quoted"', "Wow it said", '5" wide']
+
+
 # --- folders
 
 
@@ -246,6 +268,24 @@ def test_folder_of_images(tmp_path):
     assert [source.key(i) for i in range(len(source))] == ["alone.jpg", "b/c.jpeg", "b/deep/a.PNG", "z.jpg"]
     assert source.captions(1) == ("one", "two")
     assert cause_of(source, 0) == "no-caption"
+
+
+def test_links_are_followed_once_and_dangling_ones_are_damage(tmp_path):
+    for name in ("far/one", "near/two"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.jpg").write_bytes(jpeg(1))
+        (tmp_path / f"{name}.txt").write_text("a cat\n")
+    (tmp_path / "near" / "linked").symlink_to(tmp_path / "far")
+    (tmp_path / "far" / "back").symlink_to(tmp_path / "near")  # in circles
+    (tmp_path / "near" / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    source = FolderSource(tmp_path / "near")
+    assert [source.key(i) for i in range(len(source))] == ["gone.jpg", "linked/one.jpg", "two.jpg"]
+    assert cause_of(source, 0) == "missing-image" and cause_of(source, 1) is None
+
+
+def test_half_of_an_emoji_is_damage(tmp_path):
+    members = [("a.jpg", jpeg(0)), ("a.json", b'{"caption": "a cat \\ud83d"}')]
+    assert cause_of(ShardSource([write_tar(tmp_path / "0.tar", members)]), 0) == "not-utf8"
 
 
 def test_the_fingerprint_of_a_folder_covers_captions_and_images(tmp_path):

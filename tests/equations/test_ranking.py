@@ -61,6 +61,23 @@ def test_a_perfect_list_at_a_trained_temperature_costs_nothing(dtype):
     assert wrong.abs().max() > 0.9  # what the public epsilon does here
 
 
+def test_what_the_public_epsilon_does_to_a_perfect_list():
+    theta = (100 * torch.tensor([[1.0, 0.6, 0.3, 0.1, -0.3]], dtype=torch.float64)).requires_grad_()
+    value = rankclip_nll(theta, torch.arange(5)[None])
+    (gradient,) = torch.autograd.grad(value.sum(), theta)
+    assert value.item() == pytest.approx(237.8966, abs=1e-3)
+    assert gradient[0].tolist() == pytest.approx([4, -1, -1, -1, -1], abs=1e-3)
+    assert plackett_luce_nll(theta.detach(), torch.arange(5)[None]).item() == pytest.approx(2.06e-9, rel=0.01)
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked"])
+def test_a_utility_of_minus_one_is_no_padding(backend):
+    theta = torch.tensor([[-1.0, 0.5, 2.0, -1.0], [0.3, -1.0, -1.0, 1.0]], dtype=torch.float64)
+    order = torch.tensor([[2, 0, 1, 3], [1, 3, 0, 2]])
+    shifted = plackett_luce_nll(theta + 7, order, backend=backend)
+    assert plackett_luce_nll(theta, order, backend=backend).tolist() == pytest.approx(shifted.tolist(), abs=1e-12)
+
+
 def test_uniform_lists_cost_log_factorial():
     theta = torch.zeros(3, 7, dtype=torch.float64)
     order = torch.stack([torch.randperm(7) for _ in range(3)])

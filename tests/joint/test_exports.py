@@ -142,6 +142,21 @@ def test_an_export_is_whole_or_absent(source, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_linked_folder_is_written_where_it_points_with_the_users_own_rights(source, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "latest").symlink_to(tmp_path / "disk")
+    before = os.umask(0o077)
+    try:
+        for replace in (False, True):
+            write_export(str(source), tmp_path / "latest", ["folder"], replace=replace)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "latest").is_symlink() and (tmp_path / "disk" / "model.json").is_file()
+    assert (tmp_path / "disk").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "disk" / "model.json").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "latest"]
+
+
 def test_what_was_not_exported_is_never_replaced(source, tmp_path):
     (tmp_path / "holiday").mkdir()
     (tmp_path / "holiday" / "photo.jpg").write_text("precious")

@@ -66,6 +66,28 @@ def test_a_card_tells_method_data_teachers_and_scores(run):
         assert line in text
 
 
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("pipe:curl -s https://host/{0000..0099}.tar -H 'Authorization: Bearer SECRET'", "pipe: shards"),
+        ("/home/me/a.tar::/home/me/b.tar", "a.tar::b.tar"),
+    ],
+)
+def test_data_is_named_without_secrets_and_folders(run, data, told):
+    settings = json.loads((run / "config.json").read_text()) | {"data": data}
+    settings["distil"] |= {"teacher": "timm:NAME:/home/me/w.bin", "text_teacher": "minilm:/home/me/minilm"}
+    (run / "config.json").write_text(json.dumps(settings))
+    text, known = card_of(run)
+    assert f"- name: `{told}`" in text
+    assert "SECRET" not in text + json.dumps(known) and "/home/me" not in text + json.dumps(known)
+
+
+def test_orders_that_did_nothing_are_named(run):
+    spreads = {"spread2_image": 0.1, "spread2_text": 0.1, "spread3_image": 1e-5, "spread3_text": 1e-5}
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 40} | spreads) + "\n")
+    assert "distillation and fusion (DinoRankCLIP); order 3 inert" in card_of(run)[0]
+
+
 def test_nothing_tells_of_the_machine(run, tmp_path):
     text, known = card_of(run)
     assert str(tmp_path) not in text + json.dumps(known)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from dinorankclip.equations import plackett_luce_nll
 from dinorankclip.joint import histories
 from dinorankclip.joint.transitions import TransitionHeads
+from dinorankclip.losses import RankingLoss
 from tests.golden import SCALE, pairs, sorted_by
 from tests.joint.list_oracle import Oracle
 
@@ -85,6 +86,35 @@ def test_reference_figures_of_orders_2_and_3(order):
     assert [r.mean().item() for r in rows] == pytest.approx(FIGURES[order], abs=1e-6)
     if order == 3:
         assert rows[0].tolist() == pytest.approx([1.028912, 0.037984, 2.133784, 13.783232], abs=1e-6)
+
+
+@pytest.mark.parametrize(("order", "both"), [(2, (3.978834, 3.495811)), (3, (3.875556, 3.556221))])
+def test_the_loss_is_the_mean_of_these_lists(order, both):
+    loss = RankingLoss(3, order, 2).double()
+    for modality in ("image", "text"):
+        loss.transitions[modality] = fixture_heads(order)
+    found = loss.nll_with(*pairs()[:2], SCALE, tuple(range(2, order + 1)))
+    assert (found["in"], found["cross"]) == pytest.approx(both, abs=1e-6)
+
+
+def test_lists_of_images_have_the_image_heads_and_lists_of_captions_the_text_heads():
+    image, text = (F.normalize(x, dim=1) for x in pairs()[:2])
+    loss = RankingLoss(3, 3, 2, seed=5).double()
+    for number, modality in enumerate(("image", "text")):
+        loud(loss.transitions[modality], seed=number)
+
+    def rows(modality, theta, reference, items):
+        lists = sorted_by(reference)
+        (queries,), keys = loss.transitions[modality](items, [lists], (2, 3))
+        return plackett_luce_nll(SCALE * theta, lists, queries, keys).mean().item()
+
+    a, b, cross = image @ image.T, text @ text.T, image @ text.T
+    inside = (rows("image", a, b, image) + rows("text", b, a, text)) / 2
+    across = (rows("text", cross, cross.T, text) + rows("image", cross.T, cross, image)) / 2
+    swapped = (rows("text", a, b, image) + rows("image", b, a, text)) / 2
+    found = loss.nll_with(image, text, SCALE, (2, 3))
+    assert (found["in"], found["cross"]) == pytest.approx((inside, across), abs=1e-9)
+    assert abs(swapped - inside) > 1e-3
 
 
 def test_parameter_counts_stay_below_the_papers():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dinorankclip.config import BudgetSettings, OptimSettings, TrainSettings
+from dinorankclip.config import BudgetSettings, LossSettings, OptimSettings, TrainSettings
 from dinorankclip.device import choose
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.model import JointModel
@@ -54,6 +54,15 @@ def test_norms_biases_and_scalars_are_not_decayed():
     assert "trunk.towers.token_embedding.weight" not in plain
 
 
+def test_gates_of_the_orders_are_not_decayed():
+    objective = Objective(16, "rank", LossSettings(order=5))
+    groups = parameter_groups(dict(objective.named_parameters()), 0.2)
+    plain = {n for group in groups if group["weight_decay"] == 0 for n in group["names"]}
+    gates = {n for n, _ in objective.named_parameters() if ".gates." in n}
+    assert len(gates) == 8 and gates <= plain  # orders 2 to 5 of two modalities
+    assert any("heads.2.query.weight" in n for group in groups if group["weight_decay"] for n in group["names"])
+
+
 def test_a_parameter_without_a_rule_is_an_error():
     with pytest.raises(UserError, match="no weight-decay rule covers the parameter 'strange'"):
         decayed("strange", nn.Parameter(torch.zeros(2, 2)))
@@ -66,6 +75,9 @@ def test_freezing_by_pattern():
     assert all(
         not n.startswith("model.trunk.towers.visual") for n in Updater({"model": model}, OptimSettings(), 9).parameters
     )
+    freeze(model, ("*",))
+    with pytest.raises(UserError, match="nothing is left to train"):
+        Updater({"model": model}, OptimSettings(), 9)
     with pytest.raises(UserError, match="matches no parameter"):
         freeze(model, ("trunk.vision.*",))
 

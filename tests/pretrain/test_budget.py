@@ -36,6 +36,14 @@ def test_what_a_run_has_spent(tmp_path):
     assert spent.data == "abc"
     assert spent.method == "rank, order 3"
     assert spending(write_run(tmp_path / "b", of("clip"))).method == "clip"
+    assert spending(write_run(tmp_path / "alip", of("alip"))).method == "alip-style"
+
+
+def test_an_order_that_did_nothing_is_named_with_the_method(tmp_path):
+    run = write_run(tmp_path / "a", of("rank"))
+    line = {"step": 100, "spread2_image": 0.1, "spread2_text": 0.1, "spread3_image": 1e-4, "spread3_text": 2e-4}
+    (run / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    assert spending(run).method == "rank, order 3 (order 3 inert)"
 
 
 def test_precision_is_what_the_machine_made_of_it(tmp_path):

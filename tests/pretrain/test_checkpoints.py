@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dinorankclip.config import OptimSettings, TrainSettings, as_dict
+from dinorankclip.data.damage import DamageCount
 from dinorankclip.device import choose
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
@@ -11,7 +12,8 @@ from dinorankclip.joint.model import JointModel
 from dinorankclip.losses.objective import Objective
 from dinorankclip.optim.update import Updater
 from dinorankclip.pretrain import checkpoints
-from dinorankclip.pretrain.records import Records, claim
+from dinorankclip.pretrain.damaged import DamagedFile
+from dinorankclip.pretrain.records import Records, alone_in, claim
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress, UserError
 
@@ -157,3 +159,73 @@ def test_records_drop_what_will_be_done_again(tmp_path):
     Records(tmp_path, 2, tensorboard=False).close()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 2.0}]
+
+
+def test_copies_beside_checkpoints_are_nobodys_business(tmp_path):
+    state = trained()
+    for step in (1, 2, 3):
+        state.step = step
+        checkpoints.save(state, tmp_path, keep=1)
+        (tmp_path / f"step-{step}").rename(tmp_path / f"step-{step}-mine") if step == 1 else None
+    (tmp_path / "step-9.bak").mkdir()
+    assert checkpoints.newest(tmp_path).name == "step-3"
+    state.step = 4
+    checkpoints.save(state, tmp_path, keep=1)
+    assert {path.name for path in tmp_path.glob("step-*")} == {"step-1-mine", "step-9.bak", "step-4"}
+
+
+def test_best_is_found_again_after_a_kill_before_its_link(tmp_path):
+    state = trained()
+    state.best_step = 1
+    checkpoints.save(state, tmp_path, keep=3)
+    state.step = state.best_step = 2
+    checkpoints.save(state, tmp_path, keep=3)
+    (tmp_path / "best").unlink()
+    (tmp_path / "best").symlink_to("step-1")  # as a kill between checkpoint and link leaves it
+    state.step = 3
+    checkpoints.save(state, tmp_path, keep=1)
+    assert (tmp_path / "best").resolve().name == "step-2" and (tmp_path / "step-2").is_dir()
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path, monkeypatch):
+    state = trained()
+    checkpoints.save(state, tmp_path, keep=2)
+    state.step = 2
+
+    def full(folder, states):
+        (folder / "half").write_text("x")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(state, "write", full)
+    with pytest.raises(UserError, match=r"step-2 cannot be written .*No space left.* the same command resumes"):
+        checkpoints.save(state, tmp_path, keep=2)
+    assert [path.name for path in tmp_path.glob(".writing*")] == [] and checkpoints.newest(tmp_path).name == "step-1"
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path):
+    with alone_in(tmp_path / "run"):
+        with pytest.raises(UserError, match="another process is training in"), alone_in(tmp_path / "run"):
+            pass
+        with alone_in(tmp_path / "other"):
+            pass
+    with alone_in(tmp_path / "run"):
+        pass
+
+
+def test_damaged_samples_named_by_other_bytes_are_kept(tmp_path):
+    count = DamageCount()
+    count.add(0, [("caf\udce9.jpg", "corrupt"), ("a\u2028b.jpg", "truncated")])
+    DamagedFile(tmp_path, count).append()
+    kept = DamagedFile(tmp_path, count)
+    kept.written = 0
+    kept.append()
+    again = DamageCount()
+    DamagedFile(tmp_path, again)
+    assert again.keys == count.keys
+    count.summary().encode("utf-8")  # can be printed
+
+
+def test_a_damaged_config_is_told(tmp_path):
+    (tmp_path / "config.json").write_text("")
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
+        claim(tmp_path, as_dict(TrainSettings()), restart=False)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from dinorankclip.commands.train import parse
 from dinorankclip.commands.training_scores import evaluators
 from dinorankclip.config import as_dict, difference
+from dinorankclip.data.damage import Damage
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.parts import Part
 from dinorankclip.joint.folder import load_folder, save_model
@@ -244,6 +245,26 @@ def test_killed_and_resumed_gives_the_same_bytes(pairs, tmp_path, monkeypatch):
     mending = Counting()
     maker(mending).make(source, "train")
     assert mending.seen == 16 and files(rows.folder) == expected
+
+
+def test_images_that_could_not_be_read_are_looked_at_again(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_rows, "FOLDER", tmp_path)
+    source = open_pairs(pairs, None, "train")
+    whole = source.image
+
+    def away(index):
+        if index == 3:
+            raise Damage("unreadable", "input/output error")
+        return whole(index)
+
+    source.image = away
+    with pytest.raises(Damage, match="unreadable"):
+        maker(Counting()).make(source, "train")(3)
+    source.image = whole
+    assert maker(Counting()).make(source, "train")(3).isfinite().all()
+    idle = Counting()
+    maker(idle).make(source, "train")
+    assert idle.seen == 0
 
 
 def test_whatever_changes_is_computed_anew(pairs, tmp_path, monkeypatch):

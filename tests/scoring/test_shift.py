@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 from dinorankclip.data.benchmark_sets import Place, open_set
 from dinorankclip.scoring.embedding_store import EmbeddingStore
@@ -35,6 +37,20 @@ def test_the_spread_of_items_is_that_of_the_drop():
     assert drop.items.std() / np.sqrt(drop.n) == pytest.approx(expected, rel=1e-6)
     found = next(iter(with_intervals([drop])))
     assert found.high - found.low == pytest.approx(2 * 1.96 * expected, rel=0.1)
+
+
+def test_random_embeddings_drop_by_nothing(tmp_path):
+    seen = {}
+    for number, name in enumerate(("base", "other")):
+        seen[name] = see(tmp_path / name, labels=tuple(n % 4 for n in range(400)))
+        draw = torch.Generator().manual_seed(number)
+        rows = F.normalize(torch.randn(400, 16, generator=draw), dim=1)
+        seen[name].images = lambda kind="embedding", split=None, rows=rows: rows
+        seen[name].texts = lambda texts: F.normalize(torch.randn(len(texts), 16, generator=torch.Generator()), dim=1)
+    found = {score.name: score for score in shift_scores(Shift("base", ("other",)), seen)}
+    noise = 3 * (0.25 * 0.75 / 400) ** 0.5
+    assert found["T@1 other"].value == pytest.approx(0.25, abs=noise)
+    assert found["drop"].value == pytest.approx(0, abs=1.5 * noise)
 
 
 def test_sets_of_the_same_classes(tmp_path):

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from dinorankclip import load_model
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.images_only import ImageFiles
 from dinorankclip.serving import model_on_demand, photo_index
 from dinorankclip.serving.photo_index import HIDDEN, PhotoIndex, index_folder
 from dinorankclip.serving.photo_search import PhotoSearch
@@ -138,6 +140,22 @@ def test_damaged_photos_are_named_left_out_and_not_tried_again(photos, folder, m
     assert model.images == 4
     photo(1, 60, 48).save(photos / "1.jpg")  # mended
     assert search(photos, folder, model).damaged.keys == {"9.png": "empty-image"}
+
+
+def test_a_photo_that_could_not_be_read_is_tried_again(photos, folder, model, monkeypatch):
+    whole = ImageFiles.image
+
+    def away(self, index):
+        if self.key(index) == "1.jpg":
+            raise Damage("unreadable", "input/output error")
+        return whole(self, index)
+
+    monkeypatch.setattr(ImageFiles, "image", away)
+    assert search(photos, folder, model).damaged.keys == {"1.jpg": "unreadable"}
+    monkeypatch.setattr(ImageFiles, "image", whole)
+    finder = search(photos, folder, model)
+    assert finder.damaged.keys == {} and "1.jpg" in names(finder.by_words("a boat", 99))
+    assert model.images == 5  # the others were not looked at again
 
 
 def test_a_folder_without_a_usable_photo_is_an_error(tmp_path, folder, model):

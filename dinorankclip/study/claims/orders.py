@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dinorankclip.losses.weights import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD
 
 from ..verdicts import SMALLEST
 from .building import better, named, points, rising, worse

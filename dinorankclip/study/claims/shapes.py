@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from dinorankclip.losses.weights import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD
 
 from ..cell_list import CELLS, PAPER_TEACHER_CELLS
 from ..effects import Effect, summary

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from dinorankclip.losses.weights import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.style import COLOURS, GREY, MARKERS, new_figure
 

@@ -15,7 +15,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
-from dinorankclip.losses.weights import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD
 from dinorankclip.types import RawSample
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.style import AROUND_ZERO, BLACK, FAINT, new_figure

@@ -165,6 +165,7 @@ CC3M = Measures(
 COSINE = "fidelity/image cosine"
 CENTRED_COSINE = "fidelity/image centred cosine"
 GRAM_DISTANCE = "fidelity/image gram distance"
+OWN_COSINE = "fidelity/image own projector's cosine"  # of criteria that have a projector
 
 
 def measures_of(study: str) -> Measures:

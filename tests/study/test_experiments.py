@@ -14,7 +14,10 @@ from dinorankclip.study.paper_values import PAPER, gain, projected
 
 # As `dinorankclip score MODEL --sets scenes` names them, and the fidelity that training adds.
 SCENES = set((Path(__file__).parent / "scene_score_names.txt").read_text().split("\n")) - {""}
-FIDELITY = {f"fidelity/image {name}" for name in ("cosine", "centred cosine", "gram distance", "above 0.9")}
+FIDELITY = {
+    f"fidelity/image {name}"
+    for name in ("cosine", "centred cosine", "gram distance", "above 0.9", "own projector's cosine")
+}
 NAMES = {cell.name: cell for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
 ALL = (*EXPERIMENTS, *FLICKR_EXPERIMENTS, *CC3M_EXPERIMENTS)
 

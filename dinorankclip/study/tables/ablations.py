@@ -83,10 +83,17 @@ def criterion(measures: Measures, name: str = "criterion") -> Experiment:
             )
             for label, cell in rows
         ),
-        (columns.top1(measures), columns.fine(measures), columns.mean_r1(measures), *columns.FIDELITY_COLUMNS),
+        (
+            columns.top1(measures),
+            columns.fine(measures),
+            columns.mean_r1(measures),
+            *columns.FIDELITY_COLUMNS,
+            columns.OWN_PROJECTOR,
+        ),
         reference="full",
         note="Cosine after one ridge map from student to teacher, fitted on training items and the same for every "
-        f"criterion; Gram distance on one grid. {_teacher_note(measures)}",
+        "criterion; Gram distance on one grid. Own projector: as the criterion itself maps student to teacher, of "
+        f"criteria that do. {_teacher_note(measures)}",
     )
 
 

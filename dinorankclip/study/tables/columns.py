@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..measures import CENTRED_COSINE, COSINE, GRAM_DISTANCE, Measures
+from ..measures import CENTRED_COSINE, COSINE, GRAM_DISTANCE, OWN_COSINE, Measures
 from ..paper_values import PAPER
 from ..table_shapes import Column
 
@@ -82,6 +82,9 @@ FIDELITY_COLUMNS = (
     Column(CENTRED_COSINE, "… without the mean", percent=False),
     Column(GRAM_DISTANCE, "Gram distance", percent=False, better="lower"),
 )
+
+
+OWN_PROJECTOR = Column(OWN_COSINE, "cosine, own projector", percent=False)
 
 
 def mean_shift(row: str) -> Mapping[str, float]:

@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from dinorankclip import __version__
 from dinorankclip.types import UserError
@@ -112,8 +113,10 @@ def main(argv: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        if error.filename is None and error.errno != errno.ENOSPC:
-            raise
+        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
+        ours = str(error.filename).startswith(str(Path(__file__).parents[1]))
+        if ours or (error.filename is None and not full):
+            raise  # a file of the package itself: a bug of ours
         _fail(f"{error.filename or 'no room'}: {error.strerror}")
     except RuntimeError as error:
         # torch raises this from a signal handler, wherever the main process happens to be, when a worker dies.

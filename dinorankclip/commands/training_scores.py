@@ -86,7 +86,9 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
         faithful = take_fidelity(parts)
         found = {"checkpoint": "last", "step": parts.state.step, "scores": scores, "before": before}
         found[HELD_OUT] = {split: source.fingerprint for split, source in parts.held_out.items()}
-        kept = json.loads((folder / SCORES).read_text()) if (folder / SCORES).exists() else {}  # of `score`
+        kept = json.loads((folder / SCORES).read_text()) if (folder / SCORES).exists() else {}
+        if kept.get("step") != parts.state.step:
+            kept = {}  # what `score` wrote while the run went on is of earlier weights
         write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
         write_training_items(folder, items)
         if scores:

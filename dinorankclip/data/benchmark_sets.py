@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,7 @@ def find_sets(where: str, reading: ReadingSettings | None = None) -> list[Place]
         if inside:
             return [Place(_name(child.resolve()), str(child), reading) for child in inside]
     splits_of(where, reading)  # raises, with advice, for what is no data at all
-    return [Place(_name(path.absolute().with_suffix("")) if path.exists() else path.stem, where, reading)]
+    return [Place(_name(Path(os.path.abspath(path)).with_suffix("")) if path.exists() else path.stem, where, reading)]
 
 
 def open_set(place: Place) -> BenchmarkSet:

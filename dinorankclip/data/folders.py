@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from dinorankclip.data.damage import Damage
 from dinorankclip.data.kept import digest
 from dinorankclip.data.tars import IMAGE_KINDS
 from dinorankclip.types import RawSample, UserError
+
+log = logging.getLogger(__name__)
 
 
 class FolderSource:
@@ -103,15 +106,13 @@ def find_images(folder: Path) -> tuple[list[str], bool]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """As `os.walk`, also into linked folders (each once, whatever links go in circles), and not into hidden ones."""
-    been: set[tuple[int, int]] = set()
-    for where, folders, files in os.walk(folder, followlinks=True):
-        state = os.stat(where)
-        if (state.st_dev, state.st_ino) in been:
-            folders[:] = []
-            continue
-        been.add((state.st_dev, state.st_ino))
+    """As `os.walk`, but not into hidden folders. Linked ones are left out, too, and named: their files would have two
+    names, or lie outside of what was asked for."""
+    for where, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            if os.path.islink(os.path.join(where, name)):
+                log.warning("%s is a link to a folder, and is left out: name its target itself", Path(where) / name)
         yield where, folders, files
 
 

@@ -5,6 +5,7 @@ Several rows of one image are its several captions; images come in the order of 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
 import hashlib
@@ -12,6 +13,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import read_file, sizes_and_times
 from dinorankclip.data.kept import digest
+from dinorankclip.data.tars import IMAGE_KINDS
 from dinorankclip.types import RawSample, UserError
 
 TABLE_KINDS = (".csv", ".tsv", ".parquet")
@@ -108,27 +111,27 @@ def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list
     text = data.decode("utf-8-sig", errors="surrogateescape")
     csv.field_size_limit(1 << 30)
     header: list[str] = []
-    quoting = csv.QUOTE_MINIMAL
+    chosen = ","
     for delimiter in _DELIMITERS.get(table.suffix.lower(), ","):
-        open_quote = _open_quote(text, delimiter)
-        if open_quote and table.suffix.lower() == ".tsv":
-            quoting = csv.QUOTE_NONE  # tables out of databases: a quotation mark is a letter like any other
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
         try:
-            found = [name.strip() for name in next(reader, [])]
+            found = [name.strip() for name in next(_reader(text, delimiter), [])]
         except csv.Error as error:
             raise UserError(f"{table} cannot be read as a table: {error}") from None
         if not header or len(found) > len(header):
-            header, rows = found, reader
+            header, chosen = found, delimiter
         if set(wanted.values()) <= set(found):
             break
     places = _places(header, wanted, table)
-    if open_quote and quoting != csv.QUOTE_NONE:
-        raise UserError(
-            f"{table}, line {open_quote}: a cell begins with a quotation mark that is not closed, and would swallow "
-            'the lines below. Remove it, or put the whole cell in quotation marks and double those inside: '
-            '"""Hello"", it said"'
-        )
+    rows = _reader(text, chosen)
+    if "image-column" in wanted and '"' in text and (line := _swallowing(text, chosen, header, wanted["image-column"])):
+        if table.suffix.lower() != ".tsv":
+            raise UserError(
+                f"{table}, line {line}: a cell begins with a quotation mark that is not closed, and swallows the lines "
+                "below. Remove it, or put the whole cell in quotation marks and double those inside: "
+                '"""Hello"", it said"'
+            )
+        rows = _reader(text, chosen, csv.QUOTE_NONE)  # out of a database: a quotation mark is a letter like any other
+    next(rows)
     try:
         for row in rows:
             if row:  # not an empty line
@@ -137,20 +140,23 @@ def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list
         raise UserError(f"{table}, line {rows.line_num}: {error}") from None
 
 
-def _open_quote(text: str, delimiter: str) -> int | None:
-    """The line of the first cell that a quotation mark opens and none closes as it should, over several lines."""
-    lines, before = io.StringIO(text, newline=""), 0
-    while True:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        done = 0
-        try:
-            for _ in reader:
-                done = reader.line_num
-            return None
-        except csv.Error as error:
-            if reader.line_num - done > 1 or "unexpected end" in str(error):
-                return before + done + 1
-            before += reader.line_num  # a stray mark within one line does no harm: go on behind it
+def _reader(text: str, delimiter: str, quoting: int = csv.QUOTE_MINIMAL) -> Any:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
+
+
+def _swallowing(text: str, delimiter: str, header: list[str], image_column: str) -> int | None:
+    """The line of the first row with a cell that has whole rows in it: lines with an image where images are named."""
+    place, rows, before = header.index(image_column), _reader(text, delimiter), 0
+    with contextlib.suppress(csv.Error):  # told when the rows are read
+        for row in rows:
+            for cell in row:
+                for line in cell.split("\n")[1:] if "\n" in cell else ():
+                    cells = line.split(delimiter)
+                    kind = cells[place].strip(' "\r').rpartition(".")[2] if len(cells) >= len(header) else ""
+                    if kind.lower() in IMAGE_KINDS:
+                        return before + 1
+            before = rows.line_num
+    return None
 
 
 def _parquet_rows(table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:

@@ -87,13 +87,20 @@ def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
     for part, source in undivided_parts(wish, reading).items():
         prints.append(f"{part} {source.fingerprint}")
         stamps = source.stamps()  # of images that the fingerprint does not cover: sizes, and times, which copies change
-        prints += [kept.digest(stamps[:, 0].tobytes())] if stamps.size else []
+        prints += [kept.digest(stamps[:, 0].tobytes(), *_some_images(source))] if stamps.size else []
     keeping = replace(wish.keeping, rows=_NAMED_ROWS, captions=_NAMED_CAPTIONS)
     said = [wish.teacher, str(wish.input_size), str(wish.text_teacher), str(keeping), *prints]
     said += [known for spec in (wish.teacher, wish.text_teacher) if spec and (known := _weights_sample(spec))]
     said += [f"{reading.max_pixels} pixels"] if reading.max_pixels != MAX_PIXELS else []
     kind = wish.teacher.split(":")[1] if ":" in wish.teacher else wish.teacher
     return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
+
+
+def _some_images(source: Any) -> Iterator[bytes]:
+    """Uncompressed images have equal sizes: a few are looked at."""
+    for index in range(0, len(source), max(1, len(source) // SAMPLES)):
+        with contextlib.suppress(Damage):
+            yield source.image(index)
 
 
 def _weights_sample(spec: str) -> str:

@@ -12,6 +12,7 @@ on any number of processes. Deleting a folder only costs the time to make it aga
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from collections.abc import Callable
@@ -79,13 +80,22 @@ class RowMaker:
         return FOLDER / digest("image rows", FORMAT, self.identity, self.image, self.max_pixels, *data)
 
     def missing(self, source: Source, look_again: bool = False) -> list[int]:
-        """Blocks that are not there, or not whole; with `look_again` also those with images that could not be read."""
+        """Blocks that are not there, or not whole; with `look_again` also those with images that can be read again."""
         folder = self.folder(source)
-        return [
-            number
-            for number in range(block_count(len(source)))
-            if not _is_whole(folder, number, self._shape(source, number)) or (look_again and _was_away(folder, number))
-        ]
+        numbers = range(block_count(len(source)))
+        missing = [number for number in numbers if not _is_whole(folder, number, self._shape(source, number))]
+        if look_again:
+            missing += [n for n in numbers if n not in missing and self._is_back(source, folder, n)]
+        return sorted(missing)
+
+    def _is_back(self, source: Source, folder: Path, number: int) -> bool:
+        """Whether an image of a block can be read now that could not when its rows were made."""
+        first = number * block_size(len(source))
+        for place in np.flatnonzero(np.load(folder / causes_name(number)) == _PASSING):
+            with contextlib.suppress(Damage):
+                source.image(first + int(place))
+                return True
+        return False
 
     def make(self, source: Source, name: str, max_damaged: float = 1.0) -> KeptRows:
         """The rows of a source, all of which are kept afterwards. All processes call. `name` labels the progress."""
@@ -152,8 +162,11 @@ class RowMaker:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "about.json", about)
-            write_whole(folder / causes_name(number), _as_npy(causes))
-            write_whole(folder / rows_name(number), _as_npy(rows))
+            files = [(causes_name(number), causes), (rows_name(number), rows)]
+            # Rows say that a block is whole. Where there are old ones, the old causes must outlive them instead: no
+            # kill may leave an image without its row marked as good.
+            for name, values in reversed(files) if (folder / rows_name(number)).exists() else files:
+                write_whole(folder / name, _as_npy(values))
         except OSError as error:
             needed = self.bytes(source) / 1e6
             raise UserError(
@@ -187,10 +200,6 @@ def _is_whole(folder: Path, number: int, shape: tuple[int, int]) -> bool:
         return _open(folder, number).shape == shape and len(np.load(folder / causes_name(number))) == shape[0]
     except (OSError, ValueError, EOFError):  # absent, or cut short by a machine that lost power
         return False
-
-
-def _was_away(folder: Path, number: int) -> bool:
-    return bool((np.load(folder / causes_name(number)) == _PASSING).any())
 
 
 def _as_npy(values: Any) -> bytes:

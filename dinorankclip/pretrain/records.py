@@ -43,7 +43,8 @@ def alone_in(run: Path) -> Iterator[None]:
 
     The lock lies beside the folder, which --restart renames.
     """
-    ours = kept.if_free(f".{run.name}", run.absolute().parent) if comm.world().leads else nullcontext(True)
+    place = run.resolve()
+    ours = kept.if_free(f".{place.name}", place.parent) if comm.world().leads else nullcontext(True)
     with ours as free:
         if comm.any_process(not free)[0]:
             raise UserError(f"another process is training in {run}: wait for it, stop it, or choose another --run")

@@ -10,7 +10,8 @@ from typing import Any
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.benchmark_sets import Place
-from dinorankclip.data.opening import PAIRS, SCENES, located
+from dinorankclip.data.opening import PAIRS, SCENES, located, splits_of
+from dinorankclip.types import UserError
 
 CONFIG = "config.json"
 DIVIDING = ("val_fraction", "val_most", "group_column")  # what decides which images are set aside
@@ -40,6 +41,9 @@ class RunData:
             return ""
         if split in ("train", "all"):
             return NONE_HELD_OUT
+        own = splits_of(place.where, place.reading)
+        if own != ("all",) and (split is None or split in own):
+            return ""  # a part of its own, which no setting divides
         same = all(getattr(place.reading, name) == getattr(self.reading, name) for name in DIVIDING)
         return "" if same else OTHERS_HELD_OUT
 
@@ -53,13 +57,19 @@ def run_data(model: str | Path) -> RunData | None:
     """Of a run, or of the run that a checkpoint belongs to; None of other models."""
     path = Path(model)
     for folder in (path, *path.absolute().parents[:2]) if path.is_dir() else ():  # RUN/checkpoints/last
+        if not (folder / CONFIG).is_file():
+            continue
         try:
             settings = json.loads((folder / CONFIG).read_text())
             return RunData(str(settings["data"]), stored_reading(settings["reading"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # no run, or a config.json of something else
-    return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if (folder / "checkpoints").is_dir():
+                about = f"{folder / CONFIG} cannot be read ({error})"
+                raise UserError(f"{about}: it says what the run was trained on") from error
+    return None  # no run: a config.json of something else
 
 
 def stored_reading(stored: dict[str, Any]) -> ReadingSettings:
-    return ReadingSettings(**{name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()})
+    """Settings that this version does not know are left out."""
+    known = {each.name for each in dataclasses.fields(ReadingSettings)}
+    return ReadingSettings(**{n: tuple(v) if isinstance(v, list) else v for n, v in stored.items() if n in known})

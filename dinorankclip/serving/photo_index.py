@@ -76,7 +76,8 @@ class PhotoIndex:
 
     def fits(self, photos: Photos) -> bool:
         same = self.names == photos.names and np.array_equal(self.stamps, photos.stamps)
-        return same and not (self.causes == _PASSING).any()
+        unread = np.flatnonzero(self.causes == _PASSING)
+        return same and not any(_readable(photos.folder / self.names[place]) for place in unread)
 
     def damaged(self) -> DamageCount:
         count = DamageCount(max_damaged=1.0)
@@ -115,6 +116,14 @@ class PhotoIndex:
         if not (len(names) == len(index.rows) == len(index.causes) and index.stamps.shape == (len(names), 2)):
             raise ValueError(f"{path} contradicts itself")
         return index
+
+
+def _readable(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
 
 
 def refreshed(

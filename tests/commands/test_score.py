@@ -15,7 +15,7 @@ from dinorankclip.data.contents import source_digest
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.joint.folder import save_model
 from dinorankclip.joint.model import JointModel
-from dinorankclip.scoring.run_data import run_data
+from dinorankclip.scoring.run_data import RunData, run_data
 from dinorankclip.scoring.shift import Shift
 from dinorankclip.types import UserError
 from tests.set_making import patch, write_captions, write_classes
@@ -99,10 +99,26 @@ def test_flags_change_a_runs_own_reading_and_another_division_is_said(here, caps
     assert place.note == "" and place.reading.group_column is None
 
 
-@pytest.mark.parametrize("text", ["{not json", "[]", '{"data": 3}', '{"data": "x", "reading": {"unknown": 1}}'])
-def test_a_config_of_something_else_is_no_run(tmp_path, text):
+@pytest.mark.parametrize("text", ["{not json", "[]", '{"data": 3}'])
+def test_a_config_of_something_else_is_no_run_and_a_damaged_one_of_a_run_is_told(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     assert run_data(tmp_path) is None and run_data("open_clip:ViT-B-32") is None
+    (tmp_path / "checkpoints" / "step-1").mkdir(parents=True)
+    with pytest.raises(UserError, match="what the run was trained on"):
+        run_data(tmp_path / "checkpoints" / "step-1")
+
+
+def test_settings_of_another_version_do_not_hide_how_a_run_divided_its_data(tmp_path):
+    about = {"data": "x", "reading": {"val_fraction": 0.3, "of_another_version": 1}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    assert run_data(tmp_path).reading.val_fraction == 0.3
+
+
+def test_parts_of_their_own_need_no_caution(here):
+    own = RunData("sets/pairs", ReadingSettings(val_fraction=0.3))
+    (place,) = find("sets/pairs", Path("sets"), ReadingSettings(val_fraction=0.2), own)
+    assert own.caution(place, None) == own.caution(place, "test") == ""
+    assert own.caution(place, "train") == "the model was trained on these pairs"
 
 
 def test_pairs_of_ones_own_are_read_as_the_flags_say(here):

@@ -80,10 +80,10 @@ def test_shards_that_keep_failing_end_the_run(tmp_path, tokenizer):
     good = [f"pipe:cat {write_tar(tmp_path / f'{n}.tar', good_members(8, first=8 * n))}" for n in range(2)]
     gone = [f"pipe:cat {tmp_path}/gone-{n}.tar" for n in range(6)]
     reading = ReadingSettings(workers=0, epoch_samples=1000)
-    with pytest.raises(UserError, match=r"6 of 8 pipe: shards could not be read .* try one by hand: pipe:cat .*gone"):
+    with pytest.raises(UserError, match=r"1\d of 20 pipe: shards could not .* one by hand: pipe:cat .*gone"):
         batches(PipeSource(good + gone, 1000), tokenizer, 100, reading)
-    # One in a pass may fail: networks do.
-    assert len(batches(PipeSource(good + gone[:1], 8), tokenizer, 1, reading)) == 1
+    # Some may fail: networks do.
+    assert len(batches(PipeSource(good + gone[:1], 8), tokenizer, 40, reading)) == 40
 
 
 def test_held_out_samples_have_keys_of_their_own(tmp_path):

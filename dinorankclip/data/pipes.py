@@ -218,7 +218,7 @@ class _Stream(IterableDataset):
     def _sequence(self, lane: int, lanes: int) -> Iterator[Found]:
         """Samples of every `lanes`-th shard of the endless sequence of shards, this lane's ones."""
         number = self.reached + lane
-        came, visited, failed, broken = 0, 0, 0, ""
+        fruitless, visited, failed, broken = 0, 0, 0, ""
         a_pass = -(-len(self.shards) // lanes)
         while True:
             once, place = divmod(number, len(self.shards))
@@ -228,15 +228,15 @@ class _Stream(IterableDataset):
                 good += isinstance(found, RawSample)
                 whole &= isinstance(found, RawSample) or found[0] != shard
                 yield found
-            came, visited, failed = came + good, visited + 1, failed + (not whole)
+            fruitless, visited, failed = 0 if good else fruitless + 1, visited + 1, failed + (not whole)
             broken = broken if whole else shard
-            if came and visited >= max(a_pass, FEWEST_VISITS) and failed > MOST_FAILED * visited:
+            if fruitless > max(len(self.shards), FEWEST_VISITS):
+                raise UserError(f"no usable sample came out of {fruitless} shards in a row; try one by hand: {shard}")
+            if visited >= max(a_pass, FEWEST_VISITS) and fruitless < visited and failed > MOST_FAILED * visited:
                 raise UserError(
                     f"{failed} of {visited} pipe: shards could not be read to their end: the data is hardly there. Try "
                     f"one by hand: {broken}"
                 )
-            if not came and visited > len(self.shards):
-                raise UserError(f"no usable sample came out of any shard; try one by hand: {self.shards[0]}")
             number += lanes
 
 

@@ -83,7 +83,8 @@ def test_shards_that_keep_failing_end_the_run(tmp_path, tokenizer):
     with pytest.raises(UserError, match=r"1\d of 20 pipe: shards could not .* one by hand: pipe:cat .*gone"):
         batches(PipeSource(good + gone, 1000), tokenizer, 100, reading)
     # Some may fail: networks do.
-    assert len(batches(PipeSource(good + gone[:1], 8), tokenizer, 40, reading)) == 40
+    patient = ReadingSettings(workers=0, epoch_samples=8, max_damaged=0.2)
+    assert len(batches(PipeSource(good + gone[:1], 8), tokenizer, 40, patient)) == 40
 
 
 def test_held_out_samples_have_keys_of_their_own(tmp_path):
@@ -119,7 +120,7 @@ def test_a_stream_can_be_left_early(tmp_path):
 
 def test_commands_that_give_nothing_end_the_run(tokenizer):
     for reading in (READING, ReadingSettings(workers=1, epoch_samples=40)):
-        with pytest.raises(UserError, match="no usable sample came out of any shard"):
+        with pytest.raises(UserError, match="no usable sample came out of 21 shards in a row"):
             batches(PipeSource(["pipe:cat /nowhere/1.tar", "pipe:true"], 40), tokenizer, 1, reading)
 
 

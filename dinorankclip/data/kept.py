@@ -51,23 +51,8 @@ def save(name: str, table: dict[str, np.ndarray]) -> None:
 @contextlib.contextmanager
 def if_free(name: str, folder: Path = FOLDER) -> Iterator[bool]:
     """Whether nobody else of this machine is at a piece of work; if so, it is ours until the end of the block."""
-    try:
-        import fcntl
-
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / f"{name}.lock", "wb")  # noqa: SIM115 (closed below)
-    except (ImportError, OSError):
-        yield True  # no locks here
-        return
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        except OSError:
-            yield True
-        else:
-            yield True
+    with _locked(name, folder, wait=False) as free:
+        yield free
 
 
 @contextlib.contextmanager
@@ -76,15 +61,27 @@ def one_at_a_time(name: str, folder: Path = FOLDER) -> Iterator[None]:
 
     A file lock rather than a barrier between training processes: it also works if only one of them comes here.
     """
+    with _locked(name, folder, wait=True):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(name: str, folder: Path, wait: bool) -> Iterator[bool]:
+    """Where there are no locks, everybody is free: several processes may do the same work, with the same result."""
     try:
         import fcntl
 
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / f"{name}.lock", "wb")  # noqa: SIM115 (closed below)
     except (ImportError, OSError):
-        yield  # no locks here: several processes may do the same work, with the same result
+        yield True
         return
     with lock:
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        free = True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            free = False
+        except OSError:
+            pass  # a disk without locks
+        yield free

@@ -46,6 +46,7 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
         shutil.copyfile(material.folder / RESULTS, folder / RESULTS)
     for table in material.tables:
         write_table(table, folder / TABLES, ("md", "trace.json"))
+    figures = [_passed_on(figure, material) for figure in figures]
     for figure in figures:
         if isinstance(figure, Drawn):
             (folder / FIGURES).mkdir(exist_ok=True)
@@ -54,6 +55,14 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     if material.study.name in JUDGING:
         (docs / CLAIMS).write_text(all_claims(docs, material.bench, machine_of(material)), encoding="utf-8")
     return folder
+
+
+def _passed_on(figure: Drawn | Missing, material: StudyMaterial) -> Drawn | Missing:
+    """Built-in scenes are ours to show; photos and captions of other data stay in the report on this machine."""
+    if isinstance(figure, Missing) or not figure.shows_items or material.study.scenes is not None:
+        return figure
+    why = "it shows photos and captions of the data set; the report has it, this copy does not"
+    return Missing(figure.name, figure.title, why)
 
 
 def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from dinorankclip.commands.entry import main
 from dinorankclip.commands.report import folder_of
@@ -14,6 +15,7 @@ from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
+from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.study_figures import Missing
 from dinorankclip.writeup.study_files import write_docs
 from dinorankclip.writeup.study_material import open_material
@@ -105,6 +107,19 @@ def test_the_small_study_has_no_say_in_the_docs_claims(tmp_path):
     assert write_docs(open_material(folder), [missing], tmp_path / "docs") == tmp_path / "docs" / "study" / "small"
     assert not (tmp_path / "docs" / "claims.md").exists()
     assert "## Data scaling\n\nLeft out: needs more runs.\n" in (tmp_path / "docs/study/small/README.md").read_text()
+
+
+@pytest.mark.parametrize(("name", "ours"), [("small", True), ("flickr8k", False)])
+def test_photos_of_others_are_not_passed_on(tmp_path, name, ours):
+    study = STUDIES[name]()
+    folder = tmp_path / f"study-{name}"
+    folder.mkdir()
+    made_up(study, seeds=1, without=tuple(cell.name for cell in study.cells[1:])).save(folder / "results.json")
+    photos = Drawn("retrieval", "Retrieval", "Photos.", Image.new("RGB", (8, 8)), vector=False, shows_items=True)
+    lines = Drawn("plane", "Plane", "Points.", Image.new("RGB", (8, 8)), vector=False)
+    out = write_docs(open_material(folder), [photos, lines], tmp_path / "docs")
+    assert (out / "figures" / "plane.png").is_file() and (out / "figures" / "retrieval.png").exists() == ours
+    assert ("Left out: it shows photos and captions" in (out / "README.md").read_text()) != ours
 
 
 def test_report_of_a_run(tmp_path, kept_folder):

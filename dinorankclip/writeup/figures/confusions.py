@@ -152,7 +152,7 @@ def fine_cases(probed: Probed) -> Drawn:
         f"right with {base}, wrong with {ours}: {len(lost)} images": rng.permutation(lost)[:EXAMPLES],
     }
     told = CASES.format(name=probed.seen.name, base=base, ours=ours, won=len(won), lost=len(lost))
-    return Drawn("fine-cases", "Fine-grained cases", told, _case_sheet(probed, groups), vector=False)
+    return Drawn("fine-cases", "Fine-grained cases", told, _case_sheet(probed, groups), vector=False, shows_items=True)
 
 
 def _case_sheet(probed: Probed, groups: Mapping[str, np.ndarray]) -> Image.Image:

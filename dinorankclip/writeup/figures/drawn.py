@@ -21,6 +21,7 @@ class Unavailable(Exception):
 class Drawn:
     """`name` names the files; `caption` is plain text. Pictures of photographs or thousands of points are no SVG.
 
+    `shows_items`: images or captions of the data can be seen in it, which not everybody may pass on.
     Both forms are drawn once, however many files and pages they go to.
     """
 
@@ -29,6 +30,7 @@ class Drawn:
     caption: str
     picture: Figure | Image.Image
     vector: bool = True
+    shows_items: bool = False
 
     @cached_property
     def png(self) -> bytes:

@@ -63,7 +63,7 @@ def gram_heatmaps(models: KeptModels, teacher: str) -> Drawn:
     paper = f"The paper's distances are {ours} for Gram + relational and {mse} for MSE ({LABEL}). "
     side_length = round(first.teacher_grams.shape[-1] ** 0.5)
     caption = CAPTION.format(grid=side_length, shown=high, paper=paper, teacher=teacher).strip()
-    return Drawn("grams", "Patch Grams", caption, figure, vector=False)
+    return Drawn("grams", "Patch Grams", caption, figure, vector=False, shows_items=True)
 
 
 def _pictures(source, keys: list[str]) -> list[np.ndarray]:

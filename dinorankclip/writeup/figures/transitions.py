@@ -57,7 +57,7 @@ def transition_heatmaps(models: KeptModels, cell: str, most: int = ITEMS) -> Dra
     weak = [order for order, spread in strongest.items() if spread / theta < INERT_SPREAD]
     if weak:
         told += f" Here order {' and '.join(map(str, weak))} is inert: its spread is below {INERT_SPREAD:g} of theirs."
-    return Drawn("transitions", "Transition heads", told, figure)
+    return Drawn("transitions", "Transition heads", told, figure, shows_items=True)
 
 
 def _heatmap(axes: Axes, table: np.ndarray, title: str, rows: str) -> None:

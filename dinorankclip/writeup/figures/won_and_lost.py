@@ -88,7 +88,7 @@ def won_and_lost(models: KeptModels, name: str, cells: Mapping[str, str]) -> Dra
         both=outcome.both, neither=outcome.neither, k=NEAR, near=near, found=found, share=100 * found / max(1, near),
         near_back=near_back, found_back=found_back, share_back=100 * found_back / max(1, near_back),
     )  # fmt: skip
-    return Drawn("retrieval", "Retrieval, won and lost", told, picture, vector=False)
+    return Drawn("retrieval", "Retrieval, won and lost", told, picture, vector=False, shows_items=True)
 
 
 def _some(queries: np.ndarray, rng: np.random.Generator) -> list[int]:

@@ -146,7 +146,8 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     folder = Path(settings.run)
     with alone_in(folder):
         claim(folder, as_dict(settings), restart)
-        make_missing_cache(asked, choose(settings.budget.device, "fp32", world.local_rank).device)
+        device = choose(settings.budget.device, "fp32", world.local_rank).device
+        make_missing_cache(asked, device, Path(settings.distil.cache or ""))
         return _train(assemble(settings), folder, stop)
 
 

@@ -66,7 +66,8 @@ def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
     demand_sense(settings)
     if settings.distil.cache != AUTO:
         return settings
-    wish, folder = _automatic(settings)
+    wish = _wish(settings)
+    folder = automatic_folder(wish, settings.reading)
     if dry and not is_complete(folder):
         images, captions = amount(wish, settings.reading)
         told = f"{images:,} images" + (f" and about {captions:,} captions" if captions else "")
@@ -75,11 +76,13 @@ def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
     return replace(settings, distil=replace(settings.distil, cache=str(folder)))
 
 
-def make_missing_cache(settings: TrainSettings, device: torch.device) -> None:
-    """Make the cache that `auto` stands for, unless it is there. All processes call."""
+def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Path | None = None) -> None:
+    """Make the cache that `auto` stands for, unless it is there. `folder`: its name, if `with_cache` has found it, which
+    looks at all of the data. All processes call."""
     if settings.distil.cache != AUTO:
         return
-    wish, folder = _automatic(settings)
+    wish = _wish(settings)
+    folder = folder or automatic_folder(wish, settings.reading)
     if settings.budget.threads is not None:
         torch.set_num_threads(settings.budget.threads)
     if comm.any_process(not is_complete(folder))[0]:
@@ -89,17 +92,16 @@ def make_missing_cache(settings: TrainSettings, device: torch.device) -> None:
                 cache_of_data(folder, wish, settings.reading, device)
 
 
-def _automatic(settings: TrainSettings) -> tuple[Wish, Path]:
-    """What the cache `auto` of these settings is made of, and where it lies."""
+def _wish(settings: TrainSettings) -> Wish:
+    """What the cache `auto` of these settings is made of."""
     distil = settings.distil
-    wish = Wish(
+    return Wish(
         settings.data,
         distil.teacher,
         distil.teacher_size,
         distil.text_teacher if distil.branches == "image+text" else None,
         Keeping("both" if distil.criterion in ("mse", "cosine") else "gram"),
     )
-    return wish, automatic_folder(wish, settings.reading)
 
 
 @contextmanager

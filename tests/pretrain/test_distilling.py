@@ -10,9 +10,10 @@ from dinorankclip.commands.teacher import cache as cache_command
 from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
 from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
+from dinorankclip.data import kept
 from dinorankclip.dino import open_teacher, open_text_teacher
 from dinorankclip.dino.cached import half_as_fine
-from dinorankclip.dino.of_data import Wish, automatic_folder
+from dinorankclip.dino.of_data import AUTOMATIC, Wish, automatic_folder
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.optim.gradients import backward
@@ -202,6 +203,23 @@ def test_of_runs_started_together_one_makes_the_cache(pairs, tmp_path, monkeypat
     monkeypatch.setattr(distilling, "cache_of_data", lambda *_: pytest.fail("made twice"))
     distilling.make_missing_cache(asked, torch.device("cpu"))
     assert next(looks, "looked twice") == "looked twice"
+
+
+def test_a_run_waits_while_another_makes_the_cache(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    other = kept.one_at_a_time("cache", AUTOMATIC)
+    other.__enter__()
+    looks = []
+
+    def look(_):
+        looks.append(1)
+        if len(looks) == 3:
+            other.__exit__(None, None, None)
+
+    monkeypatch.setattr(distilling.time, "sleep", look)
+    with distilling._alone(AUTOMATIC / "cache"):
+        assert len(looks) == 3
+    assert capsys.readouterr().out == "another run is at it; waiting\n"
 
 
 def test_the_dry_run_compares_on_the_grid_that_training_does():

@@ -77,8 +77,8 @@ def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
 
 
 def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Path | None = None) -> None:
-    """Make the cache that `auto` stands for, unless it is there. `folder`: its name, if `with_cache` has found it, which
-    looks at all of the data. All processes call."""
+    """Make the cache that `auto` stands for, unless it is there. `folder`: its name, if `with_cache` has found it,
+    which looks at all of the data. All processes call."""
     if settings.distil.cache != AUTO:
         return
     wish = _wish(settings)

@@ -10,12 +10,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dinorankclip import comm
-from dinorankclip.config import RecordSettings, TrainSettings
+from dinorankclip.config import RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
+from dinorankclip.joint.finite_rows import BrokenModel
 from dinorankclip.optim.gradients import NonFinite, backward
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.damaged import DamagedFile
+from dinorankclip.pretrain.divergence import Diverged
 from dinorankclip.pretrain.records import Records
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.pretrain.stopping import StopRequest
@@ -81,10 +83,12 @@ def pretrain(
                     return False
                 if state.step == length.steps:
                     break
-    except NonFinite:
-        # Nothing was applied: parameters and moments are those of the last finished step.
-        checkpoints.save(state, folder, keep)
-        raise
+    except (NonFinite, BrokenModel) as error:
+        if isinstance(error, NonFinite) and state.step > 0:
+            # Nothing was applied: parameters and moments are those of the last finished step, which need not be good
+            # ones. So this checkpoint is kept beside the others and takes no place of theirs.
+            checkpoints.save(state, folder, keep + 1)
+        raise Diverged(str(error), run, as_dict(settings)) from error
     finally:
         bar.close()
         damaged.append()

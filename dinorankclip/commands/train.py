@@ -153,6 +153,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
 
 def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
     from dinorankclip.pretrain.assemble import resume
+    from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending
     from dinorankclip.pretrain.loop import pretrain
     from dinorankclip.pretrain.records import say
 
@@ -165,11 +166,13 @@ def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
     to_go = parts.length.steps - parts.state.step
     say(f"{folder}: {to_go} of {parts.length.steps} steps to go")
     watching = evaluators(parts, "val")
-    finished = to_go == 0 or pretrain(
-        parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder, stop
-    )
-    if finished:
-        final_scores(parts, before, folder)
-    else:
+    with ending_noted(folder, parts.state):
+        finished = to_go == 0 or pretrain(
+            parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder, stop
+        )
+        if finished:
+            final_scores(parts, before, folder)
+    if not finished:
+        note_ending(folder, Ending(parts.state.step, STOPPED))
         say(f"stopped at step {parts.state.step}; everything is saved, the same command resumes")
     return finished

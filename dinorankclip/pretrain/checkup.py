@@ -10,6 +10,9 @@ from typing import Any
 
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.command_line import train_command
+from dinorankclip.pretrain.divergence import way_on
+from dinorankclip.pretrain.ending import DIVERGED, STOPPED, read_ending
 from dinorankclip.pretrain.records import CONFIG, METRICS, has_begun
 from dinorankclip.types import Finding
 
@@ -27,6 +30,7 @@ def is_run(folder: Path) -> bool:
 
 def examine_run(folder: Path) -> Iterator[Finding]:
     settings = json.loads((folder / CONFIG).read_text())
+    yield from _ending(folder, settings)
     lines = read_metrics(folder / METRICS)
     steps = [line for line in lines if "loss" in line]
     if not steps:
@@ -45,6 +49,20 @@ def examine_run(folder: Path) -> Iterator[Finding]:
     yield from _schedule(settings, steps)
     yield from _reading(steps)
     yield from _scores(lines)
+
+
+def _ending(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    ending = read_ending(folder)
+    if ending is None:
+        return
+    again = train_command(settings | {"run": str(folder)})  # which may have been moved
+    after = f"after {ending.step} steps"
+    if ending.how == STOPPED:
+        yield Finding("note", f"stopped on request {after}", f"go on: {again}")
+    elif ending.how == DIVERGED:
+        yield Finding("problem", f"the run diverged {after}: {ending.why}", way_on(folder, settings))
+    else:
+        yield Finding("problem", f"the run failed {after}: {ending.why}", f"mend that, then go on: {again}")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -86,6 +104,12 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
             f"the contrastive loss {recent:.3f} is stuck at ln B = {guessing:.3f}: the model is guessing",
             "check that captions belong to their images (`dinorankclip data show`); lower --optim.lr by 3 to 10; "
             "lengthen the warm-up; with few pairs start from trained weights (--init)",
+        )
+    elif recent >= guessing:
+        yield Finding(
+            "note",
+            f"contrastive loss {recent:.3f}, no better than guessing ({guessing:.3f})",
+            "usual in the first steps; if it stays so, lower --optim.lr by 3 to 10",
         )
     else:
         yield Finding("fine", f"contrastive loss {recent:.3f}, guessing would be {guessing:.3f}")

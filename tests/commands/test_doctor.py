@@ -1,11 +1,13 @@
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from dinorankclip.commands.doctor import examine, main
 from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.pretrain.checkup import examine_run
+from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending, read_ending
 from dinorankclip.types import UserError
 from tests.pretrain.running import small_pairs
 
@@ -27,6 +29,24 @@ def test_a_loss_stuck_at_guessing_is_found(tmp_path):
     stuck = [f for f in examine_run(run_folder(tmp_path / "a", math.log(256))) if "stuck at ln B" in f.what]
     assert stuck and stuck[0].level == "problem" and "--optim.lr" in stuck[0].advice
     assert not [f for f in examine_run(run_folder(tmp_path / "b", 3.0)) if "stuck" in f.what]
+
+
+def test_a_loss_above_guessing_is_noted_before_it_is_called_stuck(tmp_path):
+    (found,) = [f for f in examine_run(run_folder(tmp_path / "a", 5.7, steps=50)) if "guessing" in f.what]
+    assert found.level == "note" and "no better than guessing" in found.what
+
+
+def test_why_a_run_ended_is_told_with_the_command_that_goes_on(tmp_path):
+    run = run_folder(tmp_path / "a", 3.0)
+    note_ending(run, Ending(12, STOPPED))
+    stopped = next(iter(examine_run(run)))
+    assert (stopped.level, stopped.what) == ("note", "stopped on request after 12 steps")
+    assert stopped.advice.startswith(f"go on: dinorankclip train --preset scenes --run {run} ")
+    with pytest.raises(UserError), ending_noted(run, SimpleNamespace(step=20)):
+        assert read_ending(run) is None  # the run goes on
+        raise UserError("9 of 10 samples could not be used:\nlines of them")
+    failed = next(iter(examine_run(run)))
+    assert failed.level == "problem" and failed.what.endswith("after 20 steps: 9 of 10 samples could not be used:")
 
 
 def test_losses_that_ln_b_is_no_measure_of_are_not_judged_by_it(tmp_path):

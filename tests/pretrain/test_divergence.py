@@ -10,6 +10,7 @@ from dinorankclip.config import as_dict
 from dinorankclip.joint.finite_rows import BrokenModel
 from dinorankclip.optim.gradients import NonFinite
 from dinorankclip.pretrain import loop
+from dinorankclip.pretrain.checkup import examine_run
 from dinorankclip.pretrain.command_line import train_command
 from dinorankclip.pretrain.divergence import Diverged
 from dinorankclip.types import UserError
@@ -58,10 +59,12 @@ def test_without_a_better_checkpoint_the_run_begins_anew_at_a_lower_rate(pairs, 
     assert "step-1, may have diverged already; there is no other" in told
     with pytest.raises(UserError, match="other settings"):
         run(parse([*words, "--optim.lr", "1e-3"])[0], restart=False, dry=False)
+    (problem,) = [found for found in examine_run(tmp_path / "run") if found.level == "problem"]
+    assert "the run diverged after 1 steps: not finite" in problem.what and problem.advice in told
     settings, restart, _ = parse(named_command(told))
     assert restart and settings.optim.lr == 1e-3  # the preset's own
     assert run(settings, restart, dry=False)
-    assert (tmp_path / "run" / "scores.json").is_file()
+    assert (tmp_path / "run" / "scores.json").is_file() and not (tmp_path / "run" / "ended.json").exists()
 
 
 def test_from_the_best_checkpoint_a_new_run_goes_on(pairs, tmp_path, monkeypatch):

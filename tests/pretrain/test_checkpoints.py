@@ -60,6 +60,11 @@ def test_a_checkpoint_is_a_model_folder(tmp_path):
     assert torch.equal(model.trunk.towers.visual.proj, state.model.trunk.towers.visual.proj)
 
 
+def test_all_files_of_a_checkpoint_have_the_same_rights(tmp_path):
+    checkpoints.save(trained(), tmp_path, keep=1)
+    assert len({path.stat().st_mode for path in (tmp_path / "step-1").iterdir()}) == 1
+
+
 def test_half_written_folders_are_never_taken(tmp_path):
     state = trained()
     checkpoints.save(state, tmp_path, keep=2)

@@ -57,6 +57,7 @@ def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
 
 
 def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
+    about = environment() | _placed(settings["budget"])  # before anything is touched: the device may be refused
     if restart and run.exists():
         aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         os.replace(run, aside)
@@ -79,7 +80,7 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)
     write_json(stored, settings)
-    write_json(run / ENVIRONMENT, environment() | _placed(settings["budget"]))
+    write_json(run / ENVIRONMENT, about)
 
 
 def _stored(path: Path) -> dict[str, Any]:

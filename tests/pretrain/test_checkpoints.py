@@ -155,6 +155,18 @@ def test_a_run_without_a_step_may_take_other_settings(tmp_path, capsys):
         (run / sign).unlink()
 
 
+def test_a_device_that_is_not_there_leaves_everything_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings, old = as_dict(TrainSettings()), tmp_path / "old"
+    on_gpu = settings | {"budget": settings["budget"] | {"device": "cuda"}}
+    claim(old, settings, restart=False)
+    for run, restart in ((tmp_path / "run", False), (old, True)):
+        with pytest.raises(UserError, match="torch sees no GPU"):
+            claim(run, on_gpu, restart)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert json.loads((old / "config.json").read_text())["budget"]["device"] == "auto"
+
+
 def test_records_drop_what_will_be_done_again(tmp_path):
     records = Records(tmp_path, 0, tensorboard=False)
     for step in (1, 2, 3):

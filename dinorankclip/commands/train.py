@@ -130,7 +130,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from dinorankclip.pretrain.assemble import assemble
     from dinorankclip.pretrain.distilling import make_missing_cache, with_cache
     from dinorankclip.pretrain.dry_run import dry_run
-    from dinorankclip.pretrain.records import alone_in, claim, say
+    from dinorankclip.pretrain.records import alone_in, claim, given_back, say
 
     world = comm.join(settings.budget.device)
     asked, settings = settings, with_cache(settings, dry)
@@ -144,7 +144,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
         return True
     folder = Path(settings.run)
-    with alone_in(folder):
+    with alone_in(folder), given_back(folder):
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device
         make_missing_cache(asked, device, Path(settings.distil.cache or ""))

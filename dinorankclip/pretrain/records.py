@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -88,6 +89,18 @@ def _stored(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text())
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); choose another --run, or --restart to move it aside") from error
+
+
+@contextmanager
+def given_back(run: Path) -> Iterator[None]:
+    """A folder that the block makes and then leaves by an error with nothing but its settings is removed again."""
+    new = not run.exists()
+    try:
+        yield
+    except BaseException:
+        if new and comm.world().leads and {path.name for path in run.glob("*")} == {CONFIG, ENVIRONMENT}:
+            shutil.rmtree(run)
+        raise
 
 
 def has_begun(run: Path) -> bool:

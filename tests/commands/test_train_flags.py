@@ -71,3 +71,16 @@ def test_fine_tuning_of_nothing_is_said(tmp_path, capsys):
     with pytest.raises(UserError, match="there is no"):
         run(parse(["--preset", "finetune", "--data", str(tmp_path / "pairs.csv")])[0], restart=False, dry=True)
     assert "training begins with random weights" in capsys.readouterr().out
+
+
+def test_a_mistake_leaves_no_run_folder_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong = parse(["--preset", "finetune", "--data", "nope.csv", "--run", "runs/x"])[0]
+    with pytest.raises(UserError, match=r"nope\.csv"):
+        run(wrong, restart=False, dry=False)
+    assert list((tmp_path / "runs").iterdir()) == []
+    old = tmp_path / "runs" / "x"
+    old.mkdir()
+    with pytest.raises(UserError, match=r"nope\.csv"):
+        run(wrong, restart=False, dry=False)
+    assert old.is_dir()  # this start did not make it

@@ -21,14 +21,16 @@ from dinorankclip.data import kept
 from dinorankclip.device import choose
 from dinorankclip.types import UserError
 
-CONFIG, ENVIRONMENT, METRICS, BEFORE, SCORES, FUSION = (
+CONFIG, ENVIRONMENT, METRICS, BEFORE, SCORES, FUSION, ENDED = (
     "config.json",
     "environment.json",
     "metrics.jsonl",
     "before.json",
     "scores.json",
     "fusion.json",
+    "ended.json",
 )
+TENSORBOARD = "tensorboard"
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
 
 
@@ -93,14 +95,19 @@ def _stored(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def given_back(run: Path) -> Iterator[None]:
-    """A folder that the block makes and then leaves by an error with nothing but its settings is removed again."""
+    """A folder that the block makes, and then leaves by an error before the first step, is removed again; unless it
+    holds what took time to make, such as scores of the starting weights."""
     new = not run.exists()
     try:
         yield
     except BaseException:
-        if new and comm.world().leads and {path.name for path in run.glob("*")} == {CONFIG, ENVIRONMENT}:
-            shutil.rmtree(run)
+        if new and comm.world().leads and not has_begun(run) and _empty(run):
+            shutil.rmtree(run, ignore_errors=True)
         raise
+
+
+def _empty(run: Path) -> bool:
+    return {path.name for path in run.glob("*")} <= {CONFIG, ENVIRONMENT, METRICS, TENSORBOARD, ENDED}
 
 
 def has_begun(run: Path) -> bool:
@@ -167,7 +174,7 @@ class Records:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.writer = SummaryWriter(run / "tensorboard", purge_step=from_step + 1)
+            self.writer = SummaryWriter(run / TENSORBOARD, purge_step=from_step + 1)
 
     def write(self, step: int, numbers: dict[str, Any]) -> None:
         if self.file is None:

@@ -35,8 +35,8 @@ FOREIGN = Path(__file__).with_name("parity_foreign.py")
 class Arguments:
     sets: tuple[str, ...]
     """Folders in the clip-benchmark layout, or folders of such folders."""
-    model: str = "open_clip:drc-photo"
-    """A model without students; without weights its trunk is random, and scores are near chance."""
+    model: str = "open_clip:drc-photo:random"
+    """A model without students; of one with random weights scores are near chance."""
     env: Path = Path("built/parity-env")
     """The environment with clip-benchmark."""
     work: Path = Path("built/parity")

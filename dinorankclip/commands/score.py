@@ -64,7 +64,7 @@ def score(
     """Score a model.
 
     Args:
-        model: A run (its last checkpoint), a checkpoint, an exported folder, or open_clip:NAME[:FILE].
+        model: A run (its last checkpoint), a checkpoint, an exported folder, or open_clip:NAME:FILE.
         sets: What to score on.
         metrics: Of zero-shot, retrieval, probe, shift, modality-gap, order-agreement, ranking-quality, fidelity;
             by default all that apply (known sets are probed only where the catalogue says so).

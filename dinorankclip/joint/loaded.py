@@ -42,10 +42,10 @@ Reading = TypeVar("Reading", ImageReading, TextReading)
 
 
 def load_model(where: str | Path, device: str = "auto", precision: str = "auto") -> LoadedModel:
-    """A model ready for use, from a run folder, a checkpoint, an exported folder or `open_clip:NAME[:file]`.
+    """A model ready for use, from a run folder, a checkpoint, an exported folder or `open_clip:NAME:FILE`.
 
-    A run is its last checkpoint. `open_clip:NAME` without a file has random weights from seed 0 (and warns); nothing
-    is ever downloaded. With "auto": the GPU if there is one, bf16 where it computes that natively; `model.reason`
+    A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns); nothing is ever
+    downloaded. With "auto": the GPU if there is one, bf16 where it computes that natively; `model.reason`
     says what was chosen and why.
     """
     placement = _placement(device, precision)

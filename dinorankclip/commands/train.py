@@ -153,6 +153,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
 
 def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
     from dinorankclip.pretrain.assemble import resume
+    from dinorankclip.pretrain.damaged import damage_line
     from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending
     from dinorankclip.pretrain.loop import pretrain
     from dinorankclip.pretrain.records import say
@@ -172,6 +173,8 @@ def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
         )
         if finished:
             final_scores(parts, before, folder)
+    if told := damage_line(folder, parts.train):
+        say(told)
     if not finished:
         note_ending(folder, Ending(parts.state.step, STOPPED))
         say(f"stopped at step {parts.state.step}; everything is saved, the same command resumes")

@@ -58,10 +58,10 @@ def newest(folder: Path) -> Path | None:
 def whole(folder: Path) -> list[Path]:
     """Our own checkpoints, oldest first: a copy that somebody made beside them, step-200.bak, is nobody's business."""
     steps = [path for path in folder.glob("step-*") if path.is_dir() and path.name.removeprefix("step-").isdecimal()]
-    return sorted(steps, key=_step)
+    return sorted(steps, key=step_of)
 
 
-def _step(path: Path) -> int:
+def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 

@@ -44,7 +44,7 @@ def examine_run(folder: Path) -> Iterator[Finding]:
                 "its settings",
             )
         return
-    yield from _checkpoints(folder, steps[-1])
+    yield from _checkpoints(folder, steps)
     yield from _learning(settings, steps)
     yield from _schedule(settings, steps)
     yield from _reading(steps)
@@ -76,14 +76,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _checkpoints(folder: Path, last: dict[str, Any]) -> Iterator[Finding]:
+def _checkpoints(folder: Path, steps: list[dict[str, Any]]) -> Iterator[Finding]:
     newest = checkpoints.newest(folder / "checkpoints")
     if newest is None:
         yield Finding(
             "problem", "no checkpoint was written", "a kill now would lose everything: lower --record.save-every"
         )
     else:
-        yield Finding("fine", f"{last['step']} steps logged, newest checkpoint {newest.name}")
+        done = max(steps[-1]["step"], checkpoints.step_of(newest))
+        lines = f"{len(steps)} line{'s' * (len(steps) > 1)} logged of {done} steps"
+        yield Finding("fine", f"{lines}, newest checkpoint {newest.name}")
 
 
 def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:

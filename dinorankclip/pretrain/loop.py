@@ -59,7 +59,7 @@ def pretrain(
         with stop or StopRequest() as asked, closing(iter(loader)) as batches:
             for batch in batches:
                 progress = Progress(state.step, length.steps, length.epochs)
-                logging, comparing = due(state.step, settings.record)
+                logging, comparing = due(state.step, settings.record, length.steps)
                 terms = backward(
                     state.model, state.objective, batch, progress, placement, settings.budget.chunk, logging, comparing
                 )
@@ -96,10 +96,13 @@ def pretrain(
     return True
 
 
-def due(step: int, record: RecordSettings) -> tuple[bool, bool]:
-    """Whether the step that follows `step` finished ones is logged, and whether its terms' gradients are compared."""
+def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:
+    """Whether the step that follows `step` finished ones is logged, and whether its terms' gradients are compared.
+
+    The first and the last of all `total` steps always are logged: a short run has few others.
+    """
     comparing = record.gradient_report_every > 0 and (step + 1) % record.gradient_report_every == 0
-    return comparing or step == 0 or (step + 1) % record.log_every == 0, comparing
+    return comparing or step in (0, total - 1) or (step + 1) % record.log_every == 0, comparing
 
 
 def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:

@@ -49,6 +49,12 @@ def test_why_a_run_ended_is_told_with_the_command_that_goes_on(tmp_path):
     assert failed.level == "problem" and failed.what.endswith("after 20 steps: 9 of 10 samples could not be used:")
 
 
+def test_few_lines_of_many_steps_are_said_to_be_that(tmp_path):
+    run = run_folder(tmp_path / "a", 3.0, steps=10)
+    (run / "checkpoints" / "step-16").mkdir(parents=True)
+    assert any(f.what == "1 line logged of 16 steps, newest checkpoint step-16" for f in examine_run(run))
+
+
 def test_losses_that_ln_b_is_no_measure_of_are_not_judged_by_it(tmp_path):
     alip = run_folder(tmp_path / "alip", math.log(256), method="alip")
     distil = run_folder(tmp_path / "distil", 0.05, method="distil")

@@ -146,7 +146,7 @@ class OptimSettings:
     warmup_steps: int | None = None
     """Default: min(10,000, 5 % of all steps)."""
     clip_norm: float | None = 1.0
-    """Gradient norm limit; none switches it off."""
+    """Gradient norm limit; None switches it off."""
     freeze: tuple[str, ...] = ()
     """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 
@@ -161,7 +161,9 @@ class BudgetSettings:
     chunk: int | None = None
     """Pairs a process encodes at once. Smaller than its share: two-pass feature caching (same gradients)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 where the GPU computes it natively, else fp32."""
     device: str = "auto"
+    """auto (the GPU if there is one), cpu, cuda or cuda:N."""
     threads: int | None = None
     """CPU threads of each process; by default torch's choice."""
 
@@ -185,7 +187,10 @@ class TrainSettings:
     """Everything a run depends on."""
 
     preset: str = "scenes"
+    """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
     method: Method = "clip"
+    """What is learned from pairs: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher
+    and fusion), cyclip and alip (other baselines), distil (students alone)."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""
@@ -194,6 +199,7 @@ class TrainSettings:
     init: str | None = None
     """Start from the weights of this run, checkpoint, model folder or open_clip:NAME:FILE (fine-tuning)."""
     seed: int = 0
+    """Of weights, order of the data and augmentation. Runs of the same seed begin alike and see the same pairs."""
     reading: ReadingSettings = field(default_factory=ReadingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     loss: LossSettings = field(default_factory=LossSettings)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 HELP = """\
 Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
 
+Examples:
   dinorankclip compare runs/first runs/second
   dinorankclip compare runs/first open_clip:ViT-B-32:weights.safetensors --level 0.99
 

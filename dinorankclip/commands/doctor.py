@@ -15,6 +15,14 @@ import tyro
 from dinorankclip.config import ReadingSettings
 from dinorankclip.types import Finding, UserError
 
+HELP = """\
+Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
+
+Examples:
+  dinorankclip doctor
+  dinorankclip doctor scenes
+  dinorankclip doctor runs/quickstart
+"""
 MARKS = {"fine": "ok  ", "note": "note", "problem": "BAD "}
 NEEDED = ("torch", "torchvision", "timm", "open_clip_torch", "webdataset", "simplejpeg", "safetensors")
 LITTLE_DISK = 5e9
@@ -26,10 +34,6 @@ def doctor(
     reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
-
-      dinorankclip doctor
-      dinorankclip doctor scenes
-      dinorankclip doctor runs/quickstart
 
     Args:
         path: A run folder, or anything that --data of train takes.
@@ -101,4 +105,4 @@ def examine_machine() -> Iterator[Finding]:
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(doctor, args=argv, prog="dinorankclip doctor")
+    tyro.cli(doctor, args=argv, prog="dinorankclip doctor", description=HELP)

@@ -39,4 +39,4 @@ def export(
 
 def main(argv: list[str]) -> None:
     head = (export.__doc__ or "").split("Args:")[0].strip()
-    tyro.cli(export, prog="dinorankclip export", args=argv, description=f"{head}\n\nExample: {EXAMPLE}")
+    tyro.cli(export, prog="dinorankclip export", args=argv, description=f"{head}\n\nExamples:\n  {EXAMPLE}")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 HELP = """\
 Score a model on evaluation sets: zero-shot, retrieval, linear probe, shift, modality gap, ranking quality.
 
+Examples:
   dinorankclip score runs/first --sets scenes
   dinorankclip score runs/first --sets data/caltech101 data/flickr8k --metrics zero-shot retrieval
   dinorankclip score open_clip:ViT-B-32:weights.safetensors --sets imagenet1k imagenet-r --sets-root sets

@@ -10,7 +10,9 @@ import tyro
 from dinorankclip.config import ReadingSettings
 from dinorankclip.types import UserError
 
-EXAMPLE = "dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0"
+EXAMPLES = """\
+Examples:
+  dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0"""
 
 
 def cache(
@@ -62,9 +64,9 @@ def cache(
 def main(argv: list[str]) -> None:
     if argv and argv[0] == "cache":
         head = (cache.__doc__ or "").split("Args:")[0].strip()
-        tyro.cli(cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\nExample: {EXAMPLE}")
+        tyro.cli(cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\n{EXAMPLES}")
         return
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: dinorankclip teacher cache …\n\n  {EXAMPLE}\n\ndinorankclip teacher cache --help tells more.")
+        print(f"usage: dinorankclip teacher cache …\n\n{EXAMPLES}\n\ndinorankclip teacher cache --help tells more.")
         return
     raise UserError(f"teacher has no '{argv[0]}': there is cache")

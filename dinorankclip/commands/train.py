@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 HELP = """\
 Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
+Defaults below are those of the preset and method named: train --preset finetune --help shows that preset's.
 
+Examples:
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
@@ -102,7 +104,7 @@ def _demand_positive(settings: TrainSettings) -> None:
         "--record.save-every": settings.record.save_every,
     }
     if settings.optim.clip_norm is not None and settings.optim.clip_norm <= 0:
-        raise UserError(f"--optim.clip-norm {settings.optim.clip_norm:g} would let nothing move; none switches it off")
+        raise UserError(f"--optim.clip-norm {settings.optim.clip_norm:g} would let nothing move; None switches it off")
     for flag, count in counts.items():
         if count is not None and count < 1:
             raise UserError(f"{flag} {count}: at least 1")

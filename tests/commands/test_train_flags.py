@@ -25,7 +25,7 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--record.keep", "0"], "at least 1"),
         (["--record.log-every", "0"], "--record.log-every 0: at least 1"),
         (["--record.save-every", "0"], "--record.save-every 0: at least 1"),
-        (["--optim.clip-norm", "0"], "none switches it off"),
+        (["--optim.clip-norm", "0"], "None switches it off"),
         (["--budget.batch", "0"], "--budget.batch 0: at least 1"),
         (["--budget.epochs", "0"], "--budget.epochs 0: at least 1"),
         (["--budget.chunk", "-1"], "--budget.chunk -1: at least 1"),

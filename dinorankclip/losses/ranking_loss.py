@@ -40,6 +40,9 @@ class RankingLoss(nn.Module):
     processes afterwards, as DDP does. Call `set_progress` before each step, and weights and
     orders follow the schedule; without it they stand where a run ends: full weight, every order. Its gates and biases
     (parameters of less than two dimensions) want no weight decay, which would open the gates by itself.
+
+    Order 0 ranks nothing: the value is that of uniform lists, a constant without gradient, so that InfoNCE beside it
+    is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class RankingLoss(nn.Module):
             raise ValueError(f"list_length is at least 1, or None for whole lists; not {list_length}")
         if utility not in ("scaled", "cosine") or ramp not in ("rankclip", "paper"):
             raise ValueError(f"utility is scaled or cosine, ramp is rankclip or paper; not {utility!r} and {ramp!r}")
+        self.dim = dim
         self.order, self.list_length, self.include_self = order, list_length, include_self
         self.utility, self.ramp, self.staged = utility, ramp, staged
         self.backend, self.rankclip_eps = backend, rankclip_eps
@@ -78,10 +82,23 @@ class RankingLoss(nn.Module):
 
     def forward(self, image: Tensor, text: Tensor, scale: Tensor | float, detailed: bool = False) -> LossTerms:
         """`detailed` adds gates, spreads and unweighted values to the report (for a log line; costs a little)."""
+        self._check(image, text)
         first = comm.world().rank * len(image)
         with torch.autocast(image.device.type, enabled=False):
             images, texts = unit_rows(comm.gather_rows(image)), unit_rows(comm.gather_rows(text))
             return self.own_rows(images, texts, slice(first, first + len(image)), scale, detailed)
+
+    def _check(self, image: Tensor, text: Tensor) -> None:
+        if image.shape != text.shape:
+            raise ValueError(
+                f"image and text are embeddings of the same pairs, [N, {self.dim}] each; not "
+                f"{list(image.shape)} and {list(text.shape)}"
+            )
+        if image.ndim != 2 or image.shape[1] != self.dim:
+            raise ValueError(
+                f"this loss was made for embeddings [N, {self.dim}], not {list(image.shape)}: RankingLoss(dim=…) takes "
+                "their width"
+            )
 
     def own_rows(self, images: Tensor, texts: Tensor, own: slice, scale: Tensor | float, detailed: bool) -> LossTerms:
         """The loss of rows `own` among all unit-norm images and texts [M, D]."""

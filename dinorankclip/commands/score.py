@@ -246,12 +246,16 @@ def show(result: SetResult) -> None:
 
 def rows_of(result: SetResult) -> str:
     """A line for each score of a set; shares in percent."""
+    from dinorankclip.commands.few_images import caution
+    from dinorankclip.scoring.suite import AVERAGES
+
     lines = []
     for number, found in enumerate(result.scores.values()):
         name = result.name if number == 0 else ""
         value, chance = _shown(found, found.value), _shown(found, found.chance)
         lines.append(f"{name:<26}{found.name:<32}{value:>10}{_interval(found):>22}{chance:>10}{found.n:>9}")
-    lines += [f"{'':<26}note: {note}" for note in result.notes]
+    few = caution({result.name: result.images}) if result.name != AVERAGES else ""  # its sets have had their own
+    lines += [f"{'':<26}note: {note}" for note in [*result.notes, few] if note]
     return "\n".join(lines)
 
 

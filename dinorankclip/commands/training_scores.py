@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
-from dinorankclip.joint.card import FEW_SCORED
+from dinorankclip.commands.few_images import caution
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import BEFORE, FUSION, SCORES, say, write_json
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
@@ -117,8 +117,8 @@ def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
 def few_scored(scores: dict[str, float]) -> str:
     """A line of caution for parts that are too small to tell models apart; empty if there is none."""
     counts = {name.split("/")[0]: round(value) for name, value in scores.items() if name.endswith("/images")}
-    few = [f"{part} n = {count}" for part, count in counts.items() if count < FEW_SCORED]
-    return f"\nso few images say little about the model: {', '.join(few)}" if few else ""
+    told = caution(counts)
+    return f"\n{told}" if told else ""
 
 
 def starting_inspection(parts: Parts, folder: Path) -> None:

@@ -163,6 +163,7 @@ CC3M = Measures(
 
 # Of the students, the same in both; there without a teacher they are missing.
 COSINE = "fidelity/image cosine"
+ABOVE_09 = "fidelity/image above 0.9"  # share of items
 CENTRED_COSINE = "fidelity/image centred cosine"
 GRAM_DISTANCE = "fidelity/image gram distance"
 OWN_COSINE = "fidelity/image own projector's cosine"  # of criteria that have a projector

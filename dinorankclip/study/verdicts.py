@@ -48,8 +48,8 @@ D13: an order whose relative spread ends below 1e-3 does nothing. A claim that i
 the scores fell: "not supported", and marked as inert. Nor can it be said to saturate †: what does nothing equals what
 is without it, and that is inconclusive.
 
-† Where no cell of a comparison is shown to be a point above chance, models are compared at what none of them can do: the
-effect is told, and counts as if it had no interval.
+† Where no cell of a comparison is shown to be a point above chance, models are compared at what none of them can do:
+the effect is told, and counts as if it had no interval.
 """
 
 from __future__ import annotations

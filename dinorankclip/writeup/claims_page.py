@@ -11,10 +11,12 @@ from dataclasses import replace
 from dinorankclip.study.bench_figures import Bench
 from dinorankclip.study.claims import CLAIMS, Claim, Judged, Shown, caveat, in_unit, judged
 from dinorankclip.study.contradictions import CONTRADICTIONS
+from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.measures import measures_of
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
 from dinorankclip.study.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at
+from dinorankclip.writeup.cost_tables import ORDER_COST
 from dinorankclip.writeup.numbers import MISSING
 
 SHOWN_AT_MOST = 3  # effects in one row of the overview; of more, the deciding one is shown
@@ -91,8 +93,8 @@ def _reading() -> list[str]:
         "of several comparisons that must all hold, at 5 % over their number. Of many, the one that decided is shown.",
         "",
         "- **supported**: the interval excludes 0 in the claimed direction; **contradicted**: in the other.",
-        f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected, and leaves",
-        "  that one out; **inconclusive**: it contains 0 and could be the claimed effect too, or n < 3.",
+        f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected, and",
+        "  leaves that one out; **inconclusive**: it contains 0 and could be the claimed effect too, or n < 3.",
         "- *Smaller than claimed*: supported in its direction, while the interval leaves the claimed size out.",
         f"  Where the paper gives no size: {in_unit(SMALLEST['points'], 'points')}, "
         f"{in_unit(SMALLEST['degrees'], 'degrees')}, {SMALLEST['number']:g} of a plain number.",
@@ -109,12 +111,12 @@ def _reading() -> list[str]:
         "- Costs are measured in rounds of a bench, sides alternating; their n counts rounds, not seeds.",
         "- Sizes “of” another comparison are borrowed from it: the paper prints none of this one. Controls that the",
         "  paper lacks are counted apart.",
-        f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance. Nor are",
-        "  they independent: claims on the modality gap, or on the order, share cells, and fall together.",
+        f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance. Nor",
+        "  are they independent: claims on the modality gap, or on the order, share cells, and fall together.",
         "- These rules came after a first look at the scenes study: at least three seeds; nothing decided at chance;",
-        "  inert orders do not saturate; a claimed size inside the interval is not refuted. All only take verdicts away.",
-        "- “Matched” is the number of pairs, steps and updates, not time: the full method's step costs more (step costs",
-        "  below); what CLIP does with the same time is a claim of its own.",
+        "  inert orders do not saturate; a claimed size inside the interval is not refuted. They only take away.",
+        "- “Matched” is the number of pairs, steps and updates, not time: a step of the full method costs more. What",
+        "  CLIP does with the same time is a claim of its own (equal-compute).",
         "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
         "  accuracy of models this small is too near chance to tell them apart, and stands beside it.",
         "- Claimed sizes are taken as printed, in points, though the paper's accuracies are another task's.",
@@ -172,17 +174,25 @@ def _details(found: dict[str, Sequence[Judged]], link: Link) -> list[str]:
 def _detail(claim: Claim, of_claim: Sequence[Judged], link: Link) -> list[str]:
     lines = [f"### {claim.id}", "", f"{claim.says} *{claim.where}.* Rule: {claim.judge.rule}.", ""]
     for one in of_claim:
-        tables = ", ".join(f"[{name}]({link(one.study, name)})" for name in claim.experiments)
+        tables = ", ".join(f"[{name}]({link(one.study, name)})" for name in _tables(one))
         remarks = f" {_sentences(one.evidence.remarks)}" if one.evidence.remarks else ""
         lines += [f"**{one.study}: {one.evidence.verdict}.**{remarks} Tables: {tables}.", ""]
         if any(line.effect.n for line in one.evidence.shown):
             lines += [
                 f"| | effect [95 %] | claimed, {LABEL} | n | smallest detectable | scores |",
                 "| --- | --- | --- | --: | --- | --- |",
-                *(_line(line) for line in one.evidence.shown),
+                *(_line(line) for line in one.evidence.shown if line.decisive or line.effect.n),
                 "",
             ]
     return lines
+
+
+def _tables(one: Judged) -> list[str]:
+    """Those that its study has; of what only a bench measures, the table of costs."""
+    if not one.claim.cells:
+        return [ORDER_COST]
+    known = {experiment.name for experiment in STUDIES[one.study]().experiments}
+    return [name for name in one.claim.experiments if name in known]
 
 
 def _line(line: Shown) -> str:

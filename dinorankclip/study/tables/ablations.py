@@ -46,12 +46,14 @@ def controls(measures: Measures, name: str = "controls") -> Experiment:
             Row("a teacher with random weights", "control-random-teacher"),
             Row("order 3 with a trunk as large as the full model", "control-large-trunk"),
             Row("order 3, teacher distilled into the trunk itself", "control-trunk-distil"),
+            Row("CLIP, trained for as long as the full method takes", "control-clip-longer"),
         ),
         (*columns.headline(measures), columns.fine_features(measures), columns.cone(measures)),
         reference="full",
-        note="Is the gain of the full method the teacher's, or that of more parameters? The large trunk differs in its "
-        "parameters on purpose; every row sees the same pairs in the same number of steps.",
-        unmatched=("control-large-trunk",),
+        note="Is the gain of the full method the teacher's, or that of more parameters, or of more compute? The large "
+        "trunk differs in its parameters on purpose, the longer CLIP in its epochs; all other rows see the same pairs "
+        "in the same number of steps.",
+        unmatched=("control-large-trunk", "control-clip-longer"),
     )
 
 

@@ -59,6 +59,11 @@ class Measures:
         return f"{self.retrieval}/{way} R@{k}"
 
     @property
+    def near_misses(self) -> str:
+        """Of captions that CLIP's run of the same seed misses at 1 and has among the first 10."""
+        return f"{self.retrieval}/t2i R@1 of clip's near misses"
+
+    @property
     def mean_r1(self) -> str:
         return f"{self.retrieval}/mean R@1"
 

@@ -11,9 +11,9 @@ from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
 from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
 from dinorankclip.data import kept
-from dinorankclip.dino import open_teacher, open_text_teacher
 from dinorankclip.dino.cached import half_as_fine
 from dinorankclip.dino.of_data import AUTOMATIC, Wish, automatic_folder
+from dinorankclip.dino.sources import open_teacher, open_text_teacher
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.optim.gradients import backward

@@ -130,7 +130,9 @@ def open_cache(
     if settings.cache is None:
         return None
     if settings.cache == AUTO:
-        return StandIn(settings, tokenizer if settings.branches == "image+text" else None)
+        found = StandIn(settings, tokenizer if settings.branches == "image+text" else None)
+        say(f"the teacher's features are stand-ins of {found.network}'s shape: no cache is read in the times below")
+        return found
     if isinstance(train, PipeSource):
         raise UserError("--distil.cache finds features by key, and pipe: shards have no cache: store the data first")
     texts = settings.branches == "image+text"

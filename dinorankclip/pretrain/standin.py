@@ -13,7 +13,7 @@ from dinorankclip.dino.cached import half_as_fine
 from dinorankclip.dino.reduction import REDUCED
 from dinorankclip.dino.sources import shape_of
 from dinorankclip.dino.words import bpe_word_ids
-from dinorankclip.losses.distillation import needed
+from dinorankclip.losses.distillation import keeping_for, needed
 from dinorankclip.types import Source, View
 
 SIZE, WORDS = 224, 12
@@ -35,7 +35,7 @@ class StandIn:
         self.grid, self.compare_grid = (grid, grid), (side, side)
         self.width, self.summary_width = min(REDUCED, image.width), image.summary
         self.plan = {"text": {"reduced": min(REDUCED, text.width), "summary_width": text.summary}}
-        self.wanted = needed(settings.criterion, "both" if settings.criterion in ("mse", "cosine") else "gram")
+        self.wanted = needed(settings.criterion, keeping_for(settings.criterion))
         self._tokenizer = tokenizer
 
     def check_data(self, source: Source) -> None:

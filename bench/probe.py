@@ -44,7 +44,7 @@ from bench.probe_reference import Problem, Setting, least_objectives, loosest, w
 from dinorankclip.data.benchmark_sets import BenchmarkSet, find_sets, open_set
 from dinorankclip.data.images import decode
 from dinorankclip.data.labelled import carve_validation
-from dinorankclip.dino import open_teacher
+from dinorankclip.dino.sources import open_teacher
 from dinorankclip.scoring.logistic import Fit, fit_path
 from dinorankclip.scoring.probe import GRID, Scaling, linear_probe
 

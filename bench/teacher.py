@@ -34,10 +34,11 @@ from torch import Tensor
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.views import random_view
-from dinorankclip.dino import Teacher, open_teacher
 from dinorankclip.dino.coding import Gram, Numbers
 from dinorankclip.dino.layout import ImageRecord, Keeping
 from dinorankclip.dino.reduction import REDUCED, fit_basis
+from dinorankclip.dino.sources import open_teacher
+from dinorankclip.dino.teacher import Teacher
 from dinorankclip.equations import cosine_gram, gram_distance, normalise_gram, resample_gram, resample_grid
 
 CC3M = 2_710_000  # images

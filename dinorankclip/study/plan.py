@@ -114,7 +114,7 @@ def _paper_disk(study: Study, runs: list[Run]) -> Iterator[str]:
     running = checkpoint * (study.base.record.keep + 2)  # the best one and the one being written besides
     models = sum(run.seed == KEPT_SEED for run in runs) * checkpoint / 3
     caches = cache_wishes(runs)
-    tokens = sum(wish.tokens for wish in caches)
+    tokens = sum(wish.keeps_tokens for wish in caches)
     cache = study.pairs * (len(caches) * CACHE_BYTES["14×14"] + tokens * TOKEN_BYTES)
     yield "\ndisk"
     kept = study.base.record.keep

@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from bench.harness import arguments, written
+from bench.harness import arguments
+from bench.ratios import written
 
 BENCHES = ("step", "end_to_end", "embedding", "orders", "scaling")
 

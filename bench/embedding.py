@@ -19,7 +19,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, machine, write_record
 from bench.open_clip_side import OpenClipTrainer, open_clip
 from bench.photos import LARGE, enlarged, read_pairs, stored
 from bench.recipe import starting_model

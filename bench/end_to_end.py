@@ -13,7 +13,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, machine, write_record
 from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
 from bench.photos import LARGE, caption_lengths, enlarged, read_pairs, stored, whole_batches

@@ -1,8 +1,7 @@
-"""Comparisons on one machine: sides timed in turn, ratios with their spread, and the dated record of them.
+"""Comparisons on one machine, of sides that were timed in turn: ratios with their spread, and the dated record of them.
 
-A round runs every side once, forwards and backwards by turns, so that whatever slows the machine for a while slows
-all sides alike. A ratio is taken within a round; what is reported is the median over rounds with its range. Noise is
-the spread of one side against itself, (slowest - fastest) / median: a ratio means nothing below it.
+A ratio is taken within a round; what is reported is the median over rounds with its range. Noise is the spread of one
+side against itself, (slowest - fastest) / median: a ratio means nothing below it.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from tqdm import tqdm
-
-from bench.sides import Side
+from bench.ratios import ratio, written
 
 PACKAGES = ("torch", "open_clip_torch", "torchvision", "pillow", "simplejpeg", "webdataset")
 
@@ -42,9 +39,8 @@ class Comparison:
     note: str = ""
 
     def ratio(self, side: str) -> dict[str, float]:
-        pairs = zip(self.seconds[self.base], self.seconds[side])
-        each = [own / base if self.cost else base / own for base, own in pairs]
-        return {"median": statistics.median(each), "least": min(each), "most": max(each)}
+        own, base = self.seconds[side], self.seconds[self.base]
+        return ratio(own, base) if self.cost else ratio(base, own)
 
     def noise(self, side: str) -> float:
         values = self.seconds[side]
@@ -80,21 +76,6 @@ class Comparison:
                 f"| {side} | {middle:.4g} | {self.items / middle:.4g} | {self.noise(side):.0%} | {shown} | {wanted} |"
             )
         return "\n".join(lines) + "\n"
-
-
-def written(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2f} ({ratio['least']:.2f}–{ratio['most']:.2f})"
-
-
-def alternate(sides: dict[str, Side], rounds: int, warmups: int = 1, title: str = "") -> dict[str, list[float]]:
-    """Seconds of each side in each round, after `warmups` rounds that are not counted."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in tqdm(range(warmups + rounds), desc=title, unit="round", leave=False):
-        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
-            seconds = sides[name]()["seconds"]
-            if turn >= warmups:
-                times[name].append(seconds)
-    return times
 
 
 def machine(threads: int) -> dict[str, object]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from bench.alternation import alternate, timed
 from bench.harness import write_dated
 from dinorankclip.config import for_method, preset
 from dinorankclip.data.tokens import Tokenizer
@@ -70,9 +70,9 @@ def parameters(model: JointModel, name: str, module: nn.Module | None) -> int:
 def measure(name: str, rounds: int) -> list[dict[str, object]]:
     model = build_model(for_method(preset(name), "dinorankclip")).eval()
     parts = parts_of(model)
-    timed = in_turn({part: forward for part, (_module, forward) in parts.items()}, rounds)
+    found = milliseconds({part: forward for part, (_module, forward) in parts.items()}, rounds)
     return [
-        {"preset": name, "part": part, "parameters": parameters(model, part, module)} | timed[part]
+        {"preset": name, "part": part, "parameters": parameters(model, part, module)} | found[part]
         for part, (module, _forward) in parts.items()
     ]
 
@@ -83,25 +83,23 @@ def measure_students(name: str, rounds: int) -> list[dict[str, object]]:
     side = build_model(preset(name)).trunk.image_spec.size
     pixels = torch.randn(1, 3, side, side)
     students = {one: image_student(one, side).eval() for one in STUDENTS[name]}
-    timed = in_turn({one: lambda student=student: student(pixels) for one, student in students.items()}, rounds)
+    found = milliseconds({one: lambda student=student: student(pixels) for one, student in students.items()}, rounds)
     return [
-        {"preset": name, "part": f"student {one}", "student": one, "parameters": count(student)} | timed[one]
+        {"preset": name, "part": f"student {one}", "student": one, "parameters": count(student)} | found[one]
         for one, student in students.items()
     ]
 
 
-def in_turn(forwards: dict[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of each; every round runs all of them once, and the first tenth of the rounds warms up."""
-    milliseconds: dict[str, list[float]] = {name: [] for name in forwards}
-    for _ in range(rounds):
-        for name, forward in forwards.items():
-            begin = time.perf_counter()
-            forward()
-            milliseconds[name].append(1000 * (time.perf_counter() - begin))
+def milliseconds(forwards: dict[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, float]]:
+    """Median and 95th percentile of each; the first tenth of the rounds warms up."""
+    warmups = rounds // 10
+    sides = {name: timed(forward) for name, forward in forwards.items()}
+    # One way only: a small part that followed itself would find its weights in the processor's cache.
+    taken = alternate(sides, rounds - warmups, warmups, there_and_back=False)
     found = {}
-    for name, values in milliseconds.items():
-        timed = sorted(values[rounds // 10 :])
-        found[name] = {"p50 ms": timed[len(timed) // 2], "p95 ms": timed[int(0.95 * (len(timed) - 1))]}
+    for name, seconds in taken.items():
+        ordered = sorted(1000 * one for one in seconds)
+        found[name] = {"p50 ms": ordered[len(ordered) // 2], "p95 ms": ordered[int(0.95 * (len(ordered) - 1))]}
     return found
 
 

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import torch
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record, written
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, machine, write_record
 from bench.photos import read_pairs
+from bench.ratios import written
 from bench.sides import Built, running
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.packing import Writer

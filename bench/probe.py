@@ -25,9 +25,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import statistics
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -38,9 +35,11 @@ import tyro
 from torch import Tensor
 from tqdm import tqdm
 
+from bench.alternation import alternate, timed
 from bench.harness import write_dated
 from bench.probe_record import as_markdown, in_short
 from bench.probe_reference import Problem, Setting, least_objectives, loosest, whole_path
+from bench.ratios import ratio
 from dinorankclip.data.benchmark_sets import BenchmarkSet, find_sets, open_set
 from dinorankclip.data.images import decode
 from dinorankclip.data.labelled import carve_validation
@@ -123,22 +122,6 @@ def chosen(benchmark: BenchmarkSet, train: Tensor, test: Tensor, labels: Tensor,
 # -------------------------------------------------------------------------------------------------------------- race
 
 
-def race(sides: dict[str, Callable[[], object]], rounds: int, title: str) -> dict[str, list[float]]:
-    """Seconds of each side in each round, forwards and backwards by turns; every side has run before."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in tqdm(range(rounds), title, unit="round"):
-        for name in list(sides)[:: -1 if turn % 2 else 1]:
-            begin = time.perf_counter()
-            sides[name]()
-            times[name].append(time.perf_counter() - begin)
-    return times
-
-
-def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
-    each = [a / b for a, b in zip(above, below)]
-    return {"median": statistics.median(each), "least": min(each), "most": max(each)}
-
-
 def measure(problem: Problem, rounds: int) -> dict:
     least, excess, reference_accuracy = least_objectives(problem)
     cold, warm = loosest(problem, least, warm=False), loosest(problem, least, warm=True)
@@ -165,12 +148,13 @@ def measure(problem: Problem, rounds: int) -> dict:
         )
     ]
     sides = {
-        "ours": lambda: fit_path(problem.train, problem.train_labels, problem.classes, GRID),
-        "same accuracy": lambda: whole_path(problem, cold),
-        "warm": lambda: whole_path(problem, warm, warm=True),
-        "default": lambda: whole_path(problem, default),
+        "ours": timed(lambda: fit_path(problem.train, problem.train_labels, problem.classes, GRID)),
+        "same accuracy": timed(lambda: whole_path(problem, cold)),
+        "warm": timed(lambda: whole_path(problem, warm, warm=True)),
+        "default": timed(lambda: whole_path(problem, default)),
     }
-    seconds = race(sides, rounds, f"{problem.name}: race")
+    # Nothing to warm up: every side has run above.
+    seconds = alternate(sides, rounds, warmups=0, title=f"{problem.name}: race")
     off = {row["C"]: abs(row["ours accuracy"] - row["its accuracy"]) for row in table}
     return {
         "items": len(problem.train),

@@ -20,13 +20,14 @@ import multiprocessing
 import os
 import platform
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from bench.alternation import alternate, seconds, timed
 from bench.harness import write_dated
+from bench.ratios import ratio, written
 from bench.resident import forget_peak, resident
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.equations import mean_plackett_luce_nll
@@ -37,26 +38,6 @@ from dinorankclip.types import Batch, Progress, View
 HEADS_WIDTH = 64  # H at order 3, h = 32
 DIM = 128
 LATE = Progress(900, 1000, 64)  # every order acts
-
-
-def seconds(run: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
-
-
-def alternating(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each side, one after the other, `rounds` times, after one round that only warms up."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(1 + rounds):
-        for name, run in sides.items():
-            times[name].append(seconds(run))
-    return {name: values[1:] for name, values in times.items()}
-
-
-def ratio(above: list[float], below: list[float]) -> dict[str, float]:
-    each = [a / b for a, b in zip(above, below)]
-    return {"median": statistics.median(each), "least": min(each), "most": max(each)}
 
 
 def lists(batch: int, backend: str) -> Callable[[], None]:
@@ -163,7 +144,7 @@ def training_step(order: int, list_length: int | None, batch: int = 256) -> Call
 
 def step_ratio(list_length: int | None, rounds: int) -> dict[str, dict[str, float]]:
     """A step at order 3 against one at order 1, with lists of the same length."""
-    times = alternating({"1": training_step(1, list_length), "3": training_step(3, list_length)}, rounds)
+    times = alternate({str(order): timed(training_step(order, list_length)) for order in (1, 3)}, rounds)
     return {
         "ratio": ratio(times["3"], times["1"]),
         "seconds": {order: statistics.median(values) for order, values in times.items()},
@@ -173,7 +154,7 @@ def step_ratio(list_length: int | None, rounds: int) -> dict[str, dict[str, floa
 def compare_backends(quick: bool) -> dict:
     found: dict = {}
     for batch in (128, 256) if quick else (128, 256, 512):
-        times = alternating({name: lists(batch, name) for name in ("reference", "blocked")}, 2 if quick else 5)
+        times = alternate({name: timed(lists(batch, name)) for name in ("reference", "blocked")}, 2 if quick else 5)
         found[str(batch)] = {
             name: {"seconds": statistics.median(taken), "bytes": peak_memory(lists, batch, name)}
             for name, taken in times.items()
@@ -223,11 +204,7 @@ PARTS = {"lists": compare_backends, "limit": compare_with_limit, "loss": time_lo
 
 
 def _line(title: str, figures: dict) -> str:
-    return f"{title}: {json.dumps(figures, default=lambda x: round(x, 4))}"
-
-
-def _range(r: dict[str, float]) -> str:
-    return f"{r['median']:.2f} ({r['least']:.2f}–{r['most']:.2f})"
+    return f"{title}: {json.dumps(figures)}"
 
 
 def as_markdown(record: dict) -> str:
@@ -249,7 +226,7 @@ def _lists_table(figures: dict) -> list[str]:
     for batch, f in figures.items():
         a, b = f["reference"], f["blocked"]
         lines.append(
-            f"| {batch} | {a['seconds']:.3f} | {b['seconds']:.3f} | {_range(f['speedup'])} "
+            f"| {batch} | {a['seconds']:.3f} | {b['seconds']:.3f} | {written(f['speedup'])} "
             f"| {a['bytes'] / 1e6:.0f} | {b['bytes'] / 1e6:.0f} |"
         )
     return lines
@@ -261,7 +238,7 @@ def _limit_table(figures: dict) -> list[str]:
         "| --- | --- | --- | --- |",
     ]
     for batch, f in figures.items():
-        lines.append(f"| {batch} | {f['seconds']:.3f} | {_range(f['multiple'])} | {f['bytes'] / 1e6:.0f} |")
+        lines.append(f"| {batch} | {f['seconds']:.3f} | {written(f['multiple'])} | {f['bytes'] / 1e6:.0f} |")
     return lines
 
 
@@ -269,8 +246,8 @@ def _loss_table(figures: dict) -> list[str]:
     lines = ["| whole loss, s (MB) | order 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |"]
     for batch in dict.fromkeys(key.split("/")[0] for key in figures):
         cells = [figures.get(f"{batch}/{order}") for order in range(1, 6)]
-        written = " | ".join(f"{c['seconds']:.3f} ({c['bytes'] / 1e6:.0f})" if c else "–" for c in cells)
-        lines.append(f"| {batch} pairs | {written} |")
+        row = " | ".join(f"{c['seconds']:.3f} ({c['bytes'] / 1e6:.0f})" if c else "–" for c in cells)
+        lines.append(f"| {batch} pairs | {row} |")
     return lines
 
 
@@ -278,7 +255,7 @@ def _step_table(figures: dict) -> list[str]:
     lines = ["| step of 256 pairs | order 1 s | order 3 s | ratio | wanted |", "| --- | --- | --- | --- | --- |"]
     for (name, f), wanted in zip(figures.items(), (1.6, 1.21)):
         s = f["seconds"]
-        lines.append(f"| {name} | {s['1']:.3f} | {s['3']:.3f} | {_range(f['ratio'])} | ≤ {wanted} |")
+        lines.append(f"| {name} | {s['1']:.3f} | {s['3']:.3f} | {written(f['ratio'])} | ≤ {wanted} |")
     return lines
 
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from bench.all import BENCHES
-from bench.harness import written
+from bench.ratios import written
 
 
 def newest(folder: Path, bench: str) -> dict:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 import socket
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 
+from bench.alternation import alternate
 from bench.figure import panels
 from bench.harness import Comparison, arguments, machine, write_record
 from bench.sides import Built, Side
@@ -109,21 +111,21 @@ def processes(trunk: str, order: int, batch: int, threads: int, rounds: int) -> 
     build = partial(step_of, trunk, order, batch)
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
     sides = {ONE: [Side(build, threads)], TWO: [Side(build, max(1, threads // 2), group | rank) for rank in ranks]}
-    times: dict[str, list[float]] = {ONE: [], TWO: []}
     try:
-        for turn in range(1 + rounds):
-            for name, members in sides.items():
-                for member in members:
-                    member.begin()
-                slowest = max(member.end()["seconds"] for member in members)
-                if turn:
-                    times[name].append(slowest)
+        times = alternate({name: partial(slowest, members) for name, members in sides.items()}, rounds)
     finally:
         for member in [*sides[ONE], *sides[TWO]]:
             member.close()
     title = f"Two processes against one, {trunk}, order {order}, batch {batch} in all"
     note = f"{threads} threads in one process, {max(1, threads // 2)} in each of two; they exchange over gloo."
     return Comparison(title, times, ONE, batch, cost=True, note=note)
+
+
+def slowest(members: Sequence[Side]) -> dict[str, float]:
+    """Of processes that run at the same time."""
+    for member in members:
+        member.begin()
+    return {"seconds": max(member.end()["seconds"] for member in members)}
 
 
 def as_markdown(

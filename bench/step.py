@@ -14,7 +14,8 @@ from itertools import islice
 
 import torch
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, machine, write_record
 from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
 from bench.recipe import starting_model, training_loader

@@ -1,10 +1,10 @@
 """What a cached teacher loses, costs and gives, part by part:
 
-  python bench/teacher.py coding   --data DIR             PCA error, coding error, bytes an image, size of CC3M
-  python bench/teacher.py crops    --data DIR             cached-and-cropped against fresh on the crop, and uncropped
-  python bench/teacher.py rate     --data DIR             extraction against the plain package's own forward
-  python bench/teacher.py step     --data DIR --cache C   a training step with and without distillation
-  python bench/teacher.py criteria --data DIR --cache C   distil-only runs: five criteria, three seeds
+  python -m bench.teacher coding   --data DIR             PCA error, coding error, bytes an image, size of CC3M
+  python -m bench.teacher crops    --data DIR             cached-and-cropped against fresh on the crop, and uncropped
+  python -m bench.teacher rate     --data DIR             extraction against the plain package's own forward
+  python -m bench.teacher step     --data DIR --cache C   a training step with and without distillation
+  python -m bench.teacher criteria --data DIR --cache C   distil-only runs: five criteria, three seeds
 
 DIR is anything that --data of train takes; `coding` and `crops` mean real photos. C comes from `dinorankclip teacher
 cache` (for `criteria` with --keep both). Figures go to --out as JSON. Run with nothing else running.
@@ -24,13 +24,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bench.alternation import alternate, in_turn, seconds, timed
+from bench.ratios import ratio
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.views import random_view
@@ -39,6 +44,7 @@ from dinorankclip.dino.coding import Gram, Numbers
 from dinorankclip.dino.layout import ImageRecord, Keeping
 from dinorankclip.dino.reduction import REDUCED, fit_basis
 from dinorankclip.equations import cosine_gram, gram_distance, normalise_gram, resample_gram, resample_grid
+from dinorankclip.types import Batch
 
 CC3M = 2_710_000  # images
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided 95 % quantile of Student's t for n runs
@@ -165,23 +171,16 @@ def rate(options: argparse.Namespace) -> dict:
         images = torch.randint(0, 256, (32, 3, size, size), dtype=torch.uint8)
         with torch.inference_mode():
             sides = {
-                "plain package": lambda i=images, p=plain: p.extract_features((i.float() - 127) / 128),
-                "teacher": lambda i=images, t=teacher: t.dense(i),
+                "plain package": timed(lambda i=images, p=plain: p.extract_features((i.float() - 127) / 128)),
+                "teacher": timed(lambda i=images, t=teacher: t.dense(i)),
             }
-            rates = {name: [] for name in sides}
-            for turn in range(1 + options.rounds):
-                for name, run in sides.items():
-                    begin = time.perf_counter()
-                    run()
-                    if turn:
-                        rates[name].append(len(images) / (time.perf_counter() - begin))
-        entry = {name: statistics.median(values) for name, values in rates.items()}
+            taken = alternate(sides, options.rounds, title=f"{size} px")
+        entry = {name: statistics.median(len(images) / one for one in each) for name, each in taken.items()}
         source = open_pairs(options.data)
         some = Part(source, np.arange(min(options.images, len(source))))
         folder = Path(tempfile.mkdtemp()) / "cache"
-        begin = time.perf_counter()
-        make_cache(folder, {"train": some}, teacher, keeping=Keeping(options.keep), show=False)
-        entry["whole extraction"] = len(some) / (time.perf_counter() - begin)
+        extraction = partial(make_cache, folder, {"train": some}, teacher, keeping=Keeping(options.keep), show=False)
+        entry["whole extraction"] = len(some) / seconds(extraction)
         shutil.rmtree(folder.parent)
         found[size] = entry
         print(f"{size} px: " + ", ".join(f"{name} {value:.1f} images/s" for name, value in entry.items()))
@@ -198,26 +197,27 @@ def step(options: argparse.Namespace) -> dict:
     flags = ["--preset", options.preset, "--data", options.data, *batch_flags(options)]
     sides = {"without": [], "with": ["--distil.cache", options.cache, "--distil.branches", options.branches]}
     built = {name: assemble(parse([*flags, *extra])[0]) for name, extra in sides.items()}
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    waited: dict[str, list[float]] = {name: [] for name in sides}
+    turns = {name: count() for name in sides}
+
+    def one_step(name: str, batches: Iterator[Batch]) -> dict[str, float]:
+        parts, progress = built[name], Progress(next(turns[name]), 1000, 10)
+        begin = time.perf_counter()
+        batch = next(batches)
+        ready = time.perf_counter()
+        backward(parts.state.model, parts.state.objective, batch, progress, parts.placement)
+        parts.state.updater.step(progress, parts.state.model.trunk.logit_scale)
+        return {"wait": ready - begin, "step": time.perf_counter() - ready}
+
     with closing(iter(built["without"].loader)) as plain, closing(iter(built["with"].loader)) as taught:
-        for turn in range(2 + options.rounds):
-            for name, batches in (("without", plain), ("with", taught)):
-                parts = built[name]
-                begin = time.perf_counter()
-                batch = next(batches)
-                ready = time.perf_counter()
-                progress = Progress(turn, 1000, 10)
-                backward(parts.state.model, parts.state.objective, batch, progress, parts.placement)
-                parts.state.updater.step(progress, parts.state.model.trunk.logit_scale)
-                if turn >= 2:
-                    taken[name].append(time.perf_counter() - ready)
-                    waited[name].append(ready - begin)
+        runs = {"without": partial(one_step, "without", plain), "with": partial(one_step, "with", taught)}
+        # One way only: a loader reads ahead while the other side takes its step.
+        taken = in_turn(runs, options.rounds, warmups=2, there_and_back=False)
     found = {
-        name: {"step": statistics.median(taken[name]), "wait": statistics.median(waited[name])} for name in sides
+        name: {what: statistics.median(one[what] for one in measured) for what in ("step", "wait")}
+        for name, measured in taken.items()
     }
-    found["ratio"] = statistics.median(b / a for a, b in zip(taken["without"], taken["with"]))
-    print(f"{options.preset}: {json.dumps(found, default=lambda x: round(x, 4))}")
+    found["ratio"] = ratio(*([one["step"] for one in taken[name]] for name in ("with", "without")))["median"]
+    print(f"{options.preset}: {json.dumps(found)}")
     return found
 
 
@@ -236,12 +236,11 @@ def criteria(options: argparse.Namespace) -> dict:
             words += ["--seed", str(seed), "--budget.epochs", str(options.epochs), "--run", str(run)]
             words += ["--distil.weight", "1", "--distil.branches", options.branches, "--record.no-tensorboard"]
             words += batch_flags(options)
-            begin = time.perf_counter()
-            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            seconds = time.perf_counter() - begin
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            taken = seconds(partial(subprocess.run, words, check=True, **quiet))
             scores = json.loads((run / "scores.json").read_text())["fidelity"]
-            results.setdefault(criterion, []).append(scores | {"seconds": seconds})
-            print(f"{criterion} seed {seed}: {seconds:.0f} s", json.dumps(scores, default=lambda x: round(x, 4)))
+            results.setdefault(criterion, []).append(scores | {"seconds": taken})
+            print(f"{criterion} seed {seed}: {taken:.0f} s", json.dumps(scores))
     shutil.rmtree(root)
     columns = ["image gram distance", "image cosine", "image centred cosine", "image own projector's cosine", "seconds"]
     print("\n| criterion | " + " | ".join(columns) + " |\n|" + " --- |" * (1 + len(columns)))

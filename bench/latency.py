@@ -9,7 +9,6 @@ Run with nothing else running. Figures go to docs/bench.
 from __future__ import annotations
 
 import argparse
-import datetime
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,8 @@ import torch
 from torch import nn
 
 from bench.alternation import alternate, timed
-from bench.harness import write_dated
+from bench.dated_record import today, write_dated
+from bench.machine import in_words, machine_now
 from dinorankclip.config import for_method, preset
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.encoders.students import count, image_student
@@ -111,10 +111,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/bench"))
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
+    about = machine_now(asked.threads, ("torch",))
     rows = [row for name in asked.models for row in measure(name, asked.rounds)]
     rows += [row for name in asked.models if name in STUDENTS for row in measure_students(name, asked.rounds)]
     lines = [
-        f"Batch 1, CPU, {asked.threads} threads, torch {torch.__version__}, {asked.rounds} rounds, parts in turn.",
+        f"{in_words(about)}. Batch 1, {asked.rounds} rounds, parts in turn.",
         "",
         "| preset | part | parameters | p50 | p95 |",
         "| --- | --- | ---: | ---: | ---: |",
@@ -123,7 +124,7 @@ def main() -> None:
         f"| {r['preset']} | {r['part']} | {r['parameters'] / 1e6:.2f} M | {r['p50 ms']:.2f} ms | {r['p95 ms']:.2f} ms |"
         for r in rows
     ]
-    write_dated(asked.out, "latency", datetime.date.today().isoformat(), rows, "\n".join(lines))
+    write_dated(asked.out, "latency", today(), rows, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 from bench.alternation import alternate
-from bench.harness import Comparison, arguments, machine, write_record
+from bench.harness import Comparison, arguments, write_record
+from bench.machine import machine_now
 from bench.photos import read_pairs
 from bench.ratios import written
 from bench.sides import Built, running
@@ -123,7 +124,7 @@ def main(argv: list[str] | None = None) -> None:
     plans = []
     for name, batch, orders in (trunk.split(":") for trunk in options.trunks):
         plans.append((name, int(batch), sorted({0, *map(int, orders.split(","))})))
-    about = machine(options.threads)
+    about = machine_now(options.threads)
     torch.set_num_threads(options.threads)
     comparisons = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:

@@ -23,10 +23,7 @@ On two cores two sets take about ten minutes, half of it for the least objective
 
 from __future__ import annotations
 
-import datetime
-import os
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +33,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bench.alternation import alternate, timed
-from bench.harness import write_dated
+from bench.dated_record import today, write_dated
+from bench.machine import machine_now
 from bench.probe_record import as_markdown, in_short
 from bench.probe_reference import Problem, Setting, least_objectives, loosest, whole_path
 from bench.ratios import ratio
@@ -174,7 +172,7 @@ def main(arguments: Arguments) -> None:
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(arguments.threads)
-    load = f"{os.getloadavg()[0]:.1f}"
+    about = machine_now(arguments.threads, ("torch", "scikit-learn"))
     given = problems(arguments)
     results = {}
     with threadpool_limits(arguments.threads):
@@ -182,14 +180,8 @@ def main(arguments: Arguments) -> None:
             results[problem.name] = found = measure(problem, arguments.rounds)
             print(f"\n{problem.name}\n{in_short(found)}", flush=True)
     record = {
-        "date": datetime.date.today().isoformat(),
-        "machine": {
-            "cores": os.cpu_count(),
-            "threads": arguments.threads,
-            "load": load,
-            "torch": torch.__version__,
-            "scikit-learn": version("scikit-learn"),
-        },
+        "date": today(),
+        "machine": about,
         "features": f"summaries of {arguments.teacher} at {arguments.input_size} px",
         "rounds": arguments.rounds,
         "results": results,

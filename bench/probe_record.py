@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from bench.machine import in_words
 from bench.ratios import written
 from dinorankclip.scoring.probe import GRID
 
@@ -24,12 +25,10 @@ def in_short(found: dict) -> str:
 
 
 def as_markdown(record: dict) -> str:
-    about = record["machine"]
     lines = [
         f"# Linear probe against scikit-learn, {record['date']}",
         "",
-        f"{about['cores']} cores, {about['threads']} threads for each side, load at the start {about['load']}, torch "
-        f"{about['torch']}, scikit-learn {about['scikit-learn']}. Features: {record['features']}.",
+        f"{in_words(record['machine'])}; scikit-learn has as many threads. Features: {record['features']}.",
         f"The whole path of {len(GRID)} values of C, {GRID[0]:g} … {GRID[-1]:g}; ratios: median (range) over "
         "alternating rounds. The head of `bench/probe.py` says what the sides are.",
         "",

@@ -14,11 +14,8 @@ the median over rounds, with its range. Peak memory is the growth of a fresh pro
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import multiprocessing
-import os
-import platform
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +23,8 @@ from pathlib import Path
 import torch
 
 from bench.alternation import alternate, seconds, timed
-from bench.harness import write_dated
+from bench.dated_record import today, write_dated
+from bench.machine import in_words, load, machine
 from bench.ratios import ratio, written
 from bench.resident import forget_peak, resident
 from dinorankclip.config import LossSettings, OptimSettings
@@ -208,9 +206,8 @@ def _line(title: str, figures: dict) -> str:
 
 
 def as_markdown(record: dict) -> str:
-    about = record["machine"]
-    head = f"{about['processor']}, {about['threads']} threads, torch {about['torch']}. Forward and backward, fp32."
-    loads = ", ".join(f"{part} {load}" for part, load in record["load"].items())
+    head = f"{in_words(record['machine'])}. Forward and backward, fp32."
+    loads = ", ".join(f"{part} {busy}" for part, busy in record["load"].items())
     lines = [f"# Ranking benchmark, {record['date']}", "", head]
     lines += [f"Ratios: median (range) over alternating rounds. Load when each part began: {loads}."]
     for part, figures in record["results"].items():
@@ -266,27 +263,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
-    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds; not for the record")
     options = parser.parse_args()
-    today = datetime.date.today().isoformat()
-    machine = {
-        "processor": platform.processor() or platform.machine(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
-    record = _begun(options.out / f"ranking-{today}.json", machine) or {"results": {}, "load": {}}
-    record |= {"date": today, "machine": machine}
+    name, date, about = f"ranking{'-quick' * options.quick}", today(), machine(torch.get_num_threads(), ("torch",))
+    record = _begun(options.out / f"{name}-{date}.json", about) or {"results": {}, "load": {}}
+    record |= {"date": date, "machine": about}
     for part in options.parts:
-        record["load"][part] = f"{os.getloadavg()[0]:.1f}"
+        record["load"][part] = load()
         record["results"][part] = PARTS[part](options.quick)
         record["results"] = {name: record["results"][name] for name in PARTS if name in record["results"]}
-        write_dated(options.out, "ranking", today, record, as_markdown(record))
+        write_dated(options.out, name, date, record, as_markdown(record))
 
 
-def _begun(path: Path, machine: dict) -> dict | None:
+def _begun(path: Path, about: dict) -> dict | None:
     """Today's record, if it is of this machine."""
     stored = json.loads(path.read_text()) if path.is_file() else None
-    return stored if stored is not None and stored["machine"] == machine else None
+    return stored if stored is not None and stored["machine"] == about else None
 
 
 if __name__ == "__main__":

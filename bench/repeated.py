@@ -6,18 +6,11 @@ Says whether the ranges of the two runs overlap; writes repeated-DATE.md beside 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from bench.all import BENCHES
+from bench.all import RECORDS
+from bench.dated_record import newest
 from bench.ratios import written
-
-
-def newest(folder: Path, bench: str) -> dict:
-    kept = sorted(folder.glob(f"{bench.replace('_', '-')}-2*.json"))
-    if not kept:
-        raise SystemExit(f"no record of {bench} in {folder}")
-    return json.loads(kept[-1].read_text())
 
 
 def ratios(record: dict) -> dict[tuple[str, str], dict[str, float]]:
@@ -40,8 +33,8 @@ def table(first: Path, second: Path) -> str:
         "| what | side | first | second | ranges overlap |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for bench in BENCHES:
-        before, after = ratios(newest(first, bench)), ratios(newest(second, bench))
+    for name in RECORDS:
+        before, after = ratios(newest(first, name)), ratios(newest(second, name))
         for (what, side), one in after.items():
             if (other := before.get((what, side))) is not None:
                 overlap = one["least"] <= other["most"] and other["least"] <= one["most"]
@@ -55,7 +48,7 @@ def main() -> None:
     parser.add_argument("second", type=Path)
     asked = parser.parse_args()
     text = table(asked.first, asked.second)
-    date = newest(asked.second, BENCHES[0])["date"]
+    date = newest(asked.second, RECORDS[0])["date"]
     (asked.second / f"repeated-{date}.md").write_text(text)
     print(text)
 

@@ -19,7 +19,8 @@ import torch
 
 from bench.alternation import alternate
 from bench.figure import panels
-from bench.harness import Comparison, arguments, machine, write_record
+from bench.harness import Comparison, arguments, write_record
+from bench.machine import machine_now
 from bench.sides import Built, Side
 from dinorankclip import comm
 from dinorankclip.config import LossSettings, OptimSettings
@@ -176,7 +177,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if options.quick:
         options.batches, options.orders = [16, 32], [0, 2]
-    about = machine(options.threads)
+    about = machine_now(options.threads)
     rounds = options.rounds or (1 if options.quick else 3)
     cells = {}
     for batch in options.batches:

@@ -13,11 +13,8 @@ cache` (for `criteria` with --keep both). Figures go to --out as JSON. Run with 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -35,6 +32,8 @@ import torch
 from torch import Tensor
 
 from bench.alternation import alternate, in_turn, seconds, timed
+from bench.dated_record import today, told, write_json
+from bench.machine import machine_now
 from bench.ratios import ratio
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.opening import open_pairs
@@ -277,16 +276,10 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     if options.part in ("step", "criteria") and not options.cache:
         parser.error(f"{options.part} needs --cache")
-    machine = {"threads": torch.get_num_threads(), "torch": torch.__version__, "load": f"{os.getloadavg()[0]:.1f}"}
-    machine["processor"] = platform.processor() or platform.machine()
-    # names, not paths: a record may be published
-    named = {key: Path(value).name for key in ("data", "cache", "out") if (value := getattr(options, key))}
-    record = {"date": datetime.date.today().isoformat(), "machine": machine, "options": vars(options) | named}
+    about = machine_now(torch.get_num_threads(), ("torch",))
+    record = {"date": today(), "machine": about, "options": told(options)}
     record["results"] = PARTS[options.part](options)
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / f"teacher-{options.part}-{record['date']}.json"
-    target.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"written to {target}")
+    print(f"written to {write_json(options.out, f'teacher-{options.part}', record['date'], record)}")
 
 
 if __name__ == "__main__":

@@ -25,17 +25,16 @@ import torch
 from bench.alternation import alternate, seconds, timed
 from bench.dated_record import today, write_dated
 from bench.machine import in_words, load, machine
+from bench.made_up import LATE, made_up_pairs
 from bench.ratios import ratio, written
 from bench.resident import forget_peak, resident
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.equations import mean_plackett_luce_nll
 from dinorankclip.equations.list_blocks import CPU_ITEMS, positions_at_once
 from dinorankclip.losses import Objective, RankingLoss
-from dinorankclip.types import Batch, Progress, View
 
 HEADS_WIDTH = 64  # H at order 3, h = 32
 DIM = 128
-LATE = Progress(900, 1000, 64)  # every order acts
 
 
 def lists(batch: int, backend: str) -> Callable[[], None]:
@@ -122,15 +121,10 @@ def training_step(order: int, list_length: int | None, batch: int = 256) -> Call
     from dinorankclip.optim.update import Updater
 
     keep_freed_memory()  # as training does
-    draw = torch.Generator().manual_seed(0)
     model = JointModel(trunk_config("drc-small"))
     objective = Objective(model.dim, "rank", LossSettings(order=order, list_length=list_length))
     updater = Updater({"model": model, "objective": objective}, OptimSettings(), LATE.total_steps)
-    size = model.trunk.image_spec.size
-    images = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8, generator=draw)
-    texts = torch.randint(1, 49406, (batch, 20), generator=draw)
-    texts[:, -1] = 49407
-    pairs = Batch(images, texts, [""] * batch, [View()] * batch, [""] * batch)
+    pairs = made_up_pairs(model, batch)
     placement = choose("cpu")
 
     def run() -> None:

@@ -21,6 +21,7 @@ from bench.alternation import alternate
 from bench.figure import panels
 from bench.harness import Comparison, arguments, write_record
 from bench.machine import machine_now
+from bench.made_up import LATE, made_up_pairs
 from bench.sides import Built, Side
 from dinorankclip import comm
 from dinorankclip.config import LossSettings, OptimSettings
@@ -30,9 +31,8 @@ from dinorankclip.joint.model import JointModel
 from dinorankclip.losses import Objective, RankingLoss
 from dinorankclip.optim.gradients import backward
 from dinorankclip.optim.update import Updater
-from dinorankclip.types import Batch, Progress, View
+from dinorankclip.types import Batch
 
-LATE = Progress(900, 1000, 64)  # every order acts
 SMALL = 16
 LOSS_ALONE = (128, 256, 512)
 VISIBLE = 4e6  # bytes: less may lie in what the process had set aside before
@@ -53,18 +53,9 @@ def step_of(trunk: str, order: int, batch: int) -> Built:
         updater.step(LATE, model.trunk.logit_scale)
         return terms.total.item()
 
-    step(made_up(model, SMALL))  # loads what is loaded once, sets up the optimiser
-    pairs = made_up(model, batch // world.size)
+    step(made_up_pairs(model, SMALL, world.rank))  # loads what is loaded once, sets up the optimiser
+    pairs = made_up_pairs(model, batch // world.size, world.rank)
     return lambda: step(pairs), {}
-
-
-def made_up(model: JointModel, count: int) -> Batch:
-    draws = torch.Generator().manual_seed(comm.world().rank)
-    size = model.trunk.image_spec.size
-    images = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=draws)
-    texts = torch.randint(1, 49406, (count, 20), generator=draws)
-    texts[:, -1] = 49407
-    return Batch(images, texts, [""] * count, [View()] * count, [""] * count)
 
 
 def loss_of(trunk: str, order: int, batch: int) -> Built:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +23,11 @@ import torch
 
 from bench.alternation import alternate, seconds, timed
 from bench.dated_record import today, write_dated
-from bench.machine import in_words, load, machine
+from bench.fresh_process import peak_memory
+from bench.machine import load, machine
 from bench.made_up import LATE, made_up_pairs
-from bench.ratios import ratio, written
-from bench.resident import forget_peak, resident
+from bench.ranking_record import as_markdown
+from bench.ratios import ratio
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.equations import mean_plackett_luce_nll
 from dinorankclip.equations.list_blocks import CPU_ITEMS, positions_at_once
@@ -65,28 +65,6 @@ def whole_loss(batch: int, order: int, list_length: int | None = None) -> Callab
         loss(image, text, scale).total.backward()
 
     return run
-
-
-def _grown(channel, build: Callable[..., Callable[[], None]], arguments: tuple, threads: int) -> None:
-    torch.set_num_threads(threads)
-    run = build(*arguments)
-    small = build(16, *arguments[1:])  # loads what is loaded once
-    small()
-    before = resident("VmRSS")
-    forget_peak()  # that of building the inputs
-    run()
-    channel.send(resident("VmHWM") - before)
-
-
-def peak_memory(build: Callable[..., Callable[[], None]], *arguments) -> float:
-    """Bytes a fresh process grows by while it runs, inputs not counted."""
-    fresh = multiprocessing.get_context("spawn")
-    receive, send = fresh.Pipe(False)
-    process = fresh.Process(target=_grown, args=(send, build, arguments, torch.get_num_threads()))
-    process.start()
-    grown = receive.recv()
-    process.join()
-    return grown
 
 
 def matmul_limit(batch: int) -> float:
@@ -199,60 +177,6 @@ def _line(title: str, figures: dict) -> str:
     return f"{title}: {json.dumps(figures)}"
 
 
-def as_markdown(record: dict) -> str:
-    head = f"{in_words(record['machine'])}. Forward and backward, fp32."
-    loads = ", ".join(f"{part} {busy}" for part, busy in record["load"].items())
-    lines = [f"# Ranking benchmark, {record['date']}", "", head]
-    lines += [f"Ratios: median (range) over alternating rounds. Load when each part began: {loads}."]
-    for part, figures in record["results"].items():
-        lines += ["", *_TABLES[part](figures)]
-    return "\n".join(lines) + "\n"
-
-
-def _lists_table(figures: dict) -> list[str]:
-    lines = [
-        "| B, H = 64 | dense s | blocked s | dense / blocked (wanted ≥ 3 at 512) | dense MB | blocked MB |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for batch, f in figures.items():
-        a, b = f["reference"], f["blocked"]
-        lines.append(
-            f"| {batch} | {a['seconds']:.3f} | {b['seconds']:.3f} | {written(f['speedup'])} "
-            f"| {a['bytes'] / 1e6:.0f} | {b['bytes'] / 1e6:.0f} |"
-        )
-    return lines
-
-
-def _limit_table(figures: dict) -> list[str]:
-    lines = [
-        "| B | blocked s | multiple of the matmul limit (wanted ≤ 3) | MB above inputs (wanted < 2000 at 1024) |",
-        "| --- | --- | --- | --- |",
-    ]
-    for batch, f in figures.items():
-        lines.append(f"| {batch} | {f['seconds']:.3f} | {written(f['multiple'])} | {f['bytes'] / 1e6:.0f} |")
-    return lines
-
-
-def _loss_table(figures: dict) -> list[str]:
-    lines = ["| whole loss, s (MB) | order 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |"]
-    for batch in dict.fromkeys(key.split("/")[0] for key in figures):
-        cells = [figures.get(f"{batch}/{order}") for order in range(1, 6)]
-        row = " | ".join(f"{c['seconds']:.3f} ({c['bytes'] / 1e6:.0f})" if c else "–" for c in cells)
-        lines.append(f"| {batch} pairs | {row} |")
-    return lines
-
-
-def _step_table(figures: dict) -> list[str]:
-    lines = ["| step of 256 pairs | order 1 s | order 3 s | ratio | wanted |", "| --- | --- | --- | --- | --- |"]
-    for (name, f), wanted in zip(figures.items(), (1.6, 1.21)):
-        s = f["seconds"]
-        lines.append(f"| {name} | {s['1']:.3f} | {s['3']:.3f} | {written(f['ratio'])} | ≤ {wanted} |")
-    return lines
-
-
-_TABLES = {"lists": _lists_table, "limit": _limit_table, "loss": _loss_table, "step": _step_table}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
@@ -265,7 +189,7 @@ def main() -> None:
     for part in options.parts:
         record["load"][part] = load()
         record["results"][part] = PARTS[part](options.quick)
-        record["results"] = {name: record["results"][name] for name in PARTS if name in record["results"]}
+        record["results"] = {one: record["results"][one] for one in PARTS if one in record["results"]}
         write_dated(options.out, name, date, record, as_markdown(record))
 
 

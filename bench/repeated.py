@@ -1,4 +1,4 @@
-"""Two runs of the benches side by side, ratio by ratio: python -m bench.repeated docs/bench/first-run docs/bench
+"""Two runs of `bench.all` side by side, ratio by ratio: python -m bench.repeated docs/bench/first-run docs/bench
 
 Says whether the ranges of the two runs overlap; writes repeated-DATE.md beside the second.
 """
@@ -23,12 +23,11 @@ def ratios(record: dict) -> dict[tuple[str, str], dict[str, float]]:
     }
 
 
-def table(first: Path, second: Path) -> str:
+def table(first: Path, second: Path, note: str = "") -> str:
     lines = [
         "# The benches, run twice",
         "",
-        "Medians (ranges) over alternating rounds within one run. The machine is shared: the first run had other jobs "
-        "beside it now and then, the second had none of ours.",
+        f"Medians (ranges) over alternating rounds within one run. {note}".rstrip(),
         "",
         "| what | side | first | second | ranges overlap |",
         "| --- | --- | --- | --- | --- |",
@@ -46,8 +45,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
+    parser.add_argument("--note", default="", help="a sentence on the occasion, e.g. what else ran beside which run")
     asked = parser.parse_args()
-    text = table(asked.first, asked.second)
+    text = table(asked.first, asked.second, asked.note)
     date = newest(asked.second, RECORDS[0])["date"]
     (asked.second / f"repeated-{date}.md").write_text(text)
     print(text)

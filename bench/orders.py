@@ -24,8 +24,8 @@ from bench.ratios import written
 from bench.sides import Built, running
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.packing import Writer
+from dinorankclip.study.paper_values import LABEL, PAPER
 
-PAPER_MS = (301, 312, 348, 379, 412, 446)  # projected by the paper for orders 0 to 5, not measured by anybody
 BASE, FULL_ORDER = "order 0", 3
 FULL = f"full method, order {FULL_ORDER}"
 FULL_WANTED = {"ViT-B-32": 1.5}
@@ -92,13 +92,14 @@ def beside_paper(comparison: Comparison) -> str:
         "",
         f"Measured: {comparison.title}. The paper's milliseconds are projections for other hardware and batch.",
         "",
-        "| order | measured, times order 0 | paper (projected), times order 0 | paper (projected) ms |",
+        f"| order | measured, times order 0 | {LABEL}, times order 0 | {LABEL} ms |",
         "| --- | --- | --- | --- |",
     ]
-    for order, projected in enumerate(PAPER_MS):
+    projected = {order: row["step ms"] for order, row in PAPER["tab:cost-accuracy"].items()}
+    for order, milliseconds in projected.items():
         if (side := f"order {order}") in comparison.seconds:
             ours = "1" if side == BASE else written(comparison.ratio(side))
-            lines.append(f"| {order} | {ours} | {projected / PAPER_MS[0]:.2f} | {projected} |")
+            lines.append(f"| {order} | {ours} | {milliseconds / projected['0']:.2f} | {milliseconds:g} |")
     return "\n".join(lines) + "\n"
 
 

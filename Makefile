@@ -38,7 +38,7 @@ bench-ranking: $(VENV)/installed
 # Our scores against the public clip-benchmark package: make parity-scoring SETS='data/caltech101 data/flickr8k' [MODEL=runs/photos]
 PARITY := built/parity-env
 parity-scoring: $(VENV)/installed $(PARITY)/installed
-	$(BIN)/python bench/parity_scoring.py --sets $(SETS) $(if $(MODEL),--model $(MODEL)) --env $(PARITY)
+	$(BIN)/python -m bench.parity_scoring --sets $(SETS) $(if $(MODEL),--model $(MODEL)) --env $(PARITY)
 
 $(PARITY)/installed: constraints.txt
 	$(PYTHON) -m venv $(PARITY)

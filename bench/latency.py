@@ -103,13 +103,13 @@ def milliseconds(forwards: dict[str, Callable[[], object]], rounds: int) -> dict
     return found
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["scenes", "cc3m"])
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"))
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     torch.set_num_threads(asked.threads)
     about = machine_now(asked.threads, ("torch",))
     rows = [row for name in asked.models for row in measure(name, asked.rounds)]

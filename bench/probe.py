@@ -168,7 +168,9 @@ def measure(problem: Problem, rounds: int) -> dict:
     }
 
 
-def main(arguments: Arguments) -> None:
+def main(argv: list[str] | None = None) -> None:
+    arguments = tyro.cli(Arguments, description=__doc__, args=argv)
+
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(arguments.threads)
@@ -190,4 +192,4 @@ def main(arguments: Arguments) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments, description=__doc__))
+    main()

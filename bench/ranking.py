@@ -177,12 +177,12 @@ def _line(title: str, figures: dict) -> str:
     return f"{title}: {json.dumps(figures)}"
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds; not for the record")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     name, date, about = f"ranking{'-quick' * options.quick}", today(), machine(torch.get_num_threads(), ("torch",))
     record = _begun(options.out / f"{name}-{date}.json", about) or {"results": {}, "load": {}}
     record |= {"date": date, "machine": about}

@@ -41,12 +41,12 @@ def table(first: Path, second: Path, note: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     parser.add_argument("--note", default="", help="a sentence on the occasion, e.g. what else ran beside which run")
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     text = table(asked.first, asked.second, asked.note)
     date = newest(asked.second, RECORDS[0])["date"]
     (asked.second / f"repeated-{date}.md").write_text(text)

@@ -109,7 +109,7 @@ def step(options: argparse.Namespace) -> dict:
 PARTS = {"coding": coding, "crops": crops, "rate": rate, "step": step, "criteria": criteria}
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--data", default="scenes")
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"))
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.part in ("step", "criteria") and not options.cache:

@@ -1,6 +1,7 @@
-"""Every bench against open_clip and ourselves, one after the other: python -m bench.all [--pairs DIR] [--quick]
+"""The five benches of training and embedding, one after the other: python -m bench.all [--pairs DIR] [--quick]
 
-Ends with a summary of all that was wanted, dated like the records. Run it with nothing else running.
+They are those that take the same flags and record comparisons of sides; README.md in this folder has the others. Ends
+with a summary of all that was wanted, dated like the records. Run it with nothing else running.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """This project's scores against the public clip-benchmark package: same weights, same sets (`make parity-scoring`).
 
-    python bench/parity_scoring.py --sets data/caltech101 data/flickr8k --model runs/photos
+    python -m bench.parity_scoring --sets data/caltech101 data/flickr8k --model runs/photos
 
 The model's trunk is written as an open_clip config with weights, which clip-benchmark loads in its own environment
 (`--env`). Retrieval counts captions that read alike as different here, as clip-benchmark does.
@@ -45,7 +45,9 @@ class Arguments:
     """Largest difference allowed, in points."""
 
 
-def main(arguments: Arguments) -> None:
+def main(argv: list[str] | None = None) -> None:
+    arguments = tyro.cli(Arguments, description=__doc__, args=argv)
+
     import torch
     from safetensors.torch import save_file
 
@@ -119,4 +121,4 @@ def _head(model: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments, description=__doc__))
+    main()

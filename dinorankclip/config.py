@@ -95,9 +95,9 @@ class DistilSettings:
     """A folder that `dinorankclip teacher cache` made of this data; switches distillation on, with any method.
     auto: made of the teachers below before training, under built/teacher. none: no distillation."""
     teacher: str = "efficientnet-lite0"
-    """cache auto: the image teacher, e.g. timm:NAME:FILE (dinorankclip teacher cache --help lists the kinds)."""
+    """cache auto: the image teacher, e.g. timm:NAME:FILE (dinorankclip teacher --help lists all)."""
     text_teacher: str = "minilm"
-    """cache auto, branches image+text: the caption teacher, minilm, dinotxt:FILE or random-text:SEED."""
+    """cache auto, branches image+text: the caption teacher, e.g. dinotxt:FILE (from the same list)."""
     teacher_size: int | None = None
     """cache auto: side at which the teacher sees images; by default its own."""
     criterion: Literal["gram+rel", "mse", "cosine", "rkd", "crd"] = "gram+rel"

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import torch
 
-from dinorankclip.config import AUTO, TrainSettings
+from dinorankclip.config import TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.encoders.students import describe
@@ -17,7 +17,6 @@ from dinorankclip.joint.model import parameters_by_part
 from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
-from dinorankclip.pretrain.standin import shape_of
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress
 
@@ -37,9 +36,6 @@ def dry_run(
         say(line)
     if state.model.image_student is not None:
         say(f"  image student {describe(state.model.students.image, state.model.image_student)}")
-    if settings.distil.cache == AUTO:
-        name = shape_of(settings.distil).name
-        say(f"  the teacher's features are stand-ins of {name}'s shape: reading a cache is not in these times")
     last = length.steps - 1  # late in a run every order of the ranking loss acts
     seconds, waited = [], []
     with closing(iter(loader)) as iterator:

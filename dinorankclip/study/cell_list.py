@@ -22,6 +22,7 @@ from typing import Any
 
 from .cells import Cell
 
+LONGER_CLIP = "control-clip-longer"
 _TEACHER = {"distil.cache": "auto", "distil.branches": "image+text"}
 
 
@@ -78,6 +79,8 @@ CONTROL_CELLS = (
     ),
     _plain("control-large-trunk", model__trunk="drc-tiny-large"),
     Cell("control-trunk-distil", "rank", {"loss.order": 3} | _TEACHER | {"distil.into": "trunk"}),
+    # As many epochs as fill the time that ten of the full method take; studies of other lengths say how many.
+    Cell(LONGER_CLIP, "clip", {"budget.epochs": 28}),
 )
 
 CRITERION_CELLS = tuple(

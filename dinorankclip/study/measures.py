@@ -59,6 +59,11 @@ class Measures:
         return f"{self.retrieval}/{way} R@{k}"
 
     @property
+    def near_misses(self) -> str:
+        """Of captions that CLIP's run of the same seed misses at 1 and has among the first 10."""
+        return f"{self.retrieval}/t2i R@1 of clip's near misses"
+
+    @property
     def mean_r1(self) -> str:
         return f"{self.retrieval}/mean R@1"
 
@@ -163,6 +168,7 @@ CC3M = Measures(
 
 # Of the students, the same in both; there without a teacher they are missing.
 COSINE = "fidelity/image cosine"
+ABOVE_09 = "fidelity/image above 0.9"  # share of items
 CENTRED_COSINE = "fidelity/image centred cosine"
 GRAM_DISTANCE = "fidelity/image gram distance"
 OWN_COSINE = "fidelity/image own projector's cosine"  # of criteria that have a projector

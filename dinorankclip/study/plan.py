@@ -90,7 +90,8 @@ def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
     total = 0.0
     for cell, theirs in by_cell(runs).items():
         order = theirs[0].settings.loss.order
-        hours = len(theirs) * steps * PAPER_STEP_MS[order] / 3.6e6 * PAPER_GPUS
+        longer = theirs[0].settings.budget.epochs / budget.epochs
+        hours = len(theirs) * longer * steps * PAPER_STEP_MS[order] / 3.6e6 * PAPER_GPUS
         total += hours
         yield f"{cell:<28}{len(theirs):>6}{order:>7}{PAPER_STEP_MS[order]:>11}{hours:>11,.0f}"
     own = {cell.name: cell.changes for cell in study.cells if "reading.train_items" in cell.changes}
@@ -113,7 +114,7 @@ def _paper_disk(study: Study, runs: list[Run]) -> Iterator[str]:
     running = checkpoint * (study.base.record.keep + 2)  # the best one and the one being written besides
     models = sum(run.seed == KEPT_SEED for run in runs) * checkpoint / 3
     caches = cache_wishes(runs)
-    tokens = sum(wish.tokens for wish in caches)
+    tokens = sum(wish.keeps_tokens for wish in caches)
     cache = study.pairs * (len(caches) * CACHE_BYTES["14×14"] + tokens * TOKEN_BYTES)
     yield "\ndisk"
     kept = study.base.record.keep

@@ -17,6 +17,8 @@ from dinorankclip.writeup.numbers import MISSING
 from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_material import StudyMaterial
 
+ORDER_COST = "order-cost"  # name of the table
+
 
 def cost_tables(material: StudyMaterial) -> list[PlainTable]:
     found = [orders(material), compute_profile(material)]
@@ -67,7 +69,7 @@ def orders(material: StudyMaterial) -> PlainTable:
         ))  # fmt: skip
     where = f"{bench.title}, {bench.machine} ({bench.source})" if bench.seconds else "not measured yet (make bench)"
     return PlainTable(
-        "order-cost",
+        ORDER_COST,
         "Cost of an order",
         (
             "order", "step, times plain order 1", "with teacher and fusion", "parameters of the heads",

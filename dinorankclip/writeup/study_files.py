@@ -25,8 +25,7 @@ def write_study(material: StudyMaterial, out: Path, claims: str) -> list[Drawn |
     """report.html, tables/, figures/ and claims.md below `out`; what was drawn, and what was not and why."""
     for table in material.tables:
         write_table(table, out / TABLES)
-    for plain in (*paired_differences(material), *best_orders(material), *cost_tables(material)):
-        (out / TABLES / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
+    _write_plain(material, out / TABLES)
     figures = []
     for figure in study_figures(material):
         if isinstance(figure, Drawn):
@@ -46,6 +45,7 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
         shutil.copyfile(material.folder / RESULTS, folder / RESULTS)
     for table in material.tables:
         write_table(table, folder / TABLES, ("md", "trace.json"))
+    _write_plain(material, folder / TABLES)
     figures = [_passed_on(figure, material) for figure in figures]
     for figure in figures:
         if isinstance(figure, Drawn):
@@ -55,6 +55,12 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     if material.study.name in JUDGING:
         (docs / CLAIMS).write_text(all_claims(docs, material.bench, machine_of(material)), encoding="utf-8")
     return folder
+
+
+def _write_plain(material: StudyMaterial, folder: Path) -> None:
+    """Tables that are no list of cells and scores, and so have no trace of their own."""
+    for plain in (*paired_differences(material), *best_orders(material), *cost_tables(material)):
+        (folder / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
 
 
 def _passed_on(figure: Drawn | Missing, material: StudyMaterial) -> Drawn | Missing:

@@ -42,7 +42,15 @@ def test_constant_differences_are_shown_by_six_seeds_only():
         effect = paired(dict.fromkeys(range(n), 0.25), dict.fromkeys(range(n), 0.5))
         assert effect.constant and effect.sd == 0 and effect.shown == shown
     nothing = paired({0: 0.5, 1: 0.25, 2: 0.75}, {0: 0.5, 1: 0.25, 2: 0.75})
-    assert not nothing.constant and not nothing.shown
+    assert nothing.constant and not nothing.shown
+
+
+def test_differences_of_counts_that_were_kept_to_seven_digits_are_constant():
+    # Two images of 670 more in every seed; rounding alone would make an interval of ±0.00001.
+    counts = (51, 67, 83)
+    before, after = ({seed: float(f"{(k + more) / 670:.7g}") for seed, k in enumerate(counts)} for more in (0, 2))
+    effect = paired(before, after)
+    assert effect.sd > 0 and effect.constant and not effect.shown
 
 
 def test_power_of_an_effect_of_one_sd():

@@ -26,6 +26,7 @@ Examples:
 MARKS = {"fine": "ok  ", "note": "note", "problem": "BAD "}
 NEEDED = ("torch", "torchvision", "timm", "open_clip_torch", "webdataset", "simplejpeg", "safetensors")
 LITTLE_DISK = 5e9
+SHOWN_RUNS = 8
 
 
 def doctor(
@@ -60,6 +61,9 @@ def examine(path: str | None, samples: int, reading: ReadingSettings) -> Iterato
     if is_run(Path(path)):
         yield from examine_run(Path(path))
         return
+    if runs := runs_in(Path(path)):
+        shown = ", ".join(runs[:SHOWN_RUNS]) + (", …" if len(runs) > SHOWN_RUNS else "")
+        raise UserError(f"{path} holds runs: {shown}; name one, e.g. dinorankclip doctor {Path(path) / runs[0]}")
     from dinorankclip.data.checkup import examine_data
 
     try:
@@ -68,6 +72,13 @@ def examine(path: str | None, samples: int, reading: ReadingSettings) -> Iterato
         if Path(path).exists():
             raise
         raise UserError(f"{error}\ndoctor takes pairs, a run folder, or nothing to check the machine") from None
+
+
+def runs_in(folder: Path) -> list[str]:
+    """Names of the run folders in a folder; others may have a config.json, too."""
+    from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT
+
+    return sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}") if path.with_name(ENVIRONMENT).is_file())
 
 
 def examine_machine() -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 from collections.abc import Iterator
@@ -163,7 +164,9 @@ def known_metrics(asked: tuple[str, ...], scorers: list[str]) -> tuple[str, ...]
     names = {name.replace(" ", "-"): name for name in [*scorers, "shift", "fidelity"]}
     unknown = [name for name in asked if name.replace(" ", "-") not in names]
     if unknown:
-        raise UserError(f"--metrics {unknown[0]}: there are {', '.join(names)}")
+        near = difflib.get_close_matches(unknown[0], names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"--metrics {unknown[0]}: there are {', '.join(names)}{hint}")
     return tuple(names[name.replace(" ", "-")] for name in asked)
 
 

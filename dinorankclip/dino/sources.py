@@ -187,6 +187,11 @@ def shape_of(spec: str, modality: Modality) -> Shape:
     return kind.shape(rest)
 
 
+def demand_known(spec: str, modality: Modality) -> None:
+    """Refuse a spec of no known kind, without opening anything."""
+    _kind_of(spec, modality)
+
+
 def kinds_of(modality: Modality) -> list[Kind]:
     return [kind for kind in KINDS.values() if kind.modality == modality]
 

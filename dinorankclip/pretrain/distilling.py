@@ -18,6 +18,7 @@ from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import WHOLE_VIEW, TeacherCache
 from dinorankclip.dino.layout import Keeping
 from dinorankclip.dino.of_data import AUTOMATIC, Wish, amount, automatic_folder, cache_of_data, is_complete
+from dinorankclip.dino.sources import demand_known
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
 from dinorankclip.losses.distillation import Branch, DistillationLoss, keeping_for, needed
@@ -67,6 +68,9 @@ def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
     if settings.distil.cache != AUTO:
         return settings
     wish = wish_of(settings)
+    demand_known(wish.teacher, "image")  # before the data is looked at and anything is announced
+    if wish.text_teacher is not None:
+        demand_known(wish.text_teacher, "text")
     folder = automatic_folder(wish, settings.reading)
     if dry and not is_complete(folder):
         images, captions = amount(wish, settings.reading)

@@ -63,11 +63,19 @@ def dry_run(
     say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs} epochs)")
     say(f"  {'step':<18}{step_seconds:10.3f} s, and {wait:.3f} s waiting for data")
     say(f"  {'speed':<18}{rate:10.0f} pairs/s")
-    say(f"  {'whole run':<18}{hours:10.2f} h (validation not counted)")
+    say(f"  {'whole run':<18}{lasting(3600 * hours)} (validation not counted)")
     say(f"  {'peak memory':<18}{memory / 1e9:10.2f} GB a process")
     kept = f"{settings.record.keep} checkpoints and the best, one more while writing, {checkpoint / 1e6:.0f} MB each"
     say(f"  {'disk':<18}{disk / 1e9:10.2f} GB ({kept})")
     return {"pairs/s": rate, "hours": hours, "memory": memory, "disk": disk}
+
+
+def lasting(seconds: float) -> str:
+    """In the unit that a person would use, ten places before it."""
+    for most, worth, unit in ((120, 1, "s"), (7200, 60, "min")):
+        if seconds < most:
+            return f"{seconds / worth:10.0f} {unit}"
+    return f"{seconds / 3600:10.1f} h"
 
 
 def part_lines(counts: dict[str, int], settings: TrainSettings) -> list[str]:

@@ -110,5 +110,13 @@ def test_what_is_accepted_is_said(tmp_path, monkeypatch):
         main(["nowhere"])
 
 
+def test_a_folder_of_runs_is_said_to_be_one(tmp_path):
+    for name in ("b", "a"):
+        run_folder(tmp_path / name, 3.0)
+        (tmp_path / name / "environment.json").write_text("{}")
+    with pytest.raises(UserError, match=rf"{tmp_path} holds runs: a, b; name one, e\.g\. .*{tmp_path}/a"):
+        main([str(tmp_path)])
+
+
 def test_a_healthy_machine_has_no_problems():
     assert all(finding.level != "problem" for finding in examine(None, 0, ReadingSettings()))

@@ -153,6 +153,7 @@ def test_mistakes_are_answered(here, capsys):
         (["run", "--sets", "xyzzy"], "or a name of the catalogue"),
         (["run", "--sets", "svhn"], "hf download clip-benchmark/wds_vtab-svhn"),
         (["run", "--sets", "sets", "--metrics", "zeroshot"], "there are retrieval, zero-shot"),
+        (["run", "--sets", "sets", "--metrics", "retreival"], "; did you mean retrieval?"),
         (["run", "--sets", "sets", "--shift", "a"], "write BASE=RENDITION"),
     ):
         with pytest.raises(SystemExit) as end:

@@ -3,6 +3,7 @@ import pytest
 from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import few_scored, score_table
 from dinorankclip.config import difference
+from dinorankclip.pretrain.dry_run import lasting
 from dinorankclip.types import UserError
 
 
@@ -84,3 +85,17 @@ def test_a_mistake_leaves_no_run_folder_behind(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"nope\.csv"):
         run(wrong, restart=False, dry=False)
     assert old.is_dir()  # this start did not make it
+
+
+@pytest.mark.parametrize(("flag", "kind"), [("--distil.teacher", "image"), ("--distil.text-teacher", "text")])
+def test_an_unknown_teacher_is_refused_before_anything_is_announced(flag, kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = parse(["--method", "dinorankclip", "--data", "nope.csv", flag, "dinov2"])[0]
+    for dry in (False, True):
+        with pytest.raises(UserError, match=f"'dinov2' is no {kind} teacher"):
+            run(settings, restart=False, dry=dry)
+    assert capsys.readouterr().out == "" and list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_speaks_of_seconds_minutes_or_hours():
+    assert [lasting(seconds).split() for seconds in (7.4, 600, 9000)] == [["7", "s"], ["10", "min"], ["2.5", "h"]]

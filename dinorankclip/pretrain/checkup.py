@@ -56,7 +56,7 @@ def _ending(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
     if ending is None:
         return
     again = train_command(settings | {"run": str(folder)})  # which may have been moved
-    after = f"after {ending.step} steps"
+    after = f"after {ending.step} step{'s' * (ending.step != 1)}"
     if ending.how == STOPPED:
         yield Finding("note", f"stopped on request {after}", f"go on: {again}")
     elif ending.how == DIVERGED:

@@ -60,7 +60,7 @@ def test_without_a_better_checkpoint_the_run_begins_anew_at_a_lower_rate(pairs, 
     with pytest.raises(UserError, match="other settings"):
         run(parse([*words, "--optim.lr", "1e-3"])[0], restart=False, dry=False)
     (problem,) = [found for found in examine_run(tmp_path / "run") if found.level == "problem"]
-    assert "the run diverged after 1 steps: not finite" in problem.what and problem.advice in told
+    assert "the run diverged after 1 step: not finite" in problem.what and problem.advice in told
     settings, restart, _ = parse(named_command(told))
     assert restart and settings.optim.lr == 1e-3  # the preset's own
     assert run(settings, restart, dry=False)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.types import RawSample, UserError
 
 EXAMPLES = {
@@ -55,7 +55,7 @@ def pack(
     to: Literal["shards", "table", "folder"] = "shards",
     shard_size: int = 1000,
     split: Literal["train", "val", "test"] | None = None,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Convert pairs, keeping the bytes of the images; damaged pairs are left out and counted.
 
@@ -92,7 +92,7 @@ def pack(
 
 
 def _good_pairs(
-    source: Any, total: int | None, name: str, reading: ReadingSettings, damage: Any
+    source: Any, total: int | None, name: str, reading: FindingSettings, damage: Any
 ) -> Iterator[RawSample]:
     from tqdm import tqdm
 
@@ -145,7 +145,7 @@ def show(
     n: int = 24,
     split: Literal["train", "val", "test", "all"] | None = None,
     seed: int = 0,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Write a contact sheet: random pairs with their captions.
 

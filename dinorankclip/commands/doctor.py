@@ -12,7 +12,7 @@ from typing import Annotated
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import CheckingSettings
 from dinorankclip.types import Finding, UserError
 
 MARKS = {"fine": "ok  ", "note": "note", "problem": "BAD "}
@@ -23,7 +23,7 @@ LITTLE_DISK = 5e9
 def doctor(
     path: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[PATH]")] = None,
     samples: int = 2000,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: CheckingSettings = CheckingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
 
@@ -34,7 +34,7 @@ def doctor(
     Args:
         path: A run folder, or anything that --data of train takes.
         samples: At most this many samples of each part are decoded.
-        reading: How pairs are found, as in train.
+        reading: How pairs are found, as in train; a larger share of damaged ones than max-damaged is a problem.
     """
     problems = 0
     for finding in examine(path, samples, reading):
@@ -47,7 +47,7 @@ def doctor(
         sys.exit(1)
 
 
-def examine(path: str | None, samples: int, reading: ReadingSettings) -> Iterator[Finding]:
+def examine(path: str | None, samples: int, reading: CheckingSettings) -> Iterator[Finding]:
     if path is None:
         yield from examine_machine()
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def score(
     device: str = "auto",
     precision: str = "auto",
     threads: int | None = None,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Score a model.
 
@@ -125,7 +125,7 @@ def score(
 def find(
     where: str,
     root: Path,
-    reading: ReadingSettings | None = None,
+    reading: FindingSettings | None = None,
     trained_on: RunData | None = None,
     split: str | None = None,
 ) -> list[Place]:
@@ -136,7 +136,7 @@ def find(
     from dinorankclip.data.benchmark_sets import find_sets
     from dinorankclip.scoring.catalogue import catalogue
 
-    reading = reading or ReadingSettings()
+    reading = reading or FindingSettings()
 
     if not Path(where).exists() and catalogue().find(where) is not None:
         return [catalogue().locate(where, root)]

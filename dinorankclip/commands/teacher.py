@@ -7,7 +7,7 @@ from typing import Literal
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.types import UserError
 
 EXAMPLE = "dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0"
@@ -24,7 +24,7 @@ def cache(
     split: tuple[Literal["train", "val", "test", "all"], ...] = (),
     device: str = "auto",
     threads: int | None = None,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Compute a teacher's features once, for `train --distil.cache OUT`. The same command again resumes.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tarfile import BLOCKSIZE
 from typing import Any, Literal
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data.contents import source_digest
 from dinorankclip.data.damage import CAUSES, NAMED, printable
 from dinorankclip.data.labelled import CLASS_NAMES, LabelledSource, read_class_names, read_templates
@@ -39,7 +39,7 @@ class Place:
 
     name: str
     where: str
-    reading: ReadingSettings = field(default_factory=ReadingSettings)
+    reading: FindingSettings = field(default_factory=FindingSettings)
     note: str = ""
 
 
@@ -55,7 +55,7 @@ class BenchmarkSet:
     templates: tuple[str, ...] = ()
     families: Mapping[str, Sequence[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    reading: ReadingSettings = field(default_factory=ReadingSettings)
+    reading: FindingSettings = field(default_factory=FindingSettings)
 
     def open(self, split: str) -> Any:
         """The samples of a part: a `LabelledSource`, or a source of pairs. Its fingerprint covers every byte."""
@@ -95,9 +95,9 @@ class BenchmarkSet:
         return shards
 
 
-def find_sets(where: str, reading: ReadingSettings | None = None) -> list[Place]:
+def find_sets(where: str, reading: FindingSettings | None = None) -> list[Place]:
     """The sets behind what a user typed; `UserError` if there is none."""
-    reading = reading or ReadingSettings()
+    reading = reading or FindingSettings()
     path = built_in_scenes() if where == "scenes" else Path(where)
     if path.is_dir():
         if _looks_like_a_set(path):

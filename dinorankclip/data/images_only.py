@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import find_images, read_file, sizes_and_times
@@ -123,9 +123,9 @@ class CaptionLines:
         return caption_files.cleaned([text])
 
 
-def open_images(where: str | Path, reading: ReadingSettings | None = None) -> ImageFiles | ImageShards:
+def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
     """The images behind what a user types after `--images`."""
-    reading, path, where = reading or ReadingSettings(), Path(where), str(where)
+    reading, path, where = reading or FindingSettings(), Path(where), str(where)
     if path.is_dir():
         if shards := shards_of_folder(path):
             return ImageShards(shards)
@@ -151,9 +151,9 @@ def open_images(where: str | Path, reading: ReadingSettings | None = None) -> Im
     raise UserError(f"there is no {where}.{nearest(path)}")
 
 
-def open_captions(where: str | Path, reading: ReadingSettings | None = None) -> Any:
+def open_captions(where: str | Path, reading: FindingSettings | None = None) -> Any:
     """The captions behind what a user types after `--captions`: a text file, a table, or those of pairs."""
-    reading, path = reading or ReadingSettings(), Path(where)
+    reading, path = reading or FindingSettings(), Path(where)
     if path.is_file() and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
         if path.suffix.lower() == LIST_KIND:
             captions: Sequence[bytes] = Lines(path)

@@ -17,7 +17,7 @@ import glob
 from pathlib import Path
 from typing import Any, Literal
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import kept, parts, pipes
 from dinorankclip.data.folders import FolderSource, has_images
 from dinorankclip.data.shards import ShardSource, shards_of_folder
@@ -35,14 +35,14 @@ ACCEPTED = (
 PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
-def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split: Split = "train") -> Any:
+def open_pairs(where: str | Path, reading: FindingSettings | None = None, split: Split = "train") -> Any:
     """The `Source` (or `PipeSource`) behind `where`.
 
     A validation part that the data lacks is carved from the training part (`parts.carve`), which then loses
     those images; `reading.train_items` chooses among what is left. "all" is everything that is not divided into
     parts, undivided.
     """
-    reading = reading or ReadingSettings()
+    reading = reading or FindingSettings()
     where = located(where)
     if where.startswith("pipe:"):
         return _open_pipe(_expand(where), reading, split)
@@ -54,7 +54,7 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
     return source
 
 
-def _open_whole(where: str, reading: ReadingSettings, split: Split) -> Any:
+def _open_whole(where: str, reading: FindingSettings, split: Split) -> Any:
     found = _parts(where, reading)
     if split in found:
         return found[split]() if split != "train" or "val" in found else parts.carve(found["train"](), reading)[0]
@@ -71,10 +71,10 @@ def _open_whole(where: str, reading: ReadingSettings, split: Split) -> Any:
     raise UserError(f"{where} has no {split!r} part, only {', '.join(found)}")
 
 
-def splits_of(where: str | Path, reading: ReadingSettings | None = None) -> tuple[str, ...]:
+def splits_of(where: str | Path, reading: FindingSettings | None = None) -> tuple[str, ...]:
     """The parts that the data itself has; ("all",) if it is not divided."""
     where = located(where)
-    return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or ReadingSettings()))
+    return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or FindingSettings()))
 
 
 def located(where: str | Path) -> str:
@@ -93,7 +93,7 @@ def built_in_scenes() -> Path:
         return make_scenes(SCENES)
 
 
-def _parts(where: str, reading: ReadingSettings) -> dict[str, Any]:
+def _parts(where: str, reading: FindingSettings) -> dict[str, Any]:
     """Part name → function that opens it; "all" for data that is not divided."""
     path = Path(where)
     if path.is_dir():
@@ -114,7 +114,7 @@ def _parts(where: str, reading: ReadingSettings) -> dict[str, Any]:
     raise UserError(f"there is no {where}.{built_in or nearest(path) or ACCEPTED}")
 
 
-def _parts_of_folder(folder: Path, reading: ReadingSettings) -> dict[str, Any]:
+def _parts_of_folder(folder: Path, reading: FindingSettings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part, names in PART_NAMES.items():
         for name in names:
@@ -126,7 +126,7 @@ def _parts_of_folder(folder: Path, reading: ReadingSettings) -> dict[str, Any]:
     return found or {"all": lambda: _undivided(folder, reading)}
 
 
-def _undivided(folder: Path, reading: ReadingSettings) -> Any:
+def _undivided(folder: Path, reading: FindingSettings) -> Any:
     if shards := shards_of_folder(folder):
         return ShardSource(shards)
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in TABLE_KINDS]
@@ -164,7 +164,7 @@ def local_shards(where: str) -> list[Path]:
     return shards
 
 
-def _open_pipe(shards: list[str], reading: ReadingSettings, split: Split) -> Any:
+def _open_pipe(shards: list[str], reading: FindingSettings, split: Split) -> Any:
     stray = [shard for shard in shards if not shard.startswith("pipe:")]
     if stray:
         raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {stray[0]}'")

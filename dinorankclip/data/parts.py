@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
 from dinorankclip.types import RawSample, Source, UserError
@@ -51,7 +51,7 @@ class Part:
         return self.source.read(int(self.indices[index]))
 
 
-def carve(source: Any, reading: ReadingSettings) -> tuple[Part, Part]:
+def carve(source: Any, reading: FindingSettings) -> tuple[Part, Part]:
     """(training part, validation part) of a source without a validation part of its own."""
     if reading.group_column and not hasattr(source, "group"):
         raise UserError(
@@ -80,7 +80,7 @@ def choose(train: Any, items: int) -> Part:
     return Part(train, chosen, len(train))
 
 
-def _cut(source: Any, reading: ReadingSettings) -> dict[str, np.ndarray]:
+def _cut(source: Any, reading: FindingSettings) -> dict[str, np.ndarray]:
     group_of = getattr(source, "group", source.key)
     groups: dict[str, list[int]] = {}
     for index in range(len(source)):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import MAX_PIXELS
@@ -42,7 +42,7 @@ class Wish:
     split: tuple[str, ...] = ()
 
 
-def cache_of_data(out: str | Path, wish: Wish, reading: ReadingSettings, device: torch.device) -> dict[str, Any]:
+def cache_of_data(out: str | Path, wish: Wish, reading: FindingSettings, device: torch.device) -> dict[str, Any]:
     """Make (or finish) the cache. All processes call; returns the manifest."""
     parts = undivided_parts(wish, reading)
     frozen = open_teacher(wish.teacher, wish.input_size).to(device)
@@ -52,7 +52,7 @@ def cache_of_data(out: str | Path, wish: Wish, reading: ReadingSettings, device:
     return make_cache(out, parts, frozen, reader, wish.keeping, reading.max_pixels)
 
 
-def undivided_parts(wish: Wish, reading: ReadingSettings) -> dict[str, Any]:
+def undivided_parts(wish: Wish, reading: FindingSettings) -> dict[str, Any]:
     """Part → source. A validation part carved from the data belongs to the same cache as the rest."""
     if wish.data.startswith("pipe:"):
         raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
@@ -61,7 +61,7 @@ def undivided_parts(wish: Wish, reading: ReadingSettings) -> dict[str, Any]:
     return {part: getattr(source, "source", source) for part, source in opened.items()}
 
 
-def amount(wish: Wish, reading: ReadingSettings) -> tuple[int, int]:
+def amount(wish: Wish, reading: FindingSettings) -> tuple[int, int]:
     """Images, and about how many captions, a cache of this wish has to read: some of the images tell of the others."""
     images = captions = 0
     for part, source in undivided_parts(wish, reading).items():
@@ -80,7 +80,7 @@ def _captions_an_image(source: Any) -> float:
     return found / max(1, len(asked))
 
 
-def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
+def automatic_folder(wish: Wish, reading: FindingSettings) -> Path:
     """Where the cache of this wish lies: another name for other data, other teachers, other keeping. A complete folder
     is used as it is, so the name must tell images and weights apart that were replaced under their old names."""
     prints = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data.benchmark_sets import Place
 from dinorankclip.data.opening import PAIRS, SCENES, located, splits_of
 from dinorankclip.types import UserError
@@ -22,16 +22,16 @@ OTHERS_HELD_OUT = "divided in another way than for the model's training: it was 
 @dataclass(frozen=True)
 class RunData:
     where: str
-    reading: ReadingSettings
+    reading: FindingSettings
 
     def is_same(self, where: str) -> bool:
         """Whether a user who types `where` means this data."""
         return where == self.where or _path(where) == _path(self.where)
 
-    def reading_for(self, asked: ReadingSettings) -> ReadingSettings:
+    def reading_for(self, asked: FindingSettings) -> FindingSettings:
         """The run's own reading, but for what was asked for."""
-        usual = ReadingSettings()
-        names = [each.name for each in dataclasses.fields(asked)]
+        usual = FindingSettings()
+        names = [each.name for each in dataclasses.fields(usual)]
         changed = {name: getattr(asked, name) for name in names if getattr(asked, name) != getattr(usual, name)}
         return dataclasses.replace(self.reading, **changed)
 
@@ -69,7 +69,7 @@ def run_data(model: str | Path) -> RunData | None:
     return None  # no run: a config.json of something else
 
 
-def stored_reading(stored: dict[str, Any]) -> ReadingSettings:
+def stored_reading(stored: dict[str, Any]) -> FindingSettings:
     """Settings that this version does not know are left out."""
-    known = {each.name for each in dataclasses.fields(ReadingSettings)}
-    return ReadingSettings(**{n: tuple(v) if isinstance(v, list) else v for n, v in stored.items() if n in known})
+    known = {each.name for each in dataclasses.fields(FindingSettings)}
+    return FindingSettings(**{name: value for name, value in stored.items() if name in known})

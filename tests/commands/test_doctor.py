@@ -4,7 +4,7 @@ import math
 import pytest
 
 from dinorankclip.commands.doctor import examine, main
-from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
+from dinorankclip.config import CheckingSettings, TrainSettings, as_dict
 from dinorankclip.pretrain.checkup import examine_run
 from dinorankclip.types import UserError
 from tests.pretrain.running import small_pairs
@@ -61,7 +61,7 @@ def test_a_larger_batch_is_advised_only_if_the_data_can_fill_it(tmp_path):
 def test_a_run_without_a_step_is_said_to_have_no_checkpoint(tmp_path):
     run = run_folder(tmp_path / "a", 3.0)
     (run / "metrics.jsonl").unlink()
-    (found,) = examine(str(run), 0, ReadingSettings())
+    (found,) = examine(str(run), 0, CheckingSettings())
     assert "no checkpoint yet" in found.what and "train command again" in found.advice
 
 
@@ -70,12 +70,22 @@ def test_damaged_samples_and_missing_shards_are_found(tmp_path):
     (pairs / "train" / "nshards.txt").write_text("3")
     tar = (pairs / "val" / "0.tar").read_bytes()
     (pairs / "val" / "0.tar").write_bytes(tar.replace(b"\xff\xd8\xff", b"\x00\x00\x00", 4))
-    found = list(examine(str(pairs), 100, ReadingSettings()))
+    found = list(examine(str(pairs), 100, CheckingSettings()))
     assert any(f.level == "problem" and "says 3 shards, but 1.tar, 2.tar are not there" in f.what for f in found)
     assert any("val: 4 of 16 examined samples are damaged" in f.what for f in found)
     with pytest.raises(SystemExit) as end:
         main([str(pairs)])
     assert end.value.code == 1
+
+
+def test_how_much_damage_is_a_problem_is_for_the_user_to_say(tmp_path):
+    pairs = small_pairs(tmp_path / "pairs")
+    tar = (pairs / "val" / "0.tar").read_bytes()
+    (pairs / "val" / "0.tar").write_bytes(tar.replace(b"\xff\xd8\xff", b"\x00\x00\x00", 4))
+    with pytest.raises(SystemExit) as end:
+        main([str(pairs), "--reading.max-damaged", "0.2"])
+    assert end.value.code == 1
+    main([str(pairs), "--reading.max-damaged", "0.3"])  # a quarter is damaged
 
 
 def test_what_is_accepted_is_said(tmp_path, monkeypatch):
@@ -85,4 +95,4 @@ def test_what_is_accepted_is_said(tmp_path, monkeypatch):
 
 
 def test_a_healthy_machine_has_no_problems():
-    assert all(finding.level != "problem" for finding in examine(None, 0, ReadingSettings()))
+    assert all(finding.level != "problem" for finding in examine(None, 0, CheckingSettings()))

@@ -10,7 +10,7 @@ import pytest
 
 from dinorankclip.commands.entry import main
 from dinorankclip.commands.score import default_out, find, known_metrics, parse_shift
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings, ReadingSettings
 from dinorankclip.data.contents import source_digest
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.joint.folder import save_model
@@ -71,7 +71,7 @@ def photos(folder):
 
 def test_of_a_runs_own_data_the_part_it_set_aside_is_scored(here, capsys):
     photos(here)
-    reading = ReadingSettings(caption_column="title", group_column="product", val_fraction=0.2)
+    reading = FindingSettings(caption_column="title", group_column="product", val_fraction=0.2)
     about = {"distil": {"cache": None}, "data": "photos.csv", "reading": dataclasses.asdict(reading)}
     (here / "run" / "config.json").write_text(json.dumps(about))
     main(["score", "run", "--sets", "photos.csv", "--metrics", "retrieval", "--no-pictures"])
@@ -85,17 +85,18 @@ def test_of_a_runs_own_data_the_part_it_set_aside_is_scored(here, capsys):
 
 def test_flags_change_a_runs_own_reading_and_another_division_is_said(here, capsys):
     photos(here)
-    own = ReadingSettings(caption_column="title", group_column="product", val_fraction=0.2)
-    (here / "run" / "config.json").write_text(json.dumps({"data": "photos.csv", "reading": dataclasses.asdict(own)}))
+    own = FindingSettings(caption_column="title", group_column="product", val_fraction=0.2)
+    stored = dataclasses.asdict(ReadingSettings(**dataclasses.asdict(own)))  # as training writes it
+    (here / "run" / "config.json").write_text(json.dumps({"data": "photos.csv", "reading": stored}))
     (here / "other.csv").write_text("image,title\n0.jpg,a cat\n1.jpg,a dog\n")
     trained_on = run_data("run")
-    more = ReadingSettings(max_pixels=10**9)
+    more = FindingSettings(max_pixels=10**9)
     (place,) = find("photos.csv", Path("sets"), more, trained_on)
     assert place.reading == dataclasses.replace(own, max_pixels=10**9) and place.note == ""
-    (place,) = find("photos.csv", Path("sets"), ReadingSettings(val_fraction=0.5), trained_on)
+    (place,) = find("photos.csv", Path("sets"), FindingSettings(val_fraction=0.5), trained_on)
     assert (place.reading.val_fraction, place.reading.group_column) == (0.5, "product")
     assert "it was trained on some of these pairs" in place.note
-    (place,) = find("other.csv", Path("sets"), ReadingSettings(caption_column="title"), trained_on, "all")
+    (place,) = find("other.csv", Path("sets"), FindingSettings(caption_column="title"), trained_on, "all")
     assert place.note == "" and place.reading.group_column is None
 
 
@@ -115,8 +116,8 @@ def test_settings_of_another_version_do_not_hide_how_a_run_divided_its_data(tmp_
 
 
 def test_parts_of_their_own_need_no_caution(here):
-    own = RunData("sets/pairs", ReadingSettings(val_fraction=0.3))
-    (place,) = find("sets/pairs", Path("sets"), ReadingSettings(val_fraction=0.2), own)
+    own = RunData("sets/pairs", FindingSettings(val_fraction=0.3))
+    (place,) = find("sets/pairs", Path("sets"), FindingSettings(val_fraction=0.2), own)
     assert own.caution(place, None) == own.caution(place, "test") == ""
     assert own.caution(place, "train") == "the model was trained on these pairs"
 

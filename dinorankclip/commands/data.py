@@ -6,12 +6,16 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.types import RawSample, UserError
+from dinorankclip.types import RawSample, Source, UserError
+
+if TYPE_CHECKING:
+    from dinorankclip.data.damage import DamageCount
+    from dinorankclip.data.pipes import PipeSource
 
 EXAMPLES = {
     "make": "dinorankclip data make scenes built/scenes --train 8000 --size 64",
@@ -92,7 +96,7 @@ def pack(
 
 
 def _good_pairs(
-    source: Any, total: int | None, name: str, reading: FindingSettings, damage: Any
+    source: Source | PipeSource, total: int | None, name: str, reading: FindingSettings, damage: DamageCount
 ) -> Iterator[RawSample]:
     from tqdm import tqdm
 

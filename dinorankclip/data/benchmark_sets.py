@@ -14,16 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tarfile import BLOCKSIZE
-from typing import Any, Literal
+from typing import Literal
 
 from dinorankclip.config import FindingSettings
 from dinorankclip.data.contents import source_digest
 from dinorankclip.data.damage import CAUSES, NAMED, printable
 from dinorankclip.data.labelled import CLASS_NAMES, LabelledSource, read_class_names, read_templates
 from dinorankclip.data.opening import PART_NAMES, built_in_scenes, open_pairs, splits_of
+from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.shards import ShardSource, shards_of_folder
-from dinorankclip.types import UserError
+from dinorankclip.types import Source, UserError
 
 KIND_FILE = "dataset_type.txt"
 FAMILIES = "families.json"  # of fine-grained sets: family name → names of its classes
@@ -57,13 +58,15 @@ class BenchmarkSet:
     notes: tuple[str, ...] = ()
     reading: FindingSettings = field(default_factory=FindingSettings)
 
-    def open(self, split: str) -> Any:
-        """The samples of a part: a `LabelledSource`, or a source of pairs. Its fingerprint covers every byte."""
+    def open(self, split: str) -> Source:
+        """The samples of a part; of a classification set a `LabelledSource`. Its fingerprint covers every byte."""
         if self.kind == "classification":
             shards = self._shards(split)
             _refuse_cut(shards)
             return LabelledSource(shards, len(self.class_names))
         source = open_pairs(self.where, self.reading, split)
+        if isinstance(source, PipeSource):
+            raise UserError(f"the {split} part of pipe: shards is a stream, and scores look at pairs again: store it")
         if isinstance(source, ShardSource):
             _refuse_cut(source.shards)
         source.fingerprint = source_digest(source)

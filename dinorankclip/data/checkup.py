@@ -14,6 +14,7 @@ from dinorankclip.config import CheckingSettings
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.types import Finding, Source, TextSpec, UserError
 
@@ -31,7 +32,7 @@ def examine_data(where: str, reading: CheckingSettings, most: int) -> Iterator[F
         except UserError as error:
             yield Finding("problem", f"{part} cannot be opened: {error}")
             continue
-        if not hasattr(source, "read"):
+        if isinstance(source, PipeSource):
             yield Finding("note", f"{part}: a stream, which cannot be examined without reading it all")
             continue
         carved = " (carved from the rest)" if part == "val" and "val" not in parts else ""

@@ -81,6 +81,9 @@ class MemorySource:
     def stamps(self) -> np.ndarray:
         return np.empty((len(self), 0), dtype=np.int64)
 
+    def sizes(self) -> np.ndarray:
+        return np.array([len(sample.image) for sample in self.samples], dtype=np.int64)
+
     def read(self, index: int) -> RawSample:
         return self.samples[index]
 

@@ -16,7 +16,8 @@ from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.opening import open_pairs, splits_of
-from dinorankclip.types import UserError
+from dinorankclip.data.parts import whole
+from dinorankclip.types import Source, UserError
 
 from . import layout
 from .cache import HELD_OUT, make_cache
@@ -52,13 +53,13 @@ def cache_of_data(out: str | Path, wish: Wish, reading: FindingSettings, device:
     return make_cache(out, parts, frozen, reader, wish.keeping, reading.max_pixels)
 
 
-def undivided_parts(wish: Wish, reading: FindingSettings) -> dict[str, Any]:
+def undivided_parts(wish: Wish, reading: FindingSettings) -> dict[str, Source]:
     """Part → source. A validation part carved from the data belongs to the same cache as the rest."""
     if wish.data.startswith("pipe:"):
         raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
     parts = wish.split or splits_of(wish.data, reading)
     opened = {part: open_pairs(wish.data, reading, part) for part in parts}
-    return {part: getattr(source, "source", source) for part, source in opened.items()}
+    return {part: whole(source) for part, source in opened.items()}
 
 
 def amount(wish: Wish, reading: FindingSettings) -> tuple[int, int]:
@@ -71,7 +72,7 @@ def amount(wish: Wish, reading: FindingSettings) -> tuple[int, int]:
     return images, captions
 
 
-def _captions_an_image(source: Any) -> float:
+def _captions_an_image(source: Source) -> float:
     asked = range(0, len(source), max(1, len(source) // SAMPLED))
     found = 0
     for index in asked:
@@ -96,7 +97,7 @@ def automatic_folder(wish: Wish, reading: FindingSettings) -> Path:
     return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
 
 
-def _some_images(source: Any) -> Iterator[bytes]:
+def _some_images(source: Source) -> Iterator[bytes]:
     """Uncompressed images have equal sizes: a few are looked at."""
     for index in range(0, len(source), max(1, len(source) // SAMPLES)):
         with contextlib.suppress(Damage):

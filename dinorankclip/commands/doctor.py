@@ -13,6 +13,7 @@ from typing import Annotated
 import tyro
 
 from dinorankclip.config import CheckingSettings
+from dinorankclip.run_files import is_run
 from dinorankclip.types import Finding, UserError
 
 MARKS = {"fine": "ok  ", "note": "note", "problem": "BAD "}
@@ -51,9 +52,9 @@ def examine(path: str | None, samples: int, reading: CheckingSettings) -> Iterat
     if path is None:
         yield from examine_machine()
         return
-    from dinorankclip.pretrain.checkup import examine_run, is_run
-
     if is_run(Path(path)):
+        from dinorankclip.pretrain.checkup import examine_run
+
         yield from examine_run(Path(path))
         return
     from dinorankclip.data.checkup import examine_data

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
+from dinorankclip.run_files import PICTURES, is_run
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def score(
     folder = out or default_out(model)
     print(f"\nscores in {write_scores(folder, loaded, found)}")
     if pictures:
-        drawn = draw(found, folder / "pictures", wanted, plane)
+        drawn = draw(found, folder / PICTURES, wanted, plane)
         if drawn:
             print(f"{drawn} pictures in {folder / 'pictures'}")
     if found.errors:
@@ -178,8 +179,6 @@ def parse_shift(text: str) -> Shift:
 
 def default_out(model: str) -> Path:
     """A run keeps its scores; other models' go to a folder named after them."""
-    from dinorankclip.pretrain.checkup import is_run
-
     if is_run(Path(model)):
         return Path(model)
     return OUT / (re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model")
@@ -187,7 +186,6 @@ def default_out(model: str) -> Path:
 
 def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> None:
     """Of runs that were distilled, how faithful the students are."""
-    from dinorankclip.pretrain.checkup import is_run
     from dinorankclip.scoring import run_fidelity
     from dinorankclip.scoring.suite import add_scores
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dinorankclip import comm
 from dinorankclip.data.damage import CAUSES, DamageCount
+from dinorankclip.run_files import DAMAGED
 
 NAMES = {"encoding": "utf-8", "errors": "surrogateescape"}  # files may be named by bytes that are no UTF-8
 
@@ -15,7 +16,7 @@ class DamagedFile:
 
     def __init__(self, run: Path, count: DamageCount):
         rank = comm.world().rank
-        self.path = run / (f"damaged-{rank}.tsv" if rank else "damaged.tsv")
+        self.path = run / (f"damaged-{rank}.tsv" if rank else DAMAGED)
         self.count = count
         for line in self.path.read_text(**NAMES).split("\n") if self.path.exists() else []:
             key, _, cause = line.rpartition("\t")

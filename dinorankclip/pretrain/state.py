@@ -17,10 +17,8 @@ from torch import nn
 from dinorankclip import comm
 from dinorankclip.joint.folder import load_weights, save_model
 from dinorankclip.optim.update import Updater
+from dinorankclip.run_files import NUMBERS, TENSORS
 from dinorankclip.types import UserError
-
-TENSORS = "training.safetensors"
-NUMBERS = "training.json"
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 from dinorankclip.config import FindingSettings
 from dinorankclip.data.benchmark_sets import Place
 from dinorankclip.data.opening import PAIRS, SCENES, located, splits_of
-from dinorankclip.types import UserError
+from dinorankclip.run_files import is_run, read_settings
 
-CONFIG = "config.json"
 DIVIDING = ("val_fraction", "val_most", "group_column")  # what decides which images are set aside
 NONE_HELD_OUT = "the model was trained on these pairs"
 OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"
@@ -57,16 +55,10 @@ def run_data(model: str | Path) -> RunData | None:
     """Of a run, or of the run that a checkpoint belongs to; None of other models."""
     path = Path(model)
     for folder in (path, *path.absolute().parents[:2]) if path.is_dir() else ():  # RUN/checkpoints/last
-        if not (folder / CONFIG).is_file():
-            continue
-        try:
-            settings = json.loads((folder / CONFIG).read_text())
+        if is_run(folder):
+            settings = read_settings(folder)
             return RunData(str(settings["data"]), stored_reading(settings["reading"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if (folder / "checkpoints").is_dir():
-                about = f"{folder / CONFIG} cannot be read ({error})"
-                raise UserError(f"{about}: it says what the run was trained on") from error
-    return None  # no run: a config.json of something else
+    return None
 
 
 def stored_reading(stored: dict[str, Any]) -> FindingSettings:

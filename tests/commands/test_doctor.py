@@ -3,9 +3,11 @@ import math
 
 import pytest
 
+from dinorankclip.commands import entry
 from dinorankclip.commands.doctor import examine, main
 from dinorankclip.config import CheckingSettings, TrainSettings, as_dict
 from dinorankclip.pretrain.checkup import examine_run
+from dinorankclip.run_files import is_run, read_settings
 from dinorankclip.types import UserError
 from tests.pretrain.running import small_pairs
 
@@ -96,3 +98,38 @@ def test_what_is_accepted_is_said(tmp_path, monkeypatch):
 
 def test_a_healthy_machine_has_no_problems():
     assert all(finding.level != "problem" for finding in examine(None, 0, CheckingSettings()))
+
+
+@pytest.mark.parametrize("text", ["", '{"method": "clip", "da', "[]", '{"method": "clip"}'])
+def test_a_run_with_damaged_settings_is_told_in_a_line(tmp_path, capsys, text):
+    run = run_folder(tmp_path / "a", 3.0)
+    (run / "config.json").write_text(text)
+    for verb in ("doctor", "report"):
+        with pytest.raises(SystemExit) as end:
+            entry.main([verb, str(run)])
+        told = capsys.readouterr()
+        assert end.value.code == 2 and told.out == "" and told.err.count("\n") == 1
+        assert told.err.startswith(f"error: {run / 'config.json'} ")
+
+
+def test_a_hugging_face_folder_is_no_run(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip", "architectures": ["CLIPModel"]}))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert not is_run(tmp_path)
+    for verb, status, words in (("doctor", 1, "no pairs in"), ("report", 2, "neither a run")):
+        with pytest.raises(SystemExit) as end:
+            entry.main([verb, str(tmp_path)])
+        assert end.value.code == status and words in "".join(capsys.readouterr())
+
+
+def test_a_run_is_known_by_its_settings_or_by_what_lies_beside_them(tmp_path):
+    run = run_folder(tmp_path / "a", 3.0)
+    assert is_run(run) and read_settings(run)["method"] == "clip"
+    (run / "metrics.jsonl").unlink()
+    assert is_run(run)  # a start that was refused leaves its settings alone
+    (run / "config.json").write_text("{")
+    assert not is_run(run)
+    (run / "checkpoints").mkdir()
+    assert is_run(run)
+    (run / "config.json").unlink()
+    assert not is_run(run)

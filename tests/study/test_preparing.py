@@ -2,8 +2,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.preparing import cache_is_ready, cache_wishes, told_of
-from dinorankclip.study.queue import CELLS, hold, open_runs
-from dinorankclip.study.results import RESULT
+from dinorankclip.study.queue import hold, open_runs
+from dinorankclip.study.results import CELLS, RESULT
 from tests.study.studying import tiny
 
 FULL = (

@@ -190,14 +190,16 @@ def rate(options: argparse.Namespace) -> dict:
 
 def step(options: argparse.Namespace) -> dict:
     """Seconds of a training step and of waiting for its batch, alternating with and without distillation."""
-    from dinorankclip.commands.train import parse
+    from dinorankclip.config import preset, with_changes
     from dinorankclip.optim.gradients import backward
     from dinorankclip.pretrain.assemble import assemble
+    from dinorankclip.pretrain.settling import settled
     from dinorankclip.types import Progress
 
-    flags = ["--preset", options.preset, "--data", options.data, *batch_flags(options)]
-    sides = {"without": [], "with": ["--distil.cache", options.cache, "--distil.branches", options.branches]}
-    built = {name: assemble(parse([*flags, *extra])[0]) for name, extra in sides.items()}
+    base = with_changes(preset(options.preset), {"data": options.data})
+    base = with_changes(base, {"budget.batch": options.batch} if options.batch else {})
+    sides = {"without": {}, "with": {"distil.cache": options.cache, "distil.branches": options.branches}}
+    built = {name: assemble(settled(with_changes(base, changes))) for name, changes in sides.items()}
     taken: dict[str, list[float]] = {name: [] for name in sides}
     waited: dict[str, list[float]] = {name: [] for name in sides}
     with closing(iter(built["without"].loader)) as plain, closing(iter(built["with"].loader)) as taught:

@@ -6,8 +6,11 @@ A docstring below a field is its help text on the command line.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from dinorankclip.types import UserError
 
 METHODS = ("clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil")
 Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
@@ -15,6 +18,7 @@ Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "
 # The order a method is, for those that have no choice.
 FIXED_ORDER = {"clip": 0, "cyclip": 0, "alip": 0, "rankclip": 1, "distil": 0}
 
+HIGHEST_ORDER = 5
 AUTO = "auto"  # of distil.cache: make the cache if it is not there
 
 
@@ -238,6 +242,22 @@ def for_method(settings: TrainSettings, method: str) -> TrainSettings:
         distil = dataclasses.replace(settings.distil, cache=AUTO, branches="image+text")
         fusion = dataclasses.replace(settings.fusion, variant="full")
         settings = dataclasses.replace(settings, distil=distil, fusion=fusion)
+    return settings
+
+
+def changed_at(settings: Any, name: str, value: Any) -> Any:
+    """A copy of the settings with the one at a dotted name replaced."""
+    first, _, rest = name.partition(".")
+    if first not in {field.name for field in dataclasses.fields(settings)}:
+        raise UserError(f"there is no setting '{name}' in {type(settings).__name__}")
+    inside = changed_at(getattr(settings, first), rest, value) if rest else value
+    return dataclasses.replace(settings, **{first: inside})
+
+
+def with_changes(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:
+    """A copy of the settings with several changed, by their dotted names: {"loss.order": 2}."""
+    for name, value in changes.items():
+        settings = changed_at(settings, name, value)
     return settings
 
 

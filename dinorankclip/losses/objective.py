@@ -23,7 +23,6 @@ NO_SECOND_TEXT = (
     "ALIP weighs each pair by a second caption of the same image, and this data gives none: "
     "use data with several captions an image (or precomputed recaptions), or another --method"
 )
-NO_TEACHER = "--method distil learns from a teacher alone: give --distil.cache (see dinorankclip teacher cache --help)"
 
 
 class Objective(nn.Module):
@@ -52,7 +51,7 @@ class Objective(nn.Module):
         if method not in METHODS:
             raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
         if method == "distil" and distillation is None:
-            raise UserError(NO_TEACHER)
+            raise ValueError("method 'distil' is nothing but distillation: give a DistillationLoss")
         self.method = method
         self.distillation = distillation
         self.ranking: RankingLoss | None = None

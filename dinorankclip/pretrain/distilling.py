@@ -45,25 +45,9 @@ def teach(model: JointModel, settings: TrainSettings) -> None:
         model.teach_trunk(*settings.distil.branches.split("+"))
 
 
-def demand_sense(settings: TrainSettings) -> None:
-    """Refuse what nothing would teach: fusion in distil-only runs, the trunk without a teacher or beside fusion."""
-    if settings.method == "distil" and settings.fusion.variant != "none":
-        raise UserError("--method distil trains students alone, fusion would stay as it begins: leave out --fusion.*")
-    if settings.distil.into != "trunk":
-        return
-    asked = "--distil.into trunk teaches the trunk in the students' stead"
-    if settings.distil.cache is None:
-        raise UserError(f"{asked}, from a teacher's cache: give --distil.cache auto, or leave it out")
-    if settings.fusion.variant != "none":
-        raise UserError(f"{asked}, and fusion is of students: add --fusion.variant none")
-    if settings.method == "distil":
-        raise UserError(f"{asked}, and --method distil leaves the trunk alone: use another method")
-
-
 def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
     """Settings whose cache is a folder: `auto` becomes the one that `make_missing_cache` makes. A dry run keeps `auto`
     as long as there is none, and says what is to do."""
-    demand_sense(settings)
     if settings.distil.cache != AUTO:
         return settings
     wish = _wish(settings)

@@ -1,0 +1,70 @@
+"""Settings that make sense stay as they are; others are refused, whoever asks."""
+
+import pytest
+
+from dinorankclip.commands.study_cell import train_run
+from dinorankclip.config import METHODS, PRESETS, for_method, preset, with_changes
+from dinorankclip.pretrain.settling import settled
+from dinorankclip.study.definition import STUDIES
+from dinorankclip.study.outline import Run
+from dinorankclip.study.queue import QUEUE, write_queue
+from dinorankclip.types import UserError
+
+SENSELESS = [
+    ("rankclip", {"loss.order": 2}, "use --method rank"),
+    ("rank", {"loss.order": 6}, "orders 0 to 5"),
+    ("rank", {"loss.list_length": 0}, "--loss.list-length must be at least 1"),
+    ("clip", {"budget.batch": 0}, "--budget.batch 0: at least 1"),
+    ("clip", {"optim.clip_norm": 0.0}, "none switches it off"),
+    ("clip", {"distil.into": "trunk"}, r"give --distil\.cache auto"),
+    ("distil", {}, "learns from a teacher alone"),
+    ("distil", {"distil.cache": "auto", "fusion.variant": "full"}, "trains students alone"),
+    ("dinorankclip", {"fusion.variant": "concat", "fusion.gate": False}, "concat has no gate"),
+    ("clip", {"model.frozen_image_tower": True}, "an image side that has learned something"),
+]
+
+
+def settings_of(method, changes):
+    return with_changes(for_method(preset("scenes"), method), changes)
+
+
+def test_every_run_of_every_study_is_as_it_was_asked_for():
+    for study in STUDIES.values():
+        for run in [*study().tuning(), *study().runs()]:
+            assert settled(run.settings) == run.settings, (study, run.cell)
+
+
+def test_every_preset_and_method_is_as_it_stands():
+    for name in PRESETS:
+        for method in METHODS:
+            cache = {"distil.cache": "auto"} if method == "distil" else {}
+            asked = with_changes(for_method(preset(name), method), cache)
+            assert settled(asked) == asked
+
+
+@pytest.mark.parametrize(("method", "changes", "why"), SENSELESS)
+def test_what_nobody_can_mean_is_refused(method, changes, why):
+    with pytest.raises(UserError, match=why):
+        settled(settings_of(method, changes))
+
+
+@pytest.mark.parametrize(("method", "changes", "why"), SENSELESS)
+def test_a_cell_of_a_study_is_refused_likewise(method, changes, why, tmp_path):
+    run = Run("odd", 0, settings_of(method, changes))
+    with pytest.raises(UserError, match=rf"cell odd: .*{why}"):
+        write_queue(tmp_path, [run], ())
+    assert not (tmp_path / QUEUE).exists()
+    with pytest.raises(UserError, match=why):
+        train_run(run, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_setting_decides_another():
+    typed = settings_of("dinorankclip", {"distil.cache": "none", "distil.gram_reduction": "sum"})
+    found = settled(typed)
+    assert found.distil.cache is None and found.record.gradient_report_every == typed.record.log_every
+    frozen = {"init": "some-run", "model.frozen_image_tower": True, "reading.flip": True}
+    seen = settled(settings_of("clip", frozen)).reading
+    assert (seen.crop_scale, seen.flip) == ((1.0, 1.0), False)
+    for settings in (found, settled(settings_of("clip", frozen))):
+        assert settled(settings) == settings

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
+from dinorankclip.config import traits_of
 from dinorankclip.joint.card import FEW_SCORED
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import say, write_json
@@ -19,7 +20,7 @@ from dinorankclip.types import UserError
 
 
 def evaluators(parts: Parts, *splits: str) -> list[RetrievalEvaluator]:
-    if parts.settings.method == "distil":  # the trunk does not learn: its retrieval says nothing
+    if not traits_of(parts.settings.method).contrasts:  # the trunk does not learn: its retrieval says nothing
         return []
     image = parts.state.model.trunk.image_spec
     return [

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import AUTO, DistilSettings, ReadingSettings, TrainSettings
+from dinorankclip.config import AUTO, DistilSettings, ReadingSettings, TrainSettings, traits_of
 from dinorankclip.data import kept
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
@@ -38,7 +38,7 @@ def wanted_parts(settings: TrainSettings) -> tuple[Students, FusionDesign]:
 
 def teach(model: JointModel, settings: TrainSettings) -> None:
     """Decide who learns beside the contrast: with `distil.into trunk` the trunk's own tokens do."""
-    model.students_only = settings.method == "distil"
+    model.students_only = not traits_of(settings.method).contrasts
     if settings.distil.cache is not None and settings.distil.into == "trunk":
         if model.students != Students():
             raise UserError(f"{settings.init} has students: --distil.into trunk teaches a trunk that has none")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dinorankclip.config import FIXED_ORDER, HIGHEST_ORDER, UNGATED, TrainSettings
+from dinorankclip.config import HIGHEST_ORDER, UNGATED, TrainSettings, traits_of
 from dinorankclip.types import UserError
 
 NO_CACHE = "none"  # as it is typed; the settings say None
@@ -34,7 +34,7 @@ def settled(settings: TrainSettings) -> TrainSettings:
 
 
 def _demand_order(settings: TrainSettings) -> None:
-    order, fixed = settings.loss.order, FIXED_ORDER.get(settings.method)
+    order, fixed = settings.loss.order, traits_of(settings.method).fixed_order
     if not 0 <= order <= HIGHEST_ORDER:
         raise UserError(f"--loss.order {order}: orders 0 to {HIGHEST_ORDER} exist")
     if fixed is not None and order != fixed:
@@ -64,11 +64,16 @@ def _demand_counts(settings: TrainSettings) -> None:
 def _demand_something_to_learn(settings: TrainSettings) -> None:
     """Refuse what nothing would teach: students without a teacher, fusion in distil-only runs, the trunk without a
     teacher or beside fusion."""
-    cache, fused, alone = settings.distil.cache, settings.fusion.variant != "none", settings.method == "distil"
+    method, cache, fused = settings.method, settings.distil.cache, settings.fusion.variant != "none"
+    alone = not traits_of(method).contrasts
     if alone and cache is None:
-        raise UserError("--method distil learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)")
+        raise UserError(
+            f"--method {method} learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)"
+        )
     if alone and fused:
-        raise UserError("--method distil trains students alone, fusion would stay as it begins: leave out --fusion.*")
+        raise UserError(
+            f"--method {method} trains students alone, fusion would stay as it begins: leave out --fusion.*"
+        )
     if settings.distil.into != "trunk":
         return
     asked = "--distil.into trunk teaches the trunk in the students' stead"
@@ -77,7 +82,7 @@ def _demand_something_to_learn(settings: TrainSettings) -> None:
     if fused:
         raise UserError(f"{asked}, and fusion is of students: add --fusion.variant none")
     if alone:
-        raise UserError(f"{asked}, and --method distil leaves the trunk alone: use another method")
+        raise UserError(f"{asked}, and --method {method} leaves the trunk alone: use another method")
 
 
 def _demand_gate(settings: TrainSettings) -> None:

@@ -1,9 +1,11 @@
 """Settings that make sense stay as they are; others are refused, whoever asks."""
 
+from dataclasses import replace
+
 import pytest
 
 from dinorankclip.commands.study_cell import train_run
-from dinorankclip.config import METHODS, PRESETS, for_method, preset, with_changes
+from dinorankclip.config import METHODS, PRESETS, TRAITS, for_method, preset, traits_of_stored, with_changes
 from dinorankclip.pretrain.settling import settled
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.outline import Run
@@ -40,6 +42,13 @@ def test_every_preset_and_method_is_as_it_stands():
             cache = {"distil.cache": "auto"} if method == "distil" else {}
             asked = with_changes(for_method(preset(name), method), cache)
             assert settled(asked) == asked
+
+
+def test_every_method_has_its_traits_and_an_unknown_one_is_told():
+    assert tuple(TRAITS) == METHODS
+    with pytest.raises(UserError, match="unknown method 'clap'; there are clip, "):
+        settled(replace(preset("scenes"), method="clap"))
+    assert traits_of_stored("clap").words == "clap"  # a run of another version
 
 
 @pytest.mark.parametrize(("method", "changes", "why"), SENSELESS)

@@ -9,6 +9,7 @@ from dinorankclip.commands.train import parse, run
 from dinorankclip.config import UNGATED, for_method, preset
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.pretrain.assemble import build_model
+from tests.fusion.features import ConstantGate
 from tests.pretrain.running import settings_from, small_pairs
 
 QUICK = ["--preset", "scenes", "--model.trunk", "drc-tiny", "--budget.batch", "16", "--budget.epochs", "1"]
@@ -102,7 +103,7 @@ def test_a_gate_at_nought_gives_the_trunk_bit_for_bit():
     images = torch.randint(0, 256, (3, 3, 48, 48), dtype=torch.uint8)
     texts = torch.randint(1, 400, (3, 9))
     texts[:, -1] = 49407
-    model.image_fusion.forced_gate = model.text_fusion.forced_gate = 0.0
+    model.image_fusion.gate = model.text_fusion.gate = ConstantGate(0.0)
     with torch.inference_mode():
         pixels = model.normalised(images)
         assert torch.equal(model.see(pixels).raw, model.trunk.encode_image(pixels))
@@ -113,7 +114,7 @@ def test_a_caption_is_read_alike_whatever_stands_beside_it():
     settings = settings_from(*QUICK, "--method", "dinorankclip", "--distil.cache", "none")
     model = build_model(settings).eval()
     for fusion in (model.image_fusion, model.text_fusion):  # an open gate, or the fusion could not be seen
-        fusion.forced_gate = 0.7
+        fusion.gate = ConstantGate(0.7)
     context = model.trunk.text_spec.context_length
     lengths = [n for n in (1, 2, 3, 7, 8, 20, 75) if n + 2 <= context] + [context - 2]
     for words in lengths:

@@ -11,6 +11,7 @@ from typing import Any
 from dinorankclip.config import traits_of_stored
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.loop import CHOOSES_BEST, ITS_CHANCE
 from dinorankclip.pretrain.records import has_begun
 from dinorankclip.run_files import BEST, CHECKPOINTS, METRICS, read_settings
 from dinorankclip.types import Finding
@@ -140,7 +141,7 @@ def _reading(steps: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
-    scores = [(line["step"], line["val/mean R@1"], line["val/chance R@1"]) for line in lines if "val/mean R@1" in line]
+    scores = [(line["step"], line[CHOOSES_BEST], line[ITS_CHANCE]) for line in lines if CHOOSES_BEST in line]
     if not scores:
         yield Finding("note", "no validation score yet", "one is taken at the end of every epoch")
         return

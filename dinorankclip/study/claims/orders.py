@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD, MODALITIES, spread_name
 
 from ..verdicts import SMALLEST
 from .building import better, named, points, rising, worse
@@ -40,13 +40,14 @@ def _best_of(best: str, others: tuple[str, ...]) -> tuple[Contrast, ...]:
 
 def _acts(cell: str) -> tuple[Contrast, ...]:
     """The larger of the two sides' spreads, seed by seed."""
-    image, text = telemetry(cell, "spread3_image"), telemetry(cell, "spread3_text")
+    names = tuple(spread_name(3, side) for side in MODALITIES)
+    image, text = (telemetry(cell, name) for name in names)
 
     def larger(context: Context) -> dict[int, float]:
         a, b = image.values(context), text.values(context)
         return {seed: max(a.get(seed, 0.0), b.get(seed, 0.0)) for seed in sorted(a.keys() | b.keys())}
 
-    quantity = Quantity(larger, (cell,), ("spread3_image", "spread3_text"))
+    quantity = Quantity(larger, (cell,), names)
     return (named(f"{cell}: spread of order 3 beside θ", quantity, unit="number"),)
 
 

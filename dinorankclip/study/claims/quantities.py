@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter, methodcaller
 
+from dinorankclip.joint.acting_orders import MODALITIES, spread_name
+
 from ..bench_figures import Bench
 from ..measures import SCENES, Measures
 from ..results import Results
@@ -111,8 +113,8 @@ def spread(results: Results, cell: str, order: int) -> float | None:
     """D13: how far an order's correction spreads beside θ at the end, mean over seeds, of the modality where it acts
     more; None if no run tells."""
     found = []
-    for side in ("image", "text"):
-        values = results.telemetry(cell, f"spread{order}_{side}")
+    for side in MODALITIES:
+        values = results.telemetry(cell, spread_name(order, side))
         if values:
             found.append(sum(values.values()) / len(values))
     return max(found, default=None)

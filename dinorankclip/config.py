@@ -147,6 +147,9 @@ class OptimSettings:
     """Default: min(10,000, 5 % of all steps)."""
     clip_norm: float | None = 1.0
     """Gradient norm limit; none switches it off."""
+    heads_rate: float = 1.0
+    """Factor on the learning rate of the transition heads and their gates. Adam moves a number by at most about its
+    rate a step: in a few hundred steps at 1 a gate that starts nearly closed stays so, whatever the data."""
     freeze: tuple[str, ...] = ()
     """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 

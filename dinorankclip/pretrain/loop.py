@@ -13,6 +13,7 @@ from dinorankclip import comm
 from dinorankclip.config import RecordSettings, TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
+from dinorankclip.optim.damping import undamped_shares
 from dinorankclip.optim.gradients import NonFinite, backward
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.damaged import DamagedFile
@@ -106,6 +107,7 @@ def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -
         "gradient norm": norm,
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,
+        **undamped_shares(state.updater.optimizer, state.updater.parameters.items()),
     }  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class LossSettings:
     ramp: Literal["rankclip", "paper"] = "rankclip"
     """Schedule of the ranking weights: clip(3i/(n-1), 0, 2), or the paper's printed clip((3i-1)/(n-1), 0, 2)."""
     staged: bool = True
-    """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act from the start."""
+    """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act once lists have weight."""
     backend: Literal["auto", "reference", "blocked"] = "auto"
     """How the list likelihood is computed; the value is the same."""
 

@@ -88,7 +88,7 @@ class RankingLoss(nn.Module):
         if self.progress is None:
             active, mu = tuple(range(2, self.order + 1)), weights.RAMP_TOP
         else:
-            active = weights.active_orders(self.order, self.progress, self.staged)
+            active = weights.active_orders(self.order, self.progress, self.staged, self.ramp)
             mu = weights.ranking_weight(self.progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))

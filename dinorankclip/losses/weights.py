@@ -28,14 +28,19 @@ def ranking_weight(progress: Progress, ramp: str = "rankclip") -> float:
     """μ₁ = μ₂ at this step: clip(3i/(n-1), 0, 2) with i the epoch from 0.
 
     `ramp="paper"` is the schedule the paper prints, clip((3i-1)/(n-1), 0, 2).
-    Runs under 8 epochs count i in steps; a single epoch, where n-1 = 0, climbs linearly from 0 to the top.
+    Runs under 8 epochs count i in steps; a single epoch, where n-1 = 0, climbs linearly from 0 to the top. Between one
+    and two epochs the line turns from that, 2i, to that of two epochs, 3i: 3i/(n-1) would jump to the top at once.
     """
     n = progress.epochs
+    late = 1.0 if ramp == "paper" else 0.0
     if n <= 1:
-        return RAMP_TOP * progress.step / max(1, progress.total_steps)
-    i = progress.epoch if n < SHORT_RUN else math.floor(progress.epoch + 1e-9)
-    rise = RAMP_SLOPE * i - (1.0 if ramp == "paper" else 0.0)
-    return min(max(rise / (n - 1), 0.0), RAMP_TOP)
+        rise = RAMP_TOP * progress.step / max(1, progress.total_steps)
+    elif n < 2:
+        rise = (2 - n) * RAMP_TOP * progress.epoch + (n - 1) * (RAMP_SLOPE * progress.epoch - late)
+    else:
+        i = progress.epoch if n < SHORT_RUN else math.floor(progress.epoch + 1e-9)
+        rise = (RAMP_SLOPE * i - late) / (n - 1)
+    return min(max(rise, 0.0), RAMP_TOP)
 
 
 def gate_l1(order: int) -> float:

@@ -1,5 +1,7 @@
 """Ramps, stages and constants, by hand."""
 
+from itertools import pairwise
+
 import pytest
 
 from dinorankclip.losses import weights
@@ -26,10 +28,22 @@ def at(epoch, epochs, per_epoch=100):
         (2, 4, "rankclip", 2),
         (0.5, 1, "rankclip", 1),  # a single epoch is linear
         (1, 1, "rankclip", 2),
+        (0.5, 2, "rankclip", 1.5),
+        (0.5, 2, "paper", 0.5),
     ],
 )
 def test_ramp(epoch, epochs, ramp, mu):
     assert weights.ranking_weight(at(epoch, epochs), ramp) == pytest.approx(mu)
+
+
+@pytest.mark.parametrize("ramp", ["rankclip", "paper"])
+@pytest.mark.parametrize("epoch", [0.1, 0.4, 0.5, 0.9])
+def test_a_little_longer_run_has_a_little_other_ramp(epoch, ramp):
+    """Epochs may be any number: no jump at one epoch or at two."""
+    lengths = [1 + k / 1000 for k in range(1501)]
+    curve = [weights.ranking_weight(Progress(round(epoch * 1e6), round(n * 1e6), n), ramp) for n in lengths]
+    assert max(abs(a - b) for a, b in pairwise(curve)) < 0.01
+    assert curve[0] == pytest.approx(2 * epoch)
 
 
 def test_stages_of_the_papers_run_and_of_short_ones():

@@ -82,7 +82,7 @@ class LossSettings:
     ramp: Literal["rankclip", "paper"] = "rankclip"
     """Schedule of the ranking weights: clip(3i/(n-1), 0, 2), or the paper's printed clip((3i-1)/(n-1), 0, 2)."""
     staged: bool = True
-    """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act from the start."""
+    """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act once lists have weight."""
     backend: Literal["auto", "reference", "blocked"] = "auto"
     """How the list likelihood is computed; the value is the same."""
 
@@ -147,6 +147,9 @@ class OptimSettings:
     """Default: min(10,000, 5 % of all steps)."""
     clip_norm: float | None = 1.0
     """Gradient norm limit; None switches it off."""
+    heads_rate: float = 1.0
+    """Factor on the learning rate of the transition heads and their gates. Adam moves a number by at most about its
+    rate a step: in a few hundred steps at 1 a gate that starts nearly closed stays so, whatever the data."""
     freeze: tuple[str, ...] = ()
     """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 

@@ -105,6 +105,8 @@ def _demand_positive(settings: TrainSettings) -> None:
     }
     if settings.optim.clip_norm is not None and settings.optim.clip_norm <= 0:
         raise UserError(f"--optim.clip-norm {settings.optim.clip_norm:g} would let nothing move; None switches it off")
+    if settings.optim.heads_rate <= 0:
+        raise UserError(f"--optim.heads-rate {settings.optim.heads_rate:g}: it must be above 0; 1 is the trunk's rate")
     for flag, count in counts.items():
         if count is not None and count < 1:
             raise UserError(f"{flag} {count}: at least 1")

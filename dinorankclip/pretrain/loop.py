@@ -14,6 +14,7 @@ from dinorankclip.config import RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.joint.finite_rows import BrokenModel
+from dinorankclip.optim.damping import undamped_shares
 from dinorankclip.optim.gradients import NonFinite, backward
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.damaged import DamagedFile
@@ -113,6 +114,7 @@ def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -
         "gradient norm": norm,
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,
+        **undamped_shares(state.updater.optimizer, state.updater.parameters.items()),
     }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--record.log-every", "0"], "--record.log-every 0: at least 1"),
         (["--record.save-every", "0"], "--record.save-every 0: at least 1"),
         (["--optim.clip-norm", "0"], "None switches it off"),
+        (["--optim.heads-rate", "0"], "above 0"),
         (["--budget.batch", "0"], "--budget.batch 0: at least 1"),
         (["--budget.epochs", "0"], "--budget.epochs 0: at least 1"),
         (["--budget.chunk", "-1"], "--budget.chunk -1: at least 1"),

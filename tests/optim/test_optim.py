@@ -63,6 +63,47 @@ def test_gates_of_the_orders_are_not_decayed():
     assert any("heads.2.query.weight" in n for group in groups if group["weight_decay"] for n in group["names"])
 
 
+def one_step(objective, settings):
+    """How far each parameter of the objective moved in a first step with gradient 1, and the updater."""
+    updater = Updater({"objective": objective}, settings, 10)
+    before = {name: p.detach().clone() for name, p in updater.parameters.items()}
+    for p in updater.parameters.values():
+        p.grad = torch.ones_like(p)
+    updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
+    return {name: p.detach() - before[name] for name, p in updater.parameters.items()}, updater
+
+
+def test_the_heads_of_the_orders_have_a_rate_of_their_own():
+    settings = OptimSettings(lr=1e-3, weight_decay=0.0, clip_norm=None, heads_rate=30.0)
+    part = nn.ModuleDict({"ranking": Objective(16, "rank").ranking, "other": nn.Linear(2, 2)})
+    moved, updater = one_step(part, settings)
+    for name, change in moved.items():
+        rate = 0.03 if ".transitions." in name else 1e-3
+        torch.testing.assert_close(change, torch.full_like(change, -rate), rtol=1e-3, atol=0.0)
+    assert updater.rate(0) == 1e-3  # what is logged is the trunk's
+    named = [name for group in updater.optimizer.param_groups for name in group["names"]]
+    assert sorted(named) == sorted(updater.parameters)
+
+
+def test_a_step_at_the_usual_rate_is_that_of_two_groups_bit_for_bit():
+    """Runs made before heads had groups of their own go on as they began: their state is kept by parameter."""
+    settings = OptimSettings()
+    moved, updater = one_step(Objective(16, "rank", seed=3), settings)
+    named = dict(Objective(16, "rank", seed=3).named_parameters(prefix="objective"))
+    groups = [
+        {"params": [p for n, p in named.items() if decayed(n, p) is kept], "weight_decay": decay}
+        for kept, decay in ((True, settings.weight_decay), (False, 0.0))
+    ]
+    old = torch.optim.AdamW(groups, lr=updater.rate(0), betas=settings.betas, eps=settings.eps, fused=True)
+    before = {name: p.detach().clone() for name, p in named.items()}
+    for p in named.values():
+        p.grad = torch.ones_like(p)
+    torch.nn.utils.clip_grad_norm_(named.values(), settings.clip_norm)
+    old.step()
+    assert all(torch.equal(named[name].detach() - before[name], change) for name, change in moved.items())
+    assert updater.state().keys() == {f"{n}/{key}" for n, p in named.items() for key in old.state[p]}
+
+
 def test_a_parameter_without_a_rule_is_an_error():
     with pytest.raises(UserError, match="no weight-decay rule covers the parameter 'strange'"):
         decayed("strange", nn.Parameter(torch.zeros(2, 2)))

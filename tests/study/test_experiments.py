@@ -80,8 +80,17 @@ def test_the_papers_scale_is_measured_by_the_papers_sets():
 def test_chance_is_that_of_the_sets():
     scenes = measures_of("full")
     assert scenes.chance(scenes.top1) == scenes.chance(scenes.shift) == 1 / len(KINDS)
-    assert FLICKR8K.chance("caltech101/T@1") == 1 / 101 and FLICKR8K.chance("shift from pacs-photo/mean T@1") == 1 / 7
+    assert FLICKR8K.chance("caltech101/T@1") == 1 / 101 and FLICKR8K.chance("pacs-photo/T@1") == 1 / 7
+    assert FLICKR8K.chance("shift from pacs-photo/mean T@1") == pytest.approx(1 / 7)
     assert FLICKR8K.chance("flickr8k/mean R@1") is None
+    # three ImageNetV2 of 1000 classes, ImageNet-R of 200: (3/1000 + 1/200)/4
+    assert CC3M.chance(CC3M.shift) == pytest.approx(0.002) and CC3M.chance(CC3M.base_top1) == 1 / 1000
+
+
+@pytest.mark.parametrize("study", ["full", "flickr8k", "cc3m"])
+def test_every_rendition_has_its_number_of_kinds(study):
+    found = measures_of(study)
+    assert len(found.rendition_kinds) == len(found.renditions)
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=lambda one: one.name)

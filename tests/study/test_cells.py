@@ -75,7 +75,7 @@ def test_runs_are_balanced_over_seeds_decisive_cells_first():
     for seed in range(8):
         decisive = [one for at, one in order if at == seed]
         assert decisive == sorted(decisive, reverse=True)
-    assert sum(decisive for _, decisive in order) == 9 * 8
+    assert sum(decisive for _, decisive in order) == 11 * 8
 
 
 def test_every_method_tries_the_same_rates_on_a_seed_of_its_own():
@@ -94,6 +94,7 @@ def test_cells_that_no_check_of_budgets_sees_differ_in_one_thing():
     counterparts = {
         "control-large-trunk": ("rank-3", "model.trunk"),
         "control-clip-longer": ("clip", "budget.epochs"),
+        **{f"{name}-quick": (name, "optim.heads_rate") for name in ("rank-2", "rank-3", "full")},
     }
     for name in ("clip", "rankclip", "full"):
         counterparts |= {f"{name}-n{items}": (name, "reading.train_items") for items in (1000, 2000)}

@@ -19,8 +19,8 @@ AUTO = "auto"  # of distil.cache: make the cache if it is not there
 
 
 @dataclass(frozen=True)
-class ReadingSettings:
-    """How pairs are found, checked and augmented."""
+class FindingSettings:
+    """How pairs are found and divided: what every command that opens data asks for."""
 
     image_column: str = "image"
     """CSV/Parquet: the column with image paths, relative to the table."""
@@ -35,16 +35,28 @@ class ReadingSettings:
     train_items: int | None = None
     """Train on this many images only (smaller choices are part of larger ones; whatever the seed). An epoch keeps the
     length that the whole training part gives it, so that runs on more and on less data take the same steps."""
+    max_pixels: int = 50_000_000
+    """Images larger than this are refused before they are decoded."""
+    epoch_samples: int | None = None
+    """`pipe:` shards only: how many samples make an epoch, since they cannot be counted beforehand."""
+
+
+@dataclass(frozen=True)
+class CheckingSettings(FindingSettings):
+    """How pairs are found, and how many damaged ones are too many."""
+
+    max_damaged: float = 0.05
+    """Stop when more than this share of samples (of at least 200 seen) had to be replaced."""
+
+
+@dataclass(frozen=True)
+class ReadingSettings(CheckingSettings):
+    """How pairs are found, checked and augmented."""
+
     crop_scale: tuple[float, float] = (0.9, 1.0)
     """Area of the random crop, as a share of the image. (1, 1) switches cropping off."""
     flip: bool = False
     """Mirror half of the images. Leave off when captions say left and right."""
-    max_pixels: int = 50_000_000
-    """Images larger than this are refused before they are decoded."""
-    max_damaged: float = 0.05
-    """Stop when more than this share of samples (of at least 200 seen) had to be replaced."""
-    epoch_samples: int | None = None
-    """`pipe:` shards only: how many samples make an epoch, since they cannot be counted beforehand."""
     workers: int = 1
     """Processes that decode and augment, for each training process."""
     patience: float = 300.0
@@ -123,6 +135,7 @@ class DistilSettings:
 
 
 FusionVariant = Literal["none", "concat", "additive", "single-scale", "spp", "spp-cbam", "full"]
+UNGATED = ("concat", "additive")  # variants that have no gate
 
 
 @dataclass(frozen=True)
@@ -132,7 +145,7 @@ class FusionSettings:
     variant: FusionVariant = "none"
     """full (the paper's), spp-cbam (no refiner), spp (no attention), single-scale, additive, concat, or none."""
     gate: bool = True
-    """The conflict-aware gate α; off: α = 1."""
+    """The conflict-aware gate α; off: α = 1. concat and additive have none."""
 
 
 @dataclass(frozen=True)

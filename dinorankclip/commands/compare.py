@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from dinorankclip.run_files import SCORES, is_run
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -76,7 +77,6 @@ def compare(
 def folder_of(model: str) -> Path:
     """Where the scores of a model are: with it, or where `score` puts those of models that are no runs."""
     from dinorankclip.commands.score import default_out
-    from dinorankclip.scoring.scored import SCORES
 
     elsewhere = default_out(model)
     return elsewhere if not (Path(model) / SCORES).is_file() and (elsewhere / SCORES).is_file() else Path(model)
@@ -115,7 +115,6 @@ def _paired_cells(row: Row) -> str:
 def _spending_table(a: Path, b: Path, matched: bool) -> str:
     """Who the two are and, of runs, what they spent and whether that was the same."""
     from dinorankclip.pretrain.budget import spending, unmatched
-    from dinorankclip.pretrain.checkup import is_run
 
     spent = [spending(folder) if is_run(folder) else None for folder in (a, b)]
     columns = [_about(one) for one in spent]

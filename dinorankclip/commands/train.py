@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dinorankclip.config import FIXED_ORDER, METHODS, PRESETS, TrainSettings, as_dict, for_method, preset
+from dinorankclip.config import FIXED_ORDER, METHODS, PRESETS, UNGATED, TrainSettings, as_dict, for_method, preset
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
         )
     if settings.method == "distil" and settings.distil.cache is None:
         raise UserError("--method distil learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)")
+    if settings.fusion.variant in UNGATED and not settings.fusion.gate:
+        variant = settings.fusion.variant
+        raise UserError(f"--fusion.variant {variant} has no gate to switch off: leave out --fusion.no-gate")
     if settings.loss.list_length is not None and settings.loss.list_length < 1:
         raise UserError("--loss.list-length must be at least 1; leave it out for whole lists")
     if settings.record.keep < 1:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
 from dinorankclip.pretrain.assemble import Parts
-from dinorankclip.pretrain.records import BEFORE, FUSION, SCORES, say, write_json
+from dinorankclip.pretrain.records import say, write_json
+from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
 from dinorankclip.scoring.inspection import inspect
 from dinorankclip.scoring.score_files import write_training_items
@@ -75,7 +75,7 @@ def starting_scores(parts: Parts, folder: Path) -> dict[str, float]:
     if comm.world().leads and not (folder / BEFORE).exists():
         write_json(folder / BEFORE, take(parts))
     comm.wait_for_all()
-    return json.loads((folder / BEFORE).read_text())
+    return read_object(folder / BEFORE)
 
 
 def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
@@ -84,9 +84,9 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
         items: dict[str, Score] = {}
         scores = take(parts, items)
         faithful = take_fidelity(parts)
-        found = {"checkpoint": "last", "step": parts.state.step, "scores": scores, "before": before}
+        found = {"checkpoint": LAST, "step": parts.state.step, "scores": scores, "before": before}
         found[HELD_OUT] = {split: source.fingerprint for split, source in parts.held_out.items()}
-        kept = json.loads((folder / SCORES).read_text()) if (folder / SCORES).exists() else {}
+        kept = read_object(folder / SCORES) if (folder / SCORES).exists() else {}
         if kept.get("step") != parts.state.step:
             kept = {}  # what `score` wrote while the run went on is of earlier weights
         write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
@@ -129,7 +129,7 @@ def starting_inspection(parts: Parts, folder: Path) -> None:
 
 def final_inspection(parts: Parts, folder: Path) -> None:
     if is_fused(parts):
-        start = json.loads((folder / FUSION).read_text()) if (folder / FUSION).exists() else {}
+        start = read_object(folder / FUSION) if (folder / FUSION).exists() else {}
         told = start | {"end": take_inspection(parts)}
         write_json(folder / FUSION, told)
         say("\n" + inspection_table(told))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-METRICS = "metrics.jsonl"
+from dinorankclip.run_files import METRICS
+
 INERT_SPREAD = 1e-3  # an order whose relative spread ends below this did not act
 _SPREAD = "spread"  # spread3_image: of order 3's corrections beside the utilities, where images are ranked
 

@@ -28,6 +28,7 @@ from dinorankclip.pretrain.frozen import FrozenImages, freeze_image_side, frozen
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.state import TrainingState
+from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.types import Source, UserError
 
 
@@ -147,7 +148,7 @@ def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None
 
 def resume(parts: Parts, run: Path) -> None:
     """Continue from the run's newest checkpoint, if there is one."""
-    newest = checkpoints.newest(run / "checkpoints")
+    newest = checkpoints.newest(run / CHECKPOINTS)
     if newest is not None:
         parts.state.read(newest)
         if parts.frozen is not None:

@@ -13,7 +13,8 @@ from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.command_line import train_command
 from dinorankclip.pretrain.divergence import way_on
 from dinorankclip.pretrain.ending import DIVERGED, STOPPED, read_ending
-from dinorankclip.pretrain.records import CONFIG, METRICS, has_begun
+from dinorankclip.pretrain.records import has_begun
+from dinorankclip.run_files import BEST, CHECKPOINTS, METRICS, read_settings
 from dinorankclip.types import Finding
 
 STUCK_WITHIN = 0.03  # of ln B: no better than guessing
@@ -24,12 +25,8 @@ HOTTEST = 99.0  # the temperature's bound is 100
 FEW_NEGATIVES = 64
 
 
-def is_run(folder: Path) -> bool:
-    return (folder / CONFIG).is_file()
-
-
 def examine_run(folder: Path) -> Iterator[Finding]:
-    settings = json.loads((folder / CONFIG).read_text())
+    settings = read_settings(folder)
     yield from _ending(folder, settings)
     lines = read_metrics(folder / METRICS)
     steps = [line for line in lines if "loss" in line]
@@ -77,7 +74,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _checkpoints(folder: Path, steps: list[dict[str, Any]]) -> Iterator[Finding]:
-    newest = checkpoints.newest(folder / "checkpoints")
+    newest = checkpoints.newest(folder / CHECKPOINTS)
     if newest is None:
         yield Finding(
             "problem", "no checkpoint was written", "a kill now would lose everything: lower --record.save-every"
@@ -179,5 +176,5 @@ def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"validation was best at step {best_step} ({100 * best:.1f} %): overfitting since",
-            "use checkpoints/best, fewer epochs, or stronger --reading.crop-scale",
+            f"use {CHECKPOINTS}/{BEST}, fewer epochs, or stronger --reading.crop-scale",
         )

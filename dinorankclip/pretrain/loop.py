@@ -22,6 +22,7 @@ from dinorankclip.pretrain.divergence import Diverged
 from dinorankclip.pretrain.records import Records
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.pretrain.stopping import StopRequest
+from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.types import Evaluator, Progress
 
 CHOOSES_BEST = "val/mean R@1"
@@ -50,7 +51,7 @@ def pretrain(
     """Train from `state.step` to the end. False: stopped early on request, with everything saved; `stop` knows why."""
     records = Records(run, state.step, settings.record.tensorboard)
     damaged = DamagedFile(run, loader.damage)
-    folder, keep = run / "checkpoints", settings.record.keep
+    folder, keep = run / CHECKPOINTS, settings.record.keep
     bar = tqdm(
         total=length.steps * settings.budget.batch, initial=state.step * settings.budget.batch, unit="pair",
         unit_scale=True, smoothing=0.1, mininterval=1.0, disable=not comm.world().leads, dynamic_ncols=True,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.run_files import read_settings
 from dinorankclip.scoring.evaluators import FidelityEvaluator
 from dinorankclip.scoring.fidelity import comparable
-from dinorankclip.scoring.run_data import CONFIG, stored_reading
+from dinorankclip.scoring.run_data import stored_reading
 from dinorankclip.scoring.scores import Score, mean_score
 from dinorankclip.scoring.suite import SetResult
 from dinorankclip.types import UserError
@@ -19,7 +19,7 @@ NAME, VERSION = "fidelity", 2  # 2: captions without two common words are left o
 
 def run_fidelity(run: Path, model: Any) -> SetResult | None:
     """Fidelity on the run's held-out pairs; None for a run without students or teacher, or whose cache is gone."""
-    settings = json.loads((run / CONFIG).read_text())
+    settings = read_settings(run)
     distil = settings.get("distil", {})
     if distil.get("cache") and distil.get("into") == "trunk":
         model.parts.teach_trunk(*distil["branches"].split("+"))

@@ -26,11 +26,11 @@ from dinorankclip.types import UserError
 
 from .cells import from_dict
 from .outline import Run, once
-from .results import RESULT
+from .results import CELLS, RESULT
 
 POLL = 0.5  # seconds between looks
 GLANCE = 0.05  # seconds; longer than `is_running` holds a lock that it only looks at
-QUEUE, CELLS, HOLDS, FAILED, LOGS = "queue.json", "cells", "holds", "failed", "logs"
+QUEUE, HOLDS, FAILED, LOGS = "queue.json", "holds", "failed", "logs"
 
 
 def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:

@@ -18,11 +18,13 @@ from typing import Any
 from dinorankclip.config import flatten
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import read_metrics
-from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, SCORES, write_json
+from dinorankclip.pretrain.records import write_json
+from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_object, read_settings
 from dinorankclip.types import UserError
 
 RESULT, RESULTS = "result.json", "results.json"
-EARLIER = "earlier"  # beside cells/: records of runs that are being made again
+CELLS = "cells"  # run folders by key, in the folder of a study
+EARLIER = "earlier"  # beside them: records of runs that are being made again
 FORMAT = 2
 NUMBERED = ("scores", "telemetry")  # fields of a record that are numbers by name
 # Beside scores of the validation part, which come at each epoch's end, a line of metrics.jsonl has numbers of a step.
@@ -127,12 +129,12 @@ def finished(folder: Path, key: str, seconds: float) -> RunRecord:
 
     Whose run it is (cell and seed) is for `collect` to say, since several cells may share it.
     """
-    settings = json.loads((folder / CONFIG).read_text())
+    settings = read_settings(folder)
     spent = spending(folder)
     steps = spent.pairs_seen // settings["budget"]["batch"]
     return RunRecord(
-        cell="", seed=settings["seed"], key=key, folder=f"cells/{key}",
-        revision=json.loads((folder / ENVIRONMENT).read_text())["revision"],
+        cell="", seed=settings["seed"], key=key, folder=f"{CELLS}/{key}",
+        revision=read_object(folder / ENVIRONMENT)["revision"],
         settings=settings, scores=scores_of(folder), telemetry=telemetry_of(folder), seconds=round(seconds, 1),
         pairs_seen=spent.pairs_seen, steps=steps,
         parameters={"model": spent.model_parameters, "heads": spent.heads}, data=spent.data, teacher=spent.teacher,
@@ -142,7 +144,7 @@ def finished(folder: Path, key: str, seconds: float) -> RunRecord:
 
 def scores_of(folder: Path) -> dict[str, float]:
     """`val/…`, `test/…`, `fidelity/…` of training, `SET/…` of the sets, from scores.json."""
-    stored = json.loads((folder / SCORES).read_text())
+    stored = read_object(folder / SCORES)
     scores = {name: value for name, value in stored.get("scores", {}).items() if "/chance " not in name}
     scores |= {f"fidelity/{name}": value for name, value in stored.get("fidelity", {}).items()}
     for name, result in stored.get("sets", {}).items():
@@ -156,7 +158,7 @@ def telemetry_of(folder: Path) -> dict[str, float]:
     for line in read_metrics(folder / METRICS):
         last |= {n: v for n, v in line.items() if isinstance(v, int | float) and not n.startswith(HELD_OUT)}
     if (folder / FUSION).is_file():
-        told = flatten(json.loads((folder / FUSION).read_text()))
+        told = flatten(read_object(folder / FUSION))
         last |= {f"fusion/{n.replace('.', '/')}": v for n, v in told.items() if not n.endswith("items")}
     last.pop("step", None)
     return last
@@ -188,7 +190,7 @@ def collect(
     """Finished runs of `wanted` (cell, seed, key), in that order."""
     found = []
     for cell, seed, key in wanted:
-        record = read_record(folder / "cells" / key)
+        record = read_record(folder / CELLS / key)
         if record is not None:
             found.append(replace(record, cell=cell, seed=seed))
     return Results(name, tuple(found), dict(tuned), title)

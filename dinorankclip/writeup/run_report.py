@@ -11,19 +11,18 @@ from dinorankclip.config import flatten
 from dinorankclip.joint.acting_orders import INERT_SPREAD
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import examine_run, read_metrics
-from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, SCORES
+from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_settings
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.run_curves import loss_curves, order_telemetry, score_curves
 from dinorankclip.writeup.numbers import MISSING
 from dinorankclip.writeup.page import Page
 from dinorankclip.writeup.surroundings import described
 
-REPORT = "report.html"
 _UNITS = {"share": (100.0, 2, " %"), "degrees": (1.0, 2, "°"), "number": (1.0, 4, "")}
 
 
 def run_page(run: Path) -> Page:
-    settings = json.loads((run / CONFIG).read_text())
+    settings = read_settings(run)
     lines = read_metrics(run / METRICS)
     spent = spending(run)
     page = Page(f"Run {run.name}", f"{spent.method} on {settings['data']}, seed {settings['seed']}")

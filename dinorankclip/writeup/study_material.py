@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.pretrain.records import ENVIRONMENT
+from dinorankclip.run_files import ENVIRONMENT
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.measures import Measures, measures_of
 from dinorankclip.study.outline import Study

@@ -23,6 +23,8 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--method", "rankclip", "--loss.order", "2"], "use --method rank"),
         (["--method", "rank", "--loss.order", "6"], "orders 0 to 5"),
         (["--method", "clip", "--loss.order", "9"], "orders 0 to 5"),
+        (["--fusion.variant", "concat", "--fusion.no-gate"], "concat has no gate"),
+        (["--fusion.variant", "additive", "--fusion.no-gate"], "additive has no gate"),
         (["--record.keep", "0"], "at least 1"),
         (["--record.log-every", "0"], "--record.log-every 0: at least 1"),
         (["--record.save-every", "0"], "--record.save-every 0: at least 1"),

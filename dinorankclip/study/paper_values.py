@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-LABEL = "paper (projected)"
+from dinorankclip.paper import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS
+
+__all__ = ["LABEL", "PAPER", "PAPER_GPUS", "gain", "projected"]
+
 PAPER_GPUS = 8  # of its one node
 
 Rows = Mapping[str, Mapping[str, float]]
@@ -78,7 +81,7 @@ _STUDENT = _rows(
     "params M | latency ms | T@1",
     full_resnet="25.6 12.4 10.4",
     full_mobilenet="5.4 5.1 10.6",
-    full="5.7 8.6 11.3",
+    full=f"{STUDENT_MILLIONS} 8.6 11.3",
 )
 
 _FUSION = _rows(
@@ -93,14 +96,14 @@ _FUSION = _rows(
 
 # Rows are orders. Orders 0 and 1 are CLIP and RankCLIP, the others the full recipe.
 _ORDERS = _rows(
-    "T@1 | InR | step ms | head params M | hours",
+    "T@1 | InR | step ms | hours | head params M",
     **{
-        "0": "9.06 9.36 301 0 10.8",
-        "1": "10.16 11.34 312 0 11.2",
-        "2": "10.85 12.40 348 0.16 12.4",
-        "3": "11.30 13.50 379 0.61 13.7",
-        "4": "11.27 13.47 412 1.32 14.8",
-        "5": "11.18 13.20 446 2.30 16.0",
+        "0": f"9.06 9.36 301 10.8 {HEAD_MILLIONS[0]}",
+        "1": f"10.16 11.34 312 11.2 {HEAD_MILLIONS[1]}",
+        "2": f"10.85 12.40 348 12.4 {HEAD_MILLIONS[2]}",
+        "3": f"11.30 13.50 379 13.7 {HEAD_MILLIONS[3]}",
+        "4": f"11.27 13.47 412 14.8 {HEAD_MILLIONS[4]}",
+        "5": f"11.18 13.20 446 16.0 {HEAD_MILLIONS[5]}",
     },
 )
 

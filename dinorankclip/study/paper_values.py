@@ -1,17 +1,21 @@
 """The paper's own numbers, by the label of its table or figure, row and column.
 
-They are PROJECTIONS: the paper says of its red numbers that they "will be replaced once the runs complete", and its
-black baseline rows are those that RankCLIP published, not runs of its own. Nothing may print them without `LABEL`.
-Shares are in percent, as printed; cone separations in degrees.
+Most are PROJECTIONS: the paper says of its red numbers (its macro TODO) that they are "projected from the trends
+reported by RankCLIP and CLIP on CC3M and will be replaced once the runs complete". Red are all rows of its own method
+and its variants, and CUB, Cars, Flowers and FG-avg of the baselines, too. What is black it prints as results; of the
+baselines it says that they were retrained. Figures have no such colours: of the cone separations the text prints the
+differences in red, of the scaling curves their ends are in tab:main. Nothing may print any of them without `LABEL`;
+`in_black` tells the two apart. Shares are in percent, as printed; cone separations in degrees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dinorankclip.paper import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS
 
-__all__ = ["LABEL", "PAPER", "PAPER_GPUS", "gain", "projected"]
+__all__ = ["LABEL", "PAPER", "PAPER_GPUS", "PaperValue", "gain", "in_black", "paper_value", "projected"]
 
 PAPER_GPUS = 8  # of its one node
 
@@ -194,14 +198,50 @@ PAPER: Mapping[str, Rows] = {
     "tab:compute": _COMPUTE,
 }
 
+_BASELINES = ("clip", "cyclip", "alip", "rankclip")
+# (table, rows, columns) in black; None: all of them.
+_BLACK: tuple[tuple[str, tuple[str, ...] | None, tuple[str, ...] | None], ...] = (
+    ("tab:main", _BASELINES, None),
+    ("tab:ood-fg", _BASELINES, ("V2-M", "V2-T", "V2-Top", "InR", "FGVC", "DTD")),
+    ("tab:lp-component (a)", _BASELINES, None),
+    ("tab:lp-component (b)", _BASELINES, None),
+    ("tab:abl-3panel (b)", None, ("params M", "latency ms")),
+    ("tab:cost-accuracy", ("0", "1"), ("T@1", "InR")),
+    ("tab:cost-accuracy", None, ("step ms", "hours", "head params M")),
+    ("tab:cost-accuracy, last row", ("1",), None),
+    ("tab:per-dataset-order", None, ("best order",)),
+    ("tab:compute", None, None),
+    ("fig:scaling", _BASELINES, ("2.7",)),  # drawn, but the same as in tab:main
+)
 
-def projected(table: str, row: str, columns: Mapping[str, str]) -> dict[str, float]:
+
+@dataclass(frozen=True)
+class PaperValue:
+    """`black`: printed as a result. `place`: table, row and column; None for what we worked out of several."""
+
+    value: float
+    black: bool
+    place: tuple[str, str, str] | None = None
+
+
+def in_black(table: str, row: str, column: str) -> bool:
+    return any(
+        name == table and (rows is None or row in rows) and (columns is None or column in columns)
+        for name, rows, columns in _BLACK
+    )
+
+
+def paper_value(table: str, row: str, column: str) -> PaperValue:
+    return PaperValue(PAPER[table][row][column], in_black(table, row, column), (table, row, column))
+
+
+def projected(table: str, row: str, columns: Mapping[str, str]) -> dict[str, PaperValue]:
     """Values of a row under our own headings: `columns` says heading → the paper's column that it stands for.
 
     Rows that the paper's table does not have give nothing.
     """
     told = PAPER[table].get(row, {})
-    return {heading: told[column] for heading, column in columns.items() if column in told}
+    return {heading: paper_value(table, row, column) for heading, column in columns.items() if column in told}
 
 
 def gain(table: str, column: str, row: str, over: str) -> float:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .paper_values import PaperValue
+
 
 @dataclass(frozen=True)
 class Column:
@@ -19,11 +21,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """`paper`: column heading → the paper's projected value, where it has one (shown as "paper (projected)")."""
+    """`paper`: column heading → the paper's value, where it has one (shown under its label)."""
 
     label: str
     cell: str
-    paper: Mapping[str, float] = field(default_factory=dict)
+    paper: Mapping[str, PaperValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _plain_tables(page: Page, tables: Iterable[PlainTable]) -> None:
     for plain in tables:
         page.section(plain.title, 3)
         page.table(plain.headings, plain.rows)
-        page.text(plain.note, "note")
+        page.text(plain.notes, "note")
 
 
 def _without_title(markdown: str) -> str:

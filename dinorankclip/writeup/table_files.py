@@ -32,6 +32,7 @@ _LATEX = {
     "≥": r"$\geq$",
     "≤": r"$\leq$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "−": r"$-$",
     "°": r"$^\circ$",
     "×": r"$\times$",
@@ -120,13 +121,13 @@ def latex(text: str) -> str:
 _CSV_HEAD = (
     "experiment", "row", "cell", "score", "heading", "unit", "mean", "low", "high", "sd", "n",
     "reference", "difference", "difference_low", "difference_high", "difference_n", "detectable",
-    "paper_projected", "lacks", "seeds", "keys",
+    "paper_projected", "paper_colour", "lacks", "seeds", "keys",
 )  # fmt: skip
 
 
 def as_csv(table: Table) -> str:
     """One line for each row and score, as they were scored (shares stay shares); the paper's value in its own column
-    and unit (percent)."""
+    and unit (percent), red for projections and black for what it prints as a result."""
     data = io.StringIO()
     writer = csv.writer(data, lineterminator="\n")
     writer.writerow(_CSV_HEAD)
@@ -138,8 +139,9 @@ def as_csv(table: Table) -> str:
             runs = " ".join(str(run.seed) for run in row.runs), " ".join(run.key for run in row.runs)
             unit = "share" if column.percent else "number"
             about = (table.experiment.name, label_of(row), row.cell, column.score, column.heading, unit)
+            told = (paper.value, "black" if paper.black else "red") if paper else (None, None)
             reference = table.experiment.reference
-            writer.writerow([*map(_csv_number, (*about, *ours, reference, *pair, paper, measured.lacks, *runs))])
+            writer.writerow([*map(_csv_number, (*about, *ours, reference, *pair, *told, measured.lacks, *runs))])
     return data.getvalue()
 
 

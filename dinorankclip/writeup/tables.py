@@ -14,6 +14,7 @@ from dinorankclip.joint.transitions import HIGHEST_ORDER
 from dinorankclip.study.claims.quantities import spread
 from dinorankclip.study.effects import Effect, Summary, paired, summary
 from dinorankclip.study.paper_values import LABEL as PAPER
+from dinorankclip.study.paper_values import PaperValue
 from dinorankclip.study.results import Results, RunRecord
 from dinorankclip.study.table_shapes import Column, Experiment
 
@@ -41,7 +42,7 @@ class TableRow:
     label: str
     cell: str
     measured: tuple[Measured, ...]
-    paper: tuple[float | None, ...]
+    paper: tuple[PaperValue | None, ...]
     runs: tuple[RunRecord, ...]
     marks: tuple[str, ...] = ()
     unmatched: bool = False

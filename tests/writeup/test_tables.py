@@ -9,7 +9,7 @@ import pytest
 
 from dinorankclip.study.claims.judging import judged
 from dinorankclip.study.definition import STUDIES
-from dinorankclip.study.paper_values import LABEL
+from dinorankclip.study.paper_values import LABEL, PaperValue
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column, Experiment, Row
 from dinorankclip.writeup.numbers import Form, form_of
@@ -119,7 +119,7 @@ def test_what_was_not_run_and_what_was_not_scored():
 @pytest.mark.parametrize("count", [2, 6])
 def test_the_papers_values_always_stand_under_their_label(count):
     columns = tuple(Column("s/T@1", f"c{at}") for at in range(count))
-    paper = {column.heading: 10.5 + at for at, column in enumerate(columns)}
+    paper = {column.heading: PaperValue(10.5 + at, black=False) for at, column in enumerate(columns)}
     table = build_table(
         experiment(Row("CLIP", "clip"), Row("full", "full", paper), columns=columns),
         results(clip=[0.1, 0.2], full=[0.3, 0.4]),
@@ -140,6 +140,20 @@ def test_the_papers_values_always_stand_under_their_label(count):
     rows = list(csv.DictReader(io.StringIO(as_csv(table))))
     assert next(row["paper_projected"] for row in rows if row["cell"] == "full") == "10.5"
     assert all(row["paper_projected"] == "" for row in rows if row["cell"] == "clip")
+
+
+def test_what_the_paper_prints_as_a_result_is_marked():
+    black, red = ({"T@1": PaperValue(value, is_black)} for value, is_black in ((9.06, True), (11.3, False)))
+    found = results(clip=[0.1], full=[0.3])
+    table = build_table(experiment(Row("CLIP", "clip", black), Row("full", "full", red), columns=(SHARE,)), found)
+    assert [row[-1] for row in text_of(value_grid(table))] == ["9.06 ‡", "11.30"]
+    told = " ".join(notes(table))
+    assert "‡: printed as a result" in told and "without a mark are projections" in told
+    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert [(row["paper_projected"], row["paper_colour"]) for row in rows] == [("9.06", "black"), ("11.3", "red")]
+    assert r"$\ddagger$" in as_latex(table)
+    table = build_table(experiment(Row("CLIP", "clip"), Row("full", "full", red), columns=(SHARE,)), found)
+    assert "They are projections" in " ".join(notes(table)) and "‡" not in " ".join(notes(table))
 
 
 def test_at_the_papers_scale_tables_and_claims_find_their_scores():

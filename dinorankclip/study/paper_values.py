@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from dinorankclip.paper import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS
 
-__all__ = ["LABEL", "PAPER", "PAPER_GPUS", "PaperValue", "gain", "in_black", "paper_value", "projected"]
+__all__ = ["LABEL", "PAPER", "PAPER_GPUS", "TITLES", "PaperValue", "gain", "in_black", "paper_value", "projected"]
 
 PAPER_GPUS = 8  # of its one node
 
@@ -196,6 +196,25 @@ PAPER: Mapping[str, Rows] = {
     "tab:teacher": _TEACHER,
     "tab:per-dataset-order": _BEST_ORDER,
     "tab:compute": _COMPUTE,
+}
+
+TITLES: Mapping[str, str] = {
+    "tab:main": "Main comparison",
+    "tab:ood-fg": "Natural shift and Fine-grained Probe",
+    "tab:lp-component (a)": "Linear probing",
+    "tab:lp-component (b)": "Component ablation",
+    "tab:abl-3panel (a)": "Distillation criterion",
+    "tab:abl-3panel (b)": "Student architecture",
+    "tab:abl-3panel (c)": "Fusion module",
+    "tab:cost-accuracy": "Cost and accuracy of an order",
+    "tab:cost-accuracy, last row": "Gain over order 1 for each further hour",
+    "fig:scaling": "T@1 by millions of pairs, drawn without colours",
+    "fig:cone": "Cone separation in degrees, drawn without colours",
+    "fig:distill-fidelity": "Mean cosine of teacher and student",
+    "fig:case-gram": "Distance of the Grams of teacher and student",
+    "tab:teacher": "Teacher",
+    "tab:per-dataset-order": "Best order of each suite",
+    "tab:compute": "Compute profile, hours of a node of eight H100",
 }
 
 _BASELINES = ("clip", "cyclip", "alip", "rankclip")

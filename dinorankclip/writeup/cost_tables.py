@@ -14,7 +14,7 @@ from dinorankclip.study.paper_values import LABEL, PAPER, PaperValue, in_black, 
 from dinorankclip.study.tables.orders import PLAIN
 from dinorankclip.writeup.figures.drawn import Unavailable
 from dinorankclip.writeup.numbers import MISSING
-from dinorankclip.writeup.paper_words import paper_words
+from dinorankclip.writeup.paper_words import digits_for, paper_words
 from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_material import StudyMaterial
 
@@ -56,14 +56,15 @@ def compute_profile(material: StudyMaterial) -> PlainTable:
 def orders(material: StudyMaterial) -> PlainTable:
     """Cost of each order beside plain order 1, ours and the paper's."""
     bench = load_bench(material.bench)
-    rows, shown = [], []
+    paper = [_paper_costs(order) for order in range(len(PLAIN))]
+    digits = [digits_for(column) for column in zip(*paper)]
+    rows = []
     for order, cell in enumerate(PLAIN):
         plain, full = (bench.ratio(side, bench.order(1)) for side in (bench.order(order), bench.full(order)))
         runs = material.results.of(cell)
         heads = next(iter(runs.values())).parameters.get("heads") if runs else None
-        paper = _paper_costs(order)
-        shown += [value for value in paper if value is not None]
-        rows.append((str(order), _times(plain), _times(full), _count(heads), *map(paper_words, paper)))
+        theirs = map(paper_words, paper[order], digits)
+        rows.append((str(order), _times(plain), _times(full), _count(heads), *theirs))
     where = f"{bench.title}, {bench.machine} ({bench.source})" if bench.seconds else "not measured yet (make bench)"
     return PlainTable(
         "order-cost",
@@ -76,7 +77,7 @@ def orders(material: StudyMaterial) -> PlainTable:
         f"Step: median and range over alternating rounds; {where}. Parameters of the heads are those of this study's "
         "small trunk; the paper's belong to ViT-B/32. The paper's column of steps is one for plain orders and the "
         "full recipe alike. What an order gains for its cost is the claim `gain-per-cost`.",
-        tuple(shown),
+        tuple(value for values in paper for value in values if value is not None),
     )  # fmt: skip
 
 

@@ -24,7 +24,8 @@ class PlainTable:
     def notes(self) -> str:
         return " ".join(part for part in (self.note, about_paper(self.paper) if self.paper else "") if part)
 
-    def markdown(self) -> str:
+    def markdown(self, level: int = 2) -> str:
         rows = [self.headings, ("---", *("--:" for _ in self.headings[1:])), *self.rows]
         lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-        return "\n".join([f"## {self.title}", "", *lines, "", wrapped(self.notes), "", ""])
+        notes = [wrapped(self.notes), ""] if self.notes else []
+        return "\n".join([f"{'#' * level} {self.title}", "", *lines, "", *notes, ""])

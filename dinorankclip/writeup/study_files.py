@@ -11,6 +11,8 @@ from dinorankclip.writeup.best_orders import best_orders
 from dinorankclip.writeup.cost_tables import cost_tables
 from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.paired_differences import paired_differences
+from dinorankclip.writeup.paper_only import TITLE as PAPER_ONLY
+from dinorankclip.writeup.paper_only import paper_only
 from dinorankclip.writeup.report import study_page, write_page
 from dinorankclip.writeup.study_claims import JUDGING, all_claims, machine_of
 from dinorankclip.writeup.study_figures import Missing, study_figures
@@ -92,4 +94,6 @@ def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
             lines += [f"![{figure.title}]({FIGURES}/{figure.name}.png)", "", wrapped(figure.caption), ""]
         else:
             lines += [f"Left out: {figure.why}.", ""]
+    told = paper_only(material)
+    lines += [f"## {PAPER_ONLY}", "", wrapped(told.about), "", *(plain.markdown(level=3) for plain in told.tables)]
     return "\n".join(lines).rstrip() + "\n"

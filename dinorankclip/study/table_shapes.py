@@ -11,12 +11,14 @@ from .paper_values import PaperValue
 
 @dataclass(frozen=True)
 class Column:
-    """`score` is a name in `RunRecord.scores`. Percent: a share, shown times 100."""
+    """`score` is a name in `RunRecord.scores`. Percent: a share, shown times 100. `over`: the share that it is divided
+    by; where that is at chance, the quotient says nothing and is not shown."""
 
     score: str
     heading: str
     percent: bool = True
     better: Literal["higher", "lower"] | None = "higher"
+    over: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dinorankclip.study.chances import chance_of
 from dinorankclip.study.effects import paired, summary
 from dinorankclip.study.paper_values import LABEL, PaperValue, paper_value
 from dinorankclip.study.results import Results
@@ -38,8 +39,8 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
             "best-order-named",
             "Best order of each suite, by name",
             (
-                "suite", "orders", "n", "best", "score there", f"less order {CLAIMED}", f"told from {CLAIMED}",
-                f"best, {LABEL}", f"score there, {LABEL}",
+                "suite", "orders", "n", "best", "score there", "chance", f"less order {CLAIMED}",
+                f"told from {CLAIMED}", f"best, {LABEL}", f"score there, {LABEL}",
             ),
             tuple(rows),
             "Of the seeds that all orders of a sweep have; the smallest of equal orders. “No” where the paired "
@@ -60,13 +61,13 @@ def _row(
         return None  # the best of some orders is not the best of all
     means = {order: summary(found).mean for order, found in values.items()}
     best = max(means, key=lambda order: (means[order], -order))
-    form = form_of(means.values(), column.percent)
+    form, chance = form_of(means.values(), column.percent), chance_of(results, column.score)
     difference, told = MISSING, MISSING
     if best != CLAIMED:
         effect = paired(values[CLAIMED], values[best])
         difference = form.with_half(effect.mean, effect.low, effect.high, sign=True)
         told = "yes" if effect.shown else "no"
     return (
-        column.heading, sweep, str(len(values[best])), str(best), form.plain(means[best]), difference, told,
-        *map(paper_words, paper),
+        column.heading, sweep, str(len(values[best])), str(best), form.plain(means[best]),
+        MISSING if chance is None else form.plain(chance), difference, told, *map(paper_words, paper),
     )  # fmt: skip

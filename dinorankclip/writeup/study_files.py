@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     folder = docs / "study" / material.study.name
     folder.mkdir(parents=True, exist_ok=True)
     if (material.folder / RESULTS).resolve() != (folder / RESULTS).resolve():
-        shutil.copyfile(material.folder / RESULTS, folder / RESULTS)
+        material.results.save(folder / RESULTS)
     for table in material.tables:
         write_table(table, folder / TABLES, ("md", "trace.json"))
     figures = [_passed_on(figure, material) for figure in figures]

@@ -120,7 +120,7 @@ def latex(text: str) -> str:
 
 _CSV_HEAD = (
     "experiment", "row", "cell", "score", "heading", "unit", "mean", "low", "high", "sd", "n",
-    "reference", "difference", "difference_low", "difference_high", "difference_n", "detectable",
+    "reference", "difference", "difference_low", "difference_high", "difference_n", "detectable", "chance",
     "paper_projected", "paper_colour", "lacks", "seeds", "keys",
 )  # fmt: skip
 
@@ -132,7 +132,7 @@ def as_csv(table: Table) -> str:
     writer = csv.writer(data, lineterminator="\n")
     writer.writerow(_CSV_HEAD)
     for row in table.rows:
-        for column, measured, paper in zip(table.columns, row.measured, row.paper):
+        for column, chance, measured, paper in zip(table.columns, table.chances, row.measured, row.paper):
             found, effect = measured.summary, measured.effect
             ours = (found.mean, found.low, found.high, found.sd, found.n) if found else (None,) * 4 + (0,)
             pair = (effect.mean, effect.low, effect.high, effect.n, effect.detectable) if effect else (None,) * 5
@@ -140,8 +140,8 @@ def as_csv(table: Table) -> str:
             unit = "share" if column.percent else "number"
             about = (table.experiment.name, label_of(row), row.cell, column.score, column.heading, unit)
             told = (paper.value, "black" if paper.black else "red") if paper else (None, None)
-            reference = table.experiment.reference
-            writer.writerow([*map(_csv_number, (*about, *ours, reference, *pair, *told, measured.lacks, *runs))])
+            line = (*about, *ours, table.experiment.reference, *pair, chance, *told, measured.lacks, *runs)
+            writer.writerow([*map(_csv_number, line)])
     return data.getvalue()
 
 

@@ -15,6 +15,7 @@ from dinorankclip.writeup.paper_words import about_paper, digits_for, paper_word
 from dinorankclip.writeup.tables import PAPER, UNMATCHED, Measured, Table, TableRow, teachers
 
 SHOWN_EFFECT = "*"
+CHANCE, AT_CHANCE = "chance", "[at chance]"
 BESIDE = 4  # so many columns of the paper stand beside ours; more become a grid of their own below
 
 
@@ -40,11 +41,11 @@ def grids(table: Table) -> list[Grid]:
 
 
 def value_grid(table: Table) -> Grid:
-    """Label, n, our means with intervals, then the paper's values if they are few."""
+    """Label, n, our means with intervals, then the paper's values if they are few; what chance gives below."""
     forms = _forms(table)
     shown = _paper_columns(table)
     shown = shown if len(shown) <= BESIDE else []
-    headings = ["", "n", *(column.heading for column in table.columns), *(table.columns[at].heading for at in shown)]
+    headings = ["", "n", *_headings(table), *(table.columns[at].heading for at in shown)]
     groups = [""] * (2 + len(table.columns)) + [PAPER] * len(shown)
     digits = {at: digits_for(row.paper[at] for row in table.rows) for at in shown}
     rows = []
@@ -52,6 +53,9 @@ def value_grid(table: Table) -> Grid:
         ours = [_value(measured, form) for measured, form in zip(row.measured, forms)]
         theirs = [Words(paper_words(row.paper[at], digits[at])) for at in shown]
         rows.append((Words(label_of(row)), Words(str(row.n) if row.n else MISSING), *ours, *theirs))
+    if any(chance is not None for chance in table.chances):
+        ours = [MISSING if chance is None else form.plain(chance) for chance, form in zip(table.chances, forms)]
+        rows.append(tuple(map(Words, (CHANCE, MISSING, *ours, *(MISSING for _ in shown)))))
     return Grid(tuple(headings), tuple(groups), tuple(rows))
 
 
@@ -85,8 +89,13 @@ def difference_grid(table: Table) -> Grid | None:
             rows.append((Words(label_of(row)), Words(str(max(pairs))), *cells))
     if not rows:
         return None
-    headings = (f"less {table.reference}", "n", *(column.heading for column in table.columns))
+    headings = (f"less {table.reference}", "n", *_headings(table))
     return Grid(headings, ("",) * len(headings), tuple(rows))
+
+
+def _headings(table: Table) -> list[str]:
+    marked = zip(table.columns, table.at_chance)
+    return [f"{column.heading} {AT_CHANCE}" if lost else column.heading for column, lost in marked]
 
 
 def notes(table: Table) -> list[str]:
@@ -108,6 +117,11 @@ def notes(table: Table) -> list[str]:
         found.append("Means of rows with different n are of different seeds: compare rows by their paired differences.")
     if any(0 < row.n < FEWEST_SEEDS for row in table.rows):
         found.append("n < 3: so few seeds have no interval, and nothing of them is bold.")
+    if any(table.at_chance):
+        found.append(
+            f"{AT_CHANCE}: no row is shown to be a point above chance, by the lower end of its interval or, where n < "
+            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked."
+        )
     told = [value for row in table.rows for value in row.paper if value is not None]
     if told:
         found.append(about_paper(told))

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -114,6 +115,35 @@ def test_what_was_not_run_and_what_was_not_scored():
     assert text_of(value_grid(table))[0][3] == "–" and text_of(value_grid(table))[1] == ["full", "–", "–", "–"]
     assert notes(table)[-1] == "–: not run or not scored." and table.lacking == ("full",)
     assert difference_grid(table) is None
+
+
+def with_chance(clip: list[float], full: list[float]) -> Results:
+    return replace(results(clip=clip, full=full), chances={"s/T@1": 0.25})
+
+
+def test_chance_stands_below_and_marks_columns_that_nobody_masters():
+    several = experiment(Row("CLIP", "clip"), Row("full", "full", {"T@1": PaperValue(9.06, black=True)}))
+    lost = build_table(several, with_chance([0.2, 0.3], [0.251, 0.257]))
+    grid = value_grid(lost)
+    assert [words.text for words in grid.rows[-1]] == ["chance", "–", "25.00", "–", "–"]
+    assert grid.headings == ("", "n", "T@1 [at chance]", "cone °", "T@1")  # the last is the paper's
+    assert difference_grid(lost).headings[2] == "T@1 [at chance]" and "chance" not in str(difference_grid(lost).rows)
+    assert any(note.startswith("[at chance]: no row is shown") for note in notes(lost))
+    assert {row["chance"] for row in csv.DictReader(io.StringIO(as_csv(lost)))} == {"0.25", ""}
+    found = build_table(several, with_chance([0.2, 0.3], [0.4, 0.5]))
+    assert value_grid(found).headings[2] == "T@1" and not any("[at chance]" in note for note in notes(found))
+
+
+def test_a_quotient_of_chance_is_not_shown():
+    drop = Column("s/cone", "drop, %", better="lower", over="s/T@1")
+    rows = Row("CLIP", "clip"), Row("full", "full"), Row("RankCLIP", "rankclip")
+    found = replace(results(clip=[0.2, 0.2], full=[0.5, 0.5], rankclip=[0.6, 0.7]), chances={"s/T@1": 0.25})
+    table = build_table(experiment(*rows, columns=(SHARE, drop), reference="full"), found)
+    assert [row[3] for row in text_of(value_grid(table))] == ["–", "5,000.00", "6,500.00", "–"]
+    assert [row[3] for row in text_of(difference_grid(table))] == ["–", "+1,500.00"]
+    assert notes(table)[-1] == "–: a quotient of scores at chance."
+    table = build_table(experiment(*rows, columns=(drop,), reference="clip"), found)
+    assert difference_grid(table) is None  # there is nothing to compare with
 
 
 @pytest.mark.parametrize("count", [2, 6])

@@ -14,6 +14,7 @@ import tyro
 
 from dinorankclip.config import FindingSettings
 from dinorankclip.run_files import PICTURES, is_run
+from dinorankclip.score_words import bare, written
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -261,18 +262,13 @@ def rows_of(result: SetResult) -> str:
 
 
 def _shown(found: Score, value: float | None) -> str:
-    if value is None:
-        return ""
-    if found.unit == "share":
-        return f"{100 * value:.2f} %"
-    return f"{value:.2f}°" if found.unit == "degrees" else f"{value:.4f}"
+    return "" if value is None else written(value, found.unit)
 
 
 def _interval(found: Score) -> str:
     if found.low is None:
         return ""
-    scale, digits = {"share": (100, 2), "degrees": (1, 2)}.get(found.unit, (1, 4))
-    return f"[{scale * found.low:.{digits}f}, {scale * found.high:.{digits}f}]"
+    return f"[{bare(found.low, found.unit)}, {bare(found.high, found.unit)}]"
 
 
 def main(argv: list[str]) -> None:

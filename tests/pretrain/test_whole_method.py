@@ -132,7 +132,7 @@ def test_dry_run_of_the_papers_preset_needs_no_teacher(pairs, capsys):
     settings, restart, _ = parse([*flags, "--budget.batch", "8", "--budget.threads", "1", "--reading.workers", "1"])
     run(settings, restart, True)
     told = capsys.readouterr().out
-    assert "(paper: 5.7)" in told and "image_fusion" in told
+    assert "(paper (projected): 5.7)" in told and "image_fusion" in told
     assert "stand-ins of timm:vit_large_patch16_dinov3's shape" in told
 
 

@@ -10,7 +10,7 @@ from dinorankclip.study.cells import key_of
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS
 from dinorankclip.study.measures import CC3M, FLICKR8K, measures_of
-from dinorankclip.study.paper_values import PAPER, gain, projected
+from dinorankclip.study.paper_values import PAPER, PaperValue, gain, in_black, projected
 
 # As `dinorankclip score MODEL --sets scenes` names them, and the fidelity that training adds.
 SCENES = set((Path(__file__).parent / "scene_score_names.txt").read_text().split("\n")) - {""}
@@ -147,7 +147,8 @@ def test_the_paper_curve_mixes_plain_and_full():
     methods = [NAMES[row.cell].method for row in mixed.rows]
     assert methods == ["clip", "rankclip"] + ["dinorankclip"] * 4
     assert "no ablation of the order" in mixed.note
-    assert mixed.rows[3].paper["T@1"] == 11.30
+    assert mixed.rows[3].paper["T@1"].value == 11.30
+    assert [row.paper["T@1"].black for row in mixed.rows] == [True, True, False, False, False, False]
 
 
 def test_cells_are_what_they_are_called():
@@ -178,5 +179,23 @@ def test_projected_values_agree_with_the_text_that_quotes_them():
 
 
 def test_projected_takes_what_the_paper_has():
-    assert projected("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": 11.30}
+    told = PaperValue(11.30, black=False, place=("tab:main", "full", "T@1"))
+    assert projected("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": told}
     assert projected("tab:main", "rank-3", {"ours": "T@1"}) == {}
+
+
+def test_black_and_red_are_told_apart():
+    assert in_black("tab:main", "alip", "T@1") and not in_black("tab:main", "full", "T@1")
+    assert in_black("tab:ood-fg", "clip", "DTD") and not in_black("tab:ood-fg", "clip", "CUB")
+    assert not in_black("tab:ood-fg", "clip", "FG-avg") and not in_black("tab:ood-fg", "rank-3", "InR")
+    assert in_black("tab:cost-accuracy", "3", "step ms") and not in_black("tab:cost-accuracy", "3", "T@1")
+    red = {
+        table: sum(not in_black(table, row, column) for row, told in rows.items() for column in told)
+        for table, rows in PAPER.items()
+    }
+    # As often as the paper's source has its macro for red in these tables.
+    assert (red["tab:main"], red["tab:ood-fg"], red["tab:lp-component (a)"]) == (9, 36, 11)
+    assert (red["tab:lp-component (b)"], red["tab:cost-accuracy"], red["tab:cost-accuracy, last row"]) == (4, 8, 4)
+    assert (red["tab:abl-3panel (b)"], red["tab:per-dataset-order"], red["tab:compute"]) == (3, 18, 0)
+    shift = next(one for one in EXPERIMENTS if one.name == "shift")
+    assert [row.paper["shift mean T@1"].black for row in shift.rows] == [True] * 4 + [False] * 2

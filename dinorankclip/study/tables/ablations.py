@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..measures import Measures
-from ..paper_values import PAPER, projected
+from ..paper_values import PaperValue, projected
 from ..table_shapes import Column, Experiment, Row
 from . import columns
 
@@ -126,9 +126,8 @@ def fusion(measures: Measures, name: str = "fusion") -> Experiment:
 
 
 def teacher(measures: Measures, name: str = "teacher") -> Experiment:
-    def beside(name: str) -> Mapping[str, float]:
-        told = PAPER["tab:teacher"][name]
-        return {columns.TOP1: told["T@1"], columns.FINE: told["FG-avg"]}
+    def beside(name: str) -> Mapping[str, PaperValue]:
+        return projected("tab:teacher", name, columns.AS_T1_AND_FINE)
 
     if measures.dinov3:
         teachers = (

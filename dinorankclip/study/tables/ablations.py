@@ -84,6 +84,7 @@ def criterion(measures: Measures, name: str = "criterion") -> Experiment:
             columns.fine(measures),
             columns.mean_r1(measures),
             *columns.FIDELITY_COLUMNS,
+            columns.ABOVE,
             columns.OWN_PROJECTOR,
         ),
         reference="full",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..measures import CENTRED_COSINE, COSINE, GRAM_DISTANCE, OWN_COSINE, Measures
+from ..measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE, OWN_COSINE, Measures
 from ..paper_values import PaperValue, projected
 from ..table_shapes import Column
 
@@ -83,7 +83,7 @@ FIDELITY_COLUMNS = (
     Column(GRAM_DISTANCE, "Gram distance", percent=False, better="lower"),
 )
 
-
+ABOVE = Column(ABOVE_09, "items above 0.9")
 OWN_PROJECTOR = Column(OWN_COSINE, "cosine, own projector", percent=False)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dinorankclip.commands.foreign_flags import refuse_foreign
 from dinorankclip.config import FIXED_ORDER, METHODS, PRESETS, UNGATED, TrainSettings, as_dict, for_method, preset
 from dinorankclip.types import UserError
 
@@ -58,6 +59,7 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     """Settings of the preset and method named in `argv`, changed by the other flags."""
     import tyro
 
+    refuse_foreign(argv)
     name, method = _value_of(argv, "--preset", PRESETS, "scenes"), _value_of(argv, "--method", METHODS, None)
     base = preset(name)
     base = for_method(base, method or base.method)

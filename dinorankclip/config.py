@@ -163,6 +163,9 @@ class OptimSettings:
     heads_rate: float = 1.0
     """Factor on the learning rate of the transition heads and their gates. Adam moves a number by at most about its
     rate a step: in a few hundred steps at 1 a gate that starts nearly closed stays so, whatever the data."""
+    heads_eps: float | None = None
+    """Adam's epsilon for the transition heads and their gates; by default eps. Behind a nearly closed gate gradients
+    are as small as 1e-6, which then takes most of a step: the log's undamped3_image says what is left."""
     freeze: tuple[str, ...] = ()
     """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 

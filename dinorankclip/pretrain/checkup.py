@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dinorankclip.config import traits_of_stored
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.command_line import train_command
@@ -91,7 +92,7 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
         yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
     # Distil-only runs have no contrastive loss, and ALIP's is weighted: ln B is no measure of either.
     contrastive = [line["loss/contrastive"] for line in steps if "loss/contrastive" in line]
-    contrastive = [] if settings["method"] == "alip" else contrastive[-5:]
+    contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
     last = steps[-1]

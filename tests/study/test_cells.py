@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, difference, for_method, preset
-from dinorankclip.study.cells import Cell, changed_at, from_dict, key_of
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset
+from dinorankclip.study.cells import Cell, from_dict, key_of
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.types import UserError
 

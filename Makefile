@@ -27,18 +27,19 @@ lint: $(VENV)/installed-test
 check-long: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m long --override-ini addopts="-ra --strict-markers"
 
-# Ours beside open_clip, every bench, about 20 minutes; run it with nothing else running. PAIRS=data/flickr8k measures on real photos.
+# Training and embedding beside open_clip, orders and scaling, about 20 minutes; run it with nothing else running. PAIRS=data/flickr8k
+# measures on real photos. The other benches stand in bench/README.md.
 bench: $(VENV)/installed
 	$(BIN)/python -m bench.all $(if $(PAIRS),--pairs $(PAIRS))
 
-# The ranking loss against its dense form and against the matmul limit; run it with nothing else running.
+# The ranking loss against its dense form and the matmul limit, at every order, and in a step; run it with nothing else running.
 bench-ranking: $(VENV)/installed
 	$(BIN)/python -m bench.ranking
 
 # Our scores against the public clip-benchmark package: make parity-scoring SETS='data/caltech101 data/flickr8k' [MODEL=runs/photos]
 PARITY := built/parity-env
 parity-scoring: $(VENV)/installed $(PARITY)/installed
-	$(BIN)/python bench/parity_scoring.py --sets $(SETS) $(if $(MODEL),--model $(MODEL)) --env $(PARITY)
+	$(BIN)/python -m bench.parity_scoring --sets $(SETS) $(if $(MODEL),--model $(MODEL)) --env $(PARITY)
 
 $(PARITY)/installed: constraints.txt
 	$(PYTHON) -m venv $(PARITY)

@@ -1,14 +1,14 @@
 """Which orders act in a finished run: λ_r, relative spread, and held-out list NLL with each order removed.
 
-    python bench/acting_orders.py runs/order3
+    python -m bench.acting_orders runs/order3
 
 Lists are those of validation batches of the run's own size, one caption an image. A table in Markdown is printed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -24,7 +24,13 @@ from dinorankclip.losses import Objective
 from dinorankclip.types import Embeddings, Progress
 
 
-def main(run: Path) -> None:
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="folder of a finished run of a method that ranks")
+    report(parser.parse_args(argv).run)
+
+
+def report(run: Path) -> None:
     settings = json.loads((run / "config.json").read_text())
     model = load_folder(run).eval()
     objective = Objective(model.dim, settings["method"], LossSettings(**settings["loss"])).eval()
@@ -73,4 +79,5 @@ def mean(rows: list[dict[str, float]]) -> dict[str, float]:
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
-main(Path(sys.argv[1]))
+if __name__ == "__main__":
+    main()

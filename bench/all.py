@@ -1,20 +1,21 @@
-"""Every bench against open_clip and ourselves, one after the other: python -m bench.all [--pairs DIR] [--quick]
+"""The five benches of training and embedding, one after the other: python -m bench.all [--pairs DIR] [--quick]
 
-Ends with a summary of all that was wanted, dated like the records. Run it with nothing else running.
+They are those that take the same flags and record comparisons of sides; README.md in this folder has the others. Ends
+with a summary of all that was wanted, dated like the records. Run it with nothing else running.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from bench.harness import arguments, written
+from bench.dated_record import newest, today
+from bench.harness import arguments
+from bench.ratios import written
 
 BENCHES = ("step", "end_to_end", "embedding", "orders", "scaling")
+RECORDS = tuple(bench.replace("_", "-") for bench in BENCHES)
 
 
 def summary(records: list[dict]) -> str:
@@ -41,14 +42,12 @@ def main(argv: list[str] | None = None) -> None:
     words = ["--pairs", options.pairs, "--threads", str(options.threads), "--out", str(options.out)]
     words += ["--rounds", str(options.rounds)] if options.rounds else []
     words += ["--quick"] if options.quick else []
-    begin, records = time.perf_counter(), []
-    for bench in BENCHES:
+    begin, records, quick = time.perf_counter(), [], "-quick" * options.quick
+    for bench, name in zip(BENCHES, RECORDS):
         subprocess.run([sys.executable, "-m", f"bench.{bench}", *words], check=True)
-        kept = Path(options.out).glob(f"{bench.replace('_', '-')}{'-quick' * options.quick}-2*.json")
-        records.append(json.loads(max(kept, key=lambda path: path.stat().st_mtime).read_text()))
+        records.append(newest(options.out, name + quick))
     text = summary(records)
-    date = datetime.date.today().isoformat()
-    (options.out / f"summary{'-quick' * options.quick}-{date}.md").write_text(text)
+    (options.out / f"summary{quick}-{today()}.md").write_text(text)
     print(f"\n{text}\n{(time.perf_counter() - begin) / 60:.1f} minutes")
 
 

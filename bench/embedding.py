@@ -19,7 +19,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, write_record
+from bench.machine import machine_now
 from bench.open_clip_side import OpenClipTrainer, open_clip
 from bench.photos import LARGE, enlarged, read_pairs, stored
 from bench.recipe import starting_model
@@ -154,7 +156,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if options.quick:
         options.trunks = ["drc-tiny:32"]
-    about = machine(options.threads)
+    about = machine_now(options.threads)
     plans = [(name, int(count)) for name, count in (trunk.rsplit(":", 1) for trunk in options.trunks)]
     photos = read_pairs(options.pairs, max(count for _, count in plans))
     sizes = {f"enlarged to {LARGE[0]}×{LARGE[1]}": enlarged(photos), "as stored": photos}

@@ -13,7 +13,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, write_record
+from bench.machine import machine_now
 from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
 from bench.photos import LARGE, caption_lengths, enlarged, read_pairs, stored, whole_batches
@@ -70,7 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if options.quick:
         options.plans = ["drc-tiny:16:64:enlarged"]
-    about = machine(options.threads)
+    about = machine_now(options.threads)
     comparisons = []
     for name, batch, pairs, size in (plan.split(":") for plan in options.plans):
         batch, enlarge = int(batch), size == "enlarged"

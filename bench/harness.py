@@ -1,27 +1,21 @@
-"""Comparisons on one machine: sides timed in turn, ratios with their spread, and the dated record of them.
+"""Comparisons on one machine, of sides that were timed in turn: ratios with their spread, and the dated record of them.
 
-A round runs every side once, forwards and backwards by turns, so that whatever slows the machine for a while slows
-all sides alike. A ratio is taken within a round; what is reported is the median over rounds with its range. Noise is
-the spread of one side against itself, (slowest - fastest) / median: a ratio means nothing below it.
+A ratio is taken within a round; what is reported is the median over rounds with its range. Noise is the spread of one
+side against itself, (slowest - fastest) / median: a ratio means nothing below it.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
-from tqdm import tqdm
-
-from bench.sides import Side
-
-PACKAGES = ("torch", "open_clip_torch", "torchvision", "pillow", "simplejpeg", "webdataset")
+from bench.dated_record import today, told, write_dated
+from bench.machine import in_words
+from bench.ratios import ratio, written
 
 
 @dataclass
@@ -42,9 +36,8 @@ class Comparison:
     note: str = ""
 
     def ratio(self, side: str) -> dict[str, float]:
-        pairs = zip(self.seconds[self.base], self.seconds[side])
-        each = [own / base if self.cost else base / own for base, own in pairs]
-        return {"median": statistics.median(each), "least": min(each), "most": max(each)}
+        own, base = self.seconds[side], self.seconds[self.base]
+        return ratio(own, base) if self.cost else ratio(base, own)
 
     def noise(self, side: str) -> float:
         values = self.seconds[side]
@@ -82,42 +75,8 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
 
-def written(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2f} ({ratio['least']:.2f}–{ratio['most']:.2f})"
-
-
-def alternate(sides: dict[str, Side], rounds: int, warmups: int = 1, title: str = "") -> dict[str, list[float]]:
-    """Seconds of each side in each round, after `warmups` rounds that are not counted."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in tqdm(range(warmups + rounds), desc=title, unit="round", leave=False):
-        for name in list(sides) if turn % 2 == 0 else list(sides)[::-1]:
-            seconds = sides[name]()["seconds"]
-            if turn >= warmups:
-                times[name].append(seconds)
-    return times
-
-
-def machine(threads: int) -> dict[str, object]:
-    """What the figures depend on; no names of hosts or folders, since the record may be published."""
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "load at the start": round(os.getloadavg()[0], 2),
-        "versions": {name: version(name) for name in PACKAGES},
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.is_file() else ():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
-
-
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """The flags that every bench has."""
+    """The flags of every bench that makes comparisons."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", default="scenes", help="real pairs: a retrieval-layout folder; default: built in")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="torch threads of the measured process")
@@ -130,30 +89,17 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 def write_record(
     name: str, comparisons: Sequence[Comparison], options: argparse.Namespace, about: dict, extra: str = "", **more
 ) -> None:
-    """`name-DATE.json` and `.md` in `options.out`. `about` is `machine()` from before the first timing."""
-    date = datetime.date.today().isoformat()
-    told = {key: Path(value).name if key in ("pairs", "out") else value for key, value in vars(options).items()}
-    told = {key: value for key, value in told.items() if isinstance(value, str | int | float | list | None)}
-    record = {"bench": name, "date": date, "machine": about, "options": told}
+    """`name-DATE.json` and `.md` in `options.out`. `about` is `machine_now()` from before the first timing."""
+    date = today()
+    record = {"bench": name, "date": date, "machine": about, "options": told(options)}
     record |= {"comparisons": [one.as_record() for one in comparisons]} | more
     text = "\n".join([heading(name, date, about, options), *(one.as_markdown() for one in comparisons), extra])
     write_dated(options.out, f"{name}{'-quick' * options.quick}", date, record, text)
 
 
-def write_dated(out: Path, name: str, date: str, record: object, text: str) -> None:
-    """`name-DATE.json` and `.md`; the text is printed, too."""
-    out.mkdir(parents=True, exist_ok=True)
-    target = out / f"{name}-{date}"
-    target.with_suffix(".json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    target.with_suffix(".md").write_text(text.rstrip() + "\n")
-    print(f"\n{text.rstrip()}\n\nwritten to {target}.json and .md")
-
-
 def heading(name: str, date: str, about: dict, options: argparse.Namespace) -> str:
-    versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())
     return (
         f"# Bench: {name}, {date}\n\n"
-        f"{about['processor']}, {about['cores']} cores, {about['threads']} torch threads, load at the start "
-        f"{about['load at the start']}; {versions}. Pairs: {Path(options.pairs).name}.\n"
+        f"{in_words(about)}. Pairs: {Path(options.pairs).name}.\n"
         "Ratios: median (range) over alternating rounds. Noise: (slowest - fastest) / median of one side.\n"
     )

@@ -9,15 +9,15 @@ Run with nothing else running. Figures go to docs/bench.
 from __future__ import annotations
 
 import argparse
-import datetime
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from bench.harness import write_dated
+from bench.alternation import alternate, timed
+from bench.dated_record import today, write_dated
+from bench.machine import in_words, machine_now
 from dinorankclip.config import for_method, preset
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.encoders.students import count, image_student
@@ -70,9 +70,9 @@ def parameters(model: JointModel, name: str, module: nn.Module | None) -> int:
 def measure(name: str, rounds: int) -> list[dict[str, object]]:
     model = build_model(for_method(preset(name), "dinorankclip")).eval()
     parts = parts_of(model)
-    timed = in_turn({part: forward for part, (_module, forward) in parts.items()}, rounds)
+    found = milliseconds({part: forward for part, (_module, forward) in parts.items()}, rounds)
     return [
-        {"preset": name, "part": part, "parameters": parameters(model, part, module)} | timed[part]
+        {"preset": name, "part": part, "parameters": parameters(model, part, module)} | found[part]
         for part, (module, _forward) in parts.items()
     ]
 
@@ -83,40 +83,39 @@ def measure_students(name: str, rounds: int) -> list[dict[str, object]]:
     side = build_model(preset(name)).trunk.image_spec.size
     pixels = torch.randn(1, 3, side, side)
     students = {one: image_student(one, side).eval() for one in STUDENTS[name]}
-    timed = in_turn({one: lambda student=student: student(pixels) for one, student in students.items()}, rounds)
+    found = milliseconds({one: lambda student=student: student(pixels) for one, student in students.items()}, rounds)
     return [
-        {"preset": name, "part": f"student {one}", "student": one, "parameters": count(student)} | timed[one]
+        {"preset": name, "part": f"student {one}", "student": one, "parameters": count(student)} | found[one]
         for one, student in students.items()
     ]
 
 
-def in_turn(forwards: dict[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of each; every round runs all of them once, and the first tenth of the rounds warms up."""
-    milliseconds: dict[str, list[float]] = {name: [] for name in forwards}
-    for _ in range(rounds):
-        for name, forward in forwards.items():
-            begin = time.perf_counter()
-            forward()
-            milliseconds[name].append(1000 * (time.perf_counter() - begin))
+def milliseconds(forwards: dict[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, float]]:
+    """Median and 95th percentile of each; the first tenth of the rounds warms up."""
+    warmups = rounds // 10
+    sides = {name: timed(forward) for name, forward in forwards.items()}
+    # One way only: a small part that followed itself would find its weights in the processor's cache.
+    taken = alternate(sides, rounds - warmups, warmups, there_and_back=False)
     found = {}
-    for name, values in milliseconds.items():
-        timed = sorted(values[rounds // 10 :])
-        found[name] = {"p50 ms": timed[len(timed) // 2], "p95 ms": timed[int(0.95 * (len(timed) - 1))]}
+    for name, seconds in taken.items():
+        ordered = sorted(1000 * one for one in seconds)
+        found[name] = {"p50 ms": ordered[len(ordered) // 2], "p95 ms": ordered[int(0.95 * (len(ordered) - 1))]}
     return found
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["scenes", "cc3m"])
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"))
-    asked = parser.parse_args()
+    asked = parser.parse_args(argv)
     torch.set_num_threads(asked.threads)
+    about = machine_now(asked.threads, ("torch",))
     rows = [row for name in asked.models for row in measure(name, asked.rounds)]
     rows += [row for name in asked.models if name in STUDENTS for row in measure_students(name, asked.rounds)]
     lines = [
-        f"Batch 1, CPU, {asked.threads} threads, torch {torch.__version__}, {asked.rounds} rounds, parts in turn.",
+        f"{in_words(about)}. Batch 1, {asked.rounds} rounds, parts in turn.",
         "",
         "| preset | part | parameters | p50 | p95 |",
         "| --- | --- | ---: | ---: | ---: |",
@@ -125,7 +124,7 @@ def main() -> None:
         f"| {r['preset']} | {r['part']} | {r['parameters'] / 1e6:.2f} M | {r['p50 ms']:.2f} ms | {r['p95 ms']:.2f} ms |"
         for r in rows
     ]
-    write_dated(asked.out, "latency", datetime.date.today().isoformat(), rows, "\n".join(lines))
+    write_dated(asked.out, "latency", today(), rows, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -17,13 +17,16 @@ from typing import Any
 
 import torch
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record, written
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, write_record
+from bench.machine import machine_now
 from bench.photos import read_pairs
+from bench.ratios import written
 from bench.sides import Built, running
 from dinorankclip.config import ReadingSettings, TrainSettings, for_method, preset, with_changes
 from dinorankclip.data.packing import Writer
+from dinorankclip.study.paper_values import LABEL, PAPER
 
-PAPER_MS = (301, 312, 348, 379, 412, 446)  # projected by the paper for orders 0 to 5, not measured by anybody
 BASE, FULL_ORDER = "order 0", 3
 FULL = f"full method, order {FULL_ORDER}"
 FULL_WANTED = {"ViT-B-32": 1.5}
@@ -94,13 +97,14 @@ def beside_paper(comparison: Comparison) -> str:
         "",
         f"Measured: {comparison.title}. The paper's milliseconds are projections for other hardware and batch.",
         "",
-        "| order | measured, times order 0 | paper (projected), times order 0 | paper (projected) ms |",
+        f"| order | measured, times order 0 | {LABEL}, times order 0 | {LABEL} ms |",
         "| --- | --- | --- | --- |",
     ]
-    for order, projected in enumerate(PAPER_MS):
+    projected = {order: row["step ms"] for order, row in PAPER["tab:cost-accuracy"].items()}
+    for order, milliseconds in projected.items():
         if (side := f"order {order}") in comparison.seconds:
             ours = "1" if side == BASE else written(comparison.ratio(side))
-            lines.append(f"| {order} | {ours} | {projected / PAPER_MS[0]:.2f} | {projected} |")
+            lines.append(f"| {order} | {ours} | {milliseconds / projected['0']:.2f} | {milliseconds:g} |")
     return "\n".join(lines) + "\n"
 
 
@@ -126,7 +130,7 @@ def main(argv: list[str] | None = None) -> None:
     plans = []
     for name, batch, orders in (trunk.split(":") for trunk in options.trunks):
         plans.append((name, int(batch), sorted({0, *map(int, orders.split(","))})))
-    about = machine(options.threads)
+    about = machine_now(options.threads)
     torch.set_num_threads(options.threads)
     comparisons = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:

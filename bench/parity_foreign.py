@@ -8,9 +8,9 @@ CUDA and does not import beside a CPU build of torch without it.
 WORK holds parity.json (an open_clip model config) and parity.safetensors; results are printed as one line of JSON.
 """
 
+import argparse
 import importlib.util
 import json
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,8 +24,12 @@ def declare_operators() -> None:
     module.declare_missing()
 
 
-def main() -> None:
-    work, sets = Path(sys.argv[1]), dict(word.split("=", 1) for word in sys.argv[2:])
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("sets", nargs="+", metavar="NAME=FOLDER")
+    options = parser.parse_args(argv)
+    work, sets = options.work, dict(word.split("=", 1) for word in options.sets)
     declare_operators()
     import open_clip
     import torch

@@ -1,6 +1,6 @@
 """This project's scores against the public clip-benchmark package: same weights, same sets (`make parity-scoring`).
 
-    python bench/parity_scoring.py --sets data/caltech101 data/flickr8k --model runs/photos
+    python -m bench.parity_scoring --sets data/caltech101 data/flickr8k --model runs/photos
 
 The model's trunk is written as an open_clip config with weights, which clip-benchmark loads in its own environment
 (`--env`). Retrieval counts captions that read alike as different here, as clip-benchmark does.
@@ -35,8 +35,8 @@ FOREIGN = Path(__file__).with_name("parity_foreign.py")
 class Arguments:
     sets: tuple[str, ...]
     """Folders in the clip-benchmark layout, or folders of such folders."""
-    model: str = "open_clip:drc-photo"
-    """A model without students; without weights its trunk is random, and scores are near chance."""
+    model: str = "open_clip:drc-photo:random"
+    """A model without students; of one with random weights scores are near chance."""
     env: Path = Path("built/parity-env")
     """The environment with clip-benchmark."""
     work: Path = Path("built/parity")
@@ -45,7 +45,9 @@ class Arguments:
     """Largest difference allowed, in points."""
 
 
-def main(arguments: Arguments) -> None:
+def main(argv: list[str] | None = None) -> None:
+    arguments = tyro.cli(Arguments, description=__doc__, args=argv)
+
     import torch
     from safetensors.torch import save_file
 
@@ -119,4 +121,4 @@ def _head(model: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments, description=__doc__))
+    main()

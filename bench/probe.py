@@ -23,13 +23,7 @@ On two cores two sets take about ten minutes, half of it for the least objective
 
 from __future__ import annotations
 
-import datetime
-import os
-import statistics
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -38,13 +32,16 @@ import tyro
 from torch import Tensor
 from tqdm import tqdm
 
-from bench.harness import write_dated
+from bench.alternation import alternate, timed
+from bench.dated_record import today, write_dated
+from bench.machine import machine_now
 from bench.probe_record import as_markdown, in_short
 from bench.probe_reference import Problem, Setting, least_objectives, loosest, whole_path
+from bench.ratios import ratio
 from dinorankclip.data.benchmark_sets import BenchmarkSet, find_sets, open_set
 from dinorankclip.data.images import decode
 from dinorankclip.data.labelled import carve_validation
-from dinorankclip.dino import open_teacher
+from dinorankclip.dino.sources import open_teacher
 from dinorankclip.scoring.logistic import Fit, fit_path
 from dinorankclip.scoring.probe import GRID, Scaling, linear_probe
 
@@ -123,22 +120,6 @@ def chosen(benchmark: BenchmarkSet, train: Tensor, test: Tensor, labels: Tensor,
 # -------------------------------------------------------------------------------------------------------------- race
 
 
-def race(sides: dict[str, Callable[[], object]], rounds: int, title: str) -> dict[str, list[float]]:
-    """Seconds of each side in each round, forwards and backwards by turns; every side has run before."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in tqdm(range(rounds), title, unit="round"):
-        for name in list(sides)[:: -1 if turn % 2 else 1]:
-            begin = time.perf_counter()
-            sides[name]()
-            times[name].append(time.perf_counter() - begin)
-    return times
-
-
-def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
-    each = [a / b for a, b in zip(above, below)]
-    return {"median": statistics.median(each), "least": min(each), "most": max(each)}
-
-
 def measure(problem: Problem, rounds: int) -> dict:
     least, excess, reference_accuracy = least_objectives(problem)
     cold, warm = loosest(problem, least, warm=False), loosest(problem, least, warm=True)
@@ -165,12 +146,13 @@ def measure(problem: Problem, rounds: int) -> dict:
         )
     ]
     sides = {
-        "ours": lambda: fit_path(problem.train, problem.train_labels, problem.classes, GRID),
-        "same accuracy": lambda: whole_path(problem, cold),
-        "warm": lambda: whole_path(problem, warm, warm=True),
-        "default": lambda: whole_path(problem, default),
+        "ours": timed(lambda: fit_path(problem.train, problem.train_labels, problem.classes, GRID)),
+        "same accuracy": timed(lambda: whole_path(problem, cold)),
+        "warm": timed(lambda: whole_path(problem, warm, warm=True)),
+        "default": timed(lambda: whole_path(problem, default)),
     }
-    seconds = race(sides, rounds, f"{problem.name}: race")
+    # Nothing to warm up: every side has run above.
+    seconds = alternate(sides, rounds, warmups=0, title=f"{problem.name}: race")
     off = {row["C"]: abs(row["ours accuracy"] - row["its accuracy"]) for row in table}
     return {
         "items": len(problem.train),
@@ -186,11 +168,13 @@ def measure(problem: Problem, rounds: int) -> dict:
     }
 
 
-def main(arguments: Arguments) -> None:
+def main(argv: list[str] | None = None) -> None:
+    arguments = tyro.cli(Arguments, description=__doc__, args=argv)
+
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(arguments.threads)
-    load = f"{os.getloadavg()[0]:.1f}"
+    about = machine_now(arguments.threads, ("torch", "scikit-learn"))
     given = problems(arguments)
     results = {}
     with threadpool_limits(arguments.threads):
@@ -198,14 +182,8 @@ def main(arguments: Arguments) -> None:
             results[problem.name] = found = measure(problem, arguments.rounds)
             print(f"\n{problem.name}\n{in_short(found)}", flush=True)
     record = {
-        "date": datetime.date.today().isoformat(),
-        "machine": {
-            "cores": os.cpu_count(),
-            "threads": arguments.threads,
-            "load": load,
-            "torch": torch.__version__,
-            "scikit-learn": version("scikit-learn"),
-        },
+        "date": today(),
+        "machine": about,
         "features": f"summaries of {arguments.teacher} at {arguments.input_size} px",
         "rounds": arguments.rounds,
         "results": results,
@@ -214,4 +192,4 @@ def main(arguments: Arguments) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments, description=__doc__))
+    main()

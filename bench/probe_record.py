@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import statistics
 
+from bench.machine import in_words
+from bench.ratios import written
 from dinorankclip.scoring.probe import GRID
-
-
-def as_range(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.1f} ({ratio['least']:.1f}–{ratio['most']:.1f})"
 
 
 def in_short(found: dict) -> str:
@@ -22,17 +20,15 @@ def in_short(found: dict) -> str:
         times = ", ".join(f"{each:.2f}" for each in taken)
         lines.append(f"  {name:<14} {times} s")
         if name in found["times faster"]:
-            lines[-1] += f", ours {as_range(found['times faster'][name])} times faster"
+            lines[-1] += f", ours {written(found['times faster'][name], digits=1)} times faster"
     return "\n".join(lines)
 
 
 def as_markdown(record: dict) -> str:
-    about = record["machine"]
     lines = [
         f"# Linear probe against scikit-learn, {record['date']}",
         "",
-        f"{about['cores']} cores, {about['threads']} threads for each side, load at the start {about['load']}, torch "
-        f"{about['torch']}, scikit-learn {about['scikit-learn']}. Features: {record['features']}.",
+        f"{in_words(record['machine'])}; scikit-learn has as many threads. Features: {record['features']}.",
         f"The whole path of {len(GRID)} values of C, {GRID[0]:g} … {GRID[-1]:g}; ratios: median (range) over "
         "alternating rounds. The head of `bench/probe.py` says what the sides are.",
         "",
@@ -43,7 +39,7 @@ def as_markdown(record: dict) -> str:
     ]
     for name, found in record["results"].items():
         middle = [f"{statistics.median(taken):.2f}" for taken in found["seconds"].values()]
-        faster = [as_range(ratio) for ratio in found["times faster"].values()]
+        faster = [written(ratio, digits=1) for ratio in found["times faster"].values()]
         off = [
             f"{found['objective off by at most']:.1e}",
             f"{found['accuracy off by at most']:.2f}",

@@ -14,49 +14,27 @@ the median over rounds, with its range. Peak memory is the growth of a fresh pro
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import multiprocessing
-import os
-import platform
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from bench.harness import write_dated
-from bench.resident import forget_peak, resident
+from bench.alternation import alternate, seconds, timed
+from bench.dated_record import today, write_dated
+from bench.fresh_process import peak_memory
+from bench.machine import load, machine
+from bench.made_up import LATE, made_up_pairs
+from bench.ranking_record import as_markdown
+from bench.ratios import ratio
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.equations import mean_plackett_luce_nll
 from dinorankclip.equations.list_blocks import CPU_ITEMS, positions_at_once
 from dinorankclip.losses import Objective, RankingLoss
-from dinorankclip.types import Batch, Progress, View
 
 HEADS_WIDTH = 64  # H at order 3, h = 32
 DIM = 128
-LATE = Progress(900, 1000, 64)  # every order acts
-
-
-def seconds(run: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
-
-
-def alternating(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each side, one after the other, `rounds` times, after one round that only warms up."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(1 + rounds):
-        for name, run in sides.items():
-            times[name].append(seconds(run))
-    return {name: values[1:] for name, values in times.items()}
-
-
-def ratio(above: list[float], below: list[float]) -> dict[str, float]:
-    each = [a / b for a, b in zip(above, below)]
-    return {"median": statistics.median(each), "least": min(each), "most": max(each)}
 
 
 def lists(batch: int, backend: str) -> Callable[[], None]:
@@ -87,28 +65,6 @@ def whole_loss(batch: int, order: int, list_length: int | None = None) -> Callab
         loss(image, text, scale).total.backward()
 
     return run
-
-
-def _grown(channel, build: Callable[..., Callable[[], None]], arguments: tuple, threads: int) -> None:
-    torch.set_num_threads(threads)
-    run = build(*arguments)
-    small = build(16, *arguments[1:])  # loads what is loaded once
-    small()
-    before = resident("VmRSS")
-    forget_peak()  # that of building the inputs
-    run()
-    channel.send(resident("VmHWM") - before)
-
-
-def peak_memory(build: Callable[..., Callable[[], None]], *arguments) -> float:
-    """Bytes a fresh process grows by while it runs, inputs not counted."""
-    fresh = multiprocessing.get_context("spawn")
-    receive, send = fresh.Pipe(False)
-    process = fresh.Process(target=_grown, args=(send, build, arguments, torch.get_num_threads()))
-    process.start()
-    grown = receive.recv()
-    process.join()
-    return grown
 
 
 def matmul_limit(batch: int) -> float:
@@ -143,15 +99,10 @@ def training_step(order: int, list_length: int | None, batch: int = 256) -> Call
     from dinorankclip.optim.update import Updater
 
     keep_freed_memory()  # as training does
-    draw = torch.Generator().manual_seed(0)
     model = JointModel(trunk_config("drc-small"))
     objective = Objective(model.dim, "rank", LossSettings(order=order, list_length=list_length))
     updater = Updater({"model": model, "objective": objective}, OptimSettings(), LATE.total_steps)
-    size = model.trunk.image_spec.size
-    images = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8, generator=draw)
-    texts = torch.randint(1, 49406, (batch, 20), generator=draw)
-    texts[:, -1] = 49407
-    pairs = Batch(images, texts, [""] * batch, [View()] * batch, [""] * batch)
+    pairs = made_up_pairs(model, batch)
     placement = choose("cpu")
 
     def run() -> None:
@@ -163,7 +114,7 @@ def training_step(order: int, list_length: int | None, batch: int = 256) -> Call
 
 def step_ratio(list_length: int | None, rounds: int) -> dict[str, dict[str, float]]:
     """A step at order 3 against one at order 1, with lists of the same length."""
-    times = alternating({"1": training_step(1, list_length), "3": training_step(3, list_length)}, rounds)
+    times = alternate({str(order): timed(training_step(order, list_length)) for order in (1, 3)}, rounds)
     return {
         "ratio": ratio(times["3"], times["1"]),
         "seconds": {order: statistics.median(values) for order, values in times.items()},
@@ -173,7 +124,7 @@ def step_ratio(list_length: int | None, rounds: int) -> dict[str, dict[str, floa
 def compare_backends(quick: bool) -> dict:
     found: dict = {}
     for batch in (128, 256) if quick else (128, 256, 512):
-        times = alternating({name: lists(batch, name) for name in ("reference", "blocked")}, 2 if quick else 5)
+        times = alternate({name: timed(lists(batch, name)) for name in ("reference", "blocked")}, 2 if quick else 5)
         found[str(batch)] = {
             name: {"seconds": statistics.median(taken), "bytes": peak_memory(lists, batch, name)}
             for name, taken in times.items()
@@ -223,93 +174,29 @@ PARTS = {"lists": compare_backends, "limit": compare_with_limit, "loss": time_lo
 
 
 def _line(title: str, figures: dict) -> str:
-    return f"{title}: {json.dumps(figures, default=lambda x: round(x, 4))}"
+    return f"{title}: {json.dumps(figures)}"
 
 
-def _range(r: dict[str, float]) -> str:
-    return f"{r['median']:.2f} ({r['least']:.2f}–{r['most']:.2f})"
-
-
-def as_markdown(record: dict) -> str:
-    about = record["machine"]
-    head = f"{about['processor']}, {about['threads']} threads, torch {about['torch']}. Forward and backward, fp32."
-    loads = ", ".join(f"{part} {load}" for part, load in record["load"].items())
-    lines = [f"# Ranking benchmark, {record['date']}", "", head]
-    lines += [f"Ratios: median (range) over alternating rounds. Load when each part began: {loads}."]
-    for part, figures in record["results"].items():
-        lines += ["", *_TABLES[part](figures)]
-    return "\n".join(lines) + "\n"
-
-
-def _lists_table(figures: dict) -> list[str]:
-    lines = [
-        "| B, H = 64 | dense s | blocked s | dense / blocked (wanted ≥ 3 at 512) | dense MB | blocked MB |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for batch, f in figures.items():
-        a, b = f["reference"], f["blocked"]
-        lines.append(
-            f"| {batch} | {a['seconds']:.3f} | {b['seconds']:.3f} | {_range(f['speedup'])} "
-            f"| {a['bytes'] / 1e6:.0f} | {b['bytes'] / 1e6:.0f} |"
-        )
-    return lines
-
-
-def _limit_table(figures: dict) -> list[str]:
-    lines = [
-        "| B | blocked s | multiple of the matmul limit (wanted ≤ 3) | MB above inputs (wanted < 2000 at 1024) |",
-        "| --- | --- | --- | --- |",
-    ]
-    for batch, f in figures.items():
-        lines.append(f"| {batch} | {f['seconds']:.3f} | {_range(f['multiple'])} | {f['bytes'] / 1e6:.0f} |")
-    return lines
-
-
-def _loss_table(figures: dict) -> list[str]:
-    lines = ["| whole loss, s (MB) | order 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |"]
-    for batch in dict.fromkeys(key.split("/")[0] for key in figures):
-        cells = [figures.get(f"{batch}/{order}") for order in range(1, 6)]
-        written = " | ".join(f"{c['seconds']:.3f} ({c['bytes'] / 1e6:.0f})" if c else "–" for c in cells)
-        lines.append(f"| {batch} pairs | {written} |")
-    return lines
-
-
-def _step_table(figures: dict) -> list[str]:
-    lines = ["| step of 256 pairs | order 1 s | order 3 s | ratio | wanted |", "| --- | --- | --- | --- | --- |"]
-    for (name, f), wanted in zip(figures.items(), (1.6, 1.21)):
-        s = f["seconds"]
-        lines.append(f"| {name} | {s['1']:.3f} | {s['3']:.3f} | {_range(f['ratio'])} | ≤ {wanted} |")
-    return lines
-
-
-_TABLES = {"lists": _lists_table, "limit": _limit_table, "loss": _loss_table, "step": _step_table}
-
-
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
-    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
-    options = parser.parse_args()
-    today = datetime.date.today().isoformat()
-    machine = {
-        "processor": platform.processor() or platform.machine(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
-    record = _begun(options.out / f"ranking-{today}.json", machine) or {"results": {}, "load": {}}
-    record |= {"date": today, "machine": machine}
+    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds; not for the record")
+    options = parser.parse_args(argv)
+    name, date, about = f"ranking{'-quick' * options.quick}", today(), machine(torch.get_num_threads(), ("torch",))
+    record = _begun(options.out / f"{name}-{date}.json", about) or {"results": {}, "load": {}}
+    record |= {"date": date, "machine": about}
     for part in options.parts:
-        record["load"][part] = f"{os.getloadavg()[0]:.1f}"
+        record["load"][part] = load()
         record["results"][part] = PARTS[part](options.quick)
-        record["results"] = {name: record["results"][name] for name in PARTS if name in record["results"]}
-        write_dated(options.out, "ranking", today, record, as_markdown(record))
+        record["results"] = {one: record["results"][one] for one in PARTS if one in record["results"]}
+        write_dated(options.out, name, date, record, as_markdown(record))
 
 
-def _begun(path: Path, machine: dict) -> dict | None:
+def _begun(path: Path, about: dict) -> dict | None:
     """Today's record, if it is of this machine."""
     stored = json.loads(path.read_text()) if path.is_file() else None
-    return stored if stored is not None and stored["machine"] == machine else None
+    return stored if stored is not None and stored["machine"] == about else None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two runs of the benches side by side, ratio by ratio: python -m bench.repeated docs/bench/first-run docs/bench
+"""Two runs of `bench.all` side by side, ratio by ratio: python -m bench.repeated docs/bench/first-run docs/bench
 
 Says whether the ranges of the two runs overlap; writes repeated-DATE.md beside the second.
 """
@@ -6,18 +6,11 @@ Says whether the ranges of the two runs overlap; writes repeated-DATE.md beside 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from bench.all import BENCHES
-from bench.harness import written
-
-
-def newest(folder: Path, bench: str) -> dict:
-    kept = sorted(folder.glob(f"{bench.replace('_', '-')}-2*.json"))
-    if not kept:
-        raise SystemExit(f"no record of {bench} in {folder}")
-    return json.loads(kept[-1].read_text())
+from bench.all import RECORDS
+from bench.dated_record import newest
+from bench.ratios import written
 
 
 def ratios(record: dict) -> dict[tuple[str, str], dict[str, float]]:
@@ -30,18 +23,17 @@ def ratios(record: dict) -> dict[tuple[str, str], dict[str, float]]:
     }
 
 
-def table(first: Path, second: Path) -> str:
+def table(first: Path, second: Path, note: str = "") -> str:
     lines = [
         "# The benches, run twice",
         "",
-        "Medians (ranges) over alternating rounds within one run. The machine is shared: the first run had other jobs "
-        "beside it now and then, the second had none of ours.",
+        f"Medians (ranges) over alternating rounds within one run. {note}".rstrip(),
         "",
         "| what | side | first | second | ranges overlap |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for bench in BENCHES:
-        before, after = ratios(newest(first, bench)), ratios(newest(second, bench))
+    for name in RECORDS:
+        before, after = ratios(newest(first, name)), ratios(newest(second, name))
         for (what, side), one in after.items():
             if (other := before.get((what, side))) is not None:
                 overlap = one["least"] <= other["most"] and other["least"] <= one["most"]
@@ -49,13 +41,14 @@ def table(first: Path, second: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
-    asked = parser.parse_args()
-    text = table(asked.first, asked.second)
-    date = newest(asked.second, BENCHES[0])["date"]
+    parser.add_argument("--note", default="", help="a sentence on the occasion, e.g. what else ran beside which run")
+    asked = parser.parse_args(argv)
+    text = table(asked.first, asked.second, asked.note)
+    date = newest(asked.second, RECORDS[0])["date"]
     (asked.second / f"repeated-{date}.md").write_text(text)
     print(text)
 

@@ -1,17 +1,19 @@
-"""Time and memory of retrieval at the size of COCO 5K: 5,000 images, 25,000 captions, 512 dimensions.
+"""Time and memory of retrieval scores at the size of COCO 5K: 5,000 images, 25,000 captions, 512 dimensions.
 
-    python bench/retrieval.py --threads 1
+    python -m bench.retrieval --threads 1
 
 Memory is the peak of the process above what it held with the embeddings loaded. Wanted: under 500 MB, in seconds.
+What was found is printed.
 """
 
 from __future__ import annotations
 
-import resource
 import time
 from dataclasses import dataclass
 
 import tyro
+
+from bench.resident import forget_peak, resident
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,13 @@ class Arguments:
     threads: int = 1
 
 
-def main(arguments: Arguments) -> None:
+def main(argv: list[str] | None = None) -> None:
+    arguments = tyro.cli(Arguments, description=__doc__, args=argv)
+
     import torch
     import torch.nn.functional as F
 
-    from dinorankclip.scoring.retrieval import recalls
+    from dinorankclip.scoring.retrieval import retrieval_scores
 
     torch.set_num_threads(arguments.threads)
     generator = torch.Generator().manual_seed(0)
@@ -35,21 +39,18 @@ def main(arguments: Arguments) -> None:
     owner = torch.arange(arguments.images).repeat_interleave(arguments.each)
     noise = torch.randn(len(owner), arguments.width, generator=generator) * 6 / arguments.width**0.5
     text = F.normalize(image[owner] + noise, dim=1)
-    right = torch.stack([owner, torch.arange(len(owner))], 1)
-    recalls(image[:64], text[:320], right[:320])  # libraries load their kernels now
-    before = peak()
+    captions = [[f"caption {number} of image {n}" for number in range(arguments.each)] for n in range(arguments.images)]
+    list(retrieval_scores(image[:64], text[: 64 * arguments.each], captions[:64]))  # libraries load their kernels now
+    before = resident("VmRSS")
+    forget_peak()  # that of making the embeddings
     start, busy = time.perf_counter(), time.process_time()
-    found = recalls(image, text, right)
+    found = list(retrieval_scores(image, text, captions))
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    grown = (resident("VmHWM") - before) / 1e6
     print(f"{len(image)} images × {len(text)} captions × {arguments.width}, {arguments.threads} thread(s)")
-    print(f"{seconds:.2f} s ({busy:.2f} s of CPU time), {peak() - before:.0f} MB above the embeddings")
-    print({name: round(value, 4) for name, value in found.items()})
-
-
-def peak() -> float:
-    """Largest resident size of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{seconds:.2f} s ({busy:.2f} s of CPU time), {grown:.0f} MB above the embeddings")
+    print({score.name: round(score.value, 4) for score in found})
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments, description=__doc__))
+    main()

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import math
 import socket
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 
+from bench.alternation import alternate
 from bench.figure import panels
-from bench.harness import Comparison, arguments, machine, write_record
+from bench.harness import Comparison, arguments, write_record
+from bench.machine import machine_now
+from bench.made_up import LATE, made_up_pairs
 from bench.sides import Built, Side
 from dinorankclip import comm
 from dinorankclip.config import LossSettings, OptimSettings
@@ -27,9 +31,8 @@ from dinorankclip.joint.model import JointModel
 from dinorankclip.losses import Objective, RankingLoss
 from dinorankclip.optim.gradients import backward
 from dinorankclip.optim.update import Updater
-from dinorankclip.types import Batch, Progress, View
+from dinorankclip.types import Batch
 
-LATE = Progress(900, 1000, 64)  # every order acts
 SMALL = 16
 LOSS_ALONE = (128, 256, 512)
 VISIBLE = 4e6  # bytes: less may lie in what the process had set aside before
@@ -50,18 +53,9 @@ def step_of(trunk: str, order: int, batch: int) -> Built:
         updater.step(LATE, model.trunk.logit_scale)
         return terms.total.item()
 
-    step(made_up(model, SMALL))  # loads what is loaded once, sets up the optimiser
-    pairs = made_up(model, batch // world.size)
+    step(made_up_pairs(model, SMALL, world.rank))  # loads what is loaded once, sets up the optimiser
+    pairs = made_up_pairs(model, batch // world.size, world.rank)
     return lambda: step(pairs), {}
-
-
-def made_up(model: JointModel, count: int) -> Batch:
-    draws = torch.Generator().manual_seed(comm.world().rank)
-    size = model.trunk.image_spec.size
-    images = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=draws)
-    texts = torch.randint(1, 49406, (count, 20), generator=draws)
-    texts[:, -1] = 49407
-    return Batch(images, texts, [""] * count, [View()] * count, [""] * count)
 
 
 def loss_of(trunk: str, order: int, batch: int) -> Built:
@@ -109,21 +103,21 @@ def processes(trunk: str, order: int, batch: int, threads: int, rounds: int) -> 
     build = partial(step_of, trunk, order, batch)
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
     sides = {ONE: [Side(build, threads)], TWO: [Side(build, max(1, threads // 2), group | rank) for rank in ranks]}
-    times: dict[str, list[float]] = {ONE: [], TWO: []}
     try:
-        for turn in range(1 + rounds):
-            for name, members in sides.items():
-                for member in members:
-                    member.begin()
-                slowest = max(member.end()["seconds"] for member in members)
-                if turn:
-                    times[name].append(slowest)
+        times = alternate({name: partial(slowest, members) for name, members in sides.items()}, rounds)
     finally:
         for member in [*sides[ONE], *sides[TWO]]:
             member.close()
     title = f"Two processes against one, {trunk}, order {order}, batch {batch} in all"
     note = f"{threads} threads in one process, {max(1, threads // 2)} in each of two; they exchange over gloo."
     return Comparison(title, times, ONE, batch, cost=True, note=note)
+
+
+def slowest(members: Sequence[Side]) -> dict[str, float]:
+    """Of processes that run at the same time."""
+    for member in members:
+        member.begin()
+    return {"seconds": max(member.end()["seconds"] for member in members)}
 
 
 def as_markdown(
@@ -174,7 +168,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if options.quick:
         options.batches, options.orders = [16, 32], [0, 2]
-    about = machine(options.threads)
+    about = machine_now(options.threads)
     rounds = options.rounds or (1 if options.quick else 3)
     cells = {}
     for batch in options.batches:

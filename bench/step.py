@@ -14,7 +14,9 @@ from itertools import islice
 
 import torch
 
-from bench.harness import Comparison, alternate, arguments, machine, write_record
+from bench.alternation import alternate
+from bench.harness import Comparison, arguments, write_record
+from bench.machine import machine_now
 from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
 from bench.recipe import starting_model, training_loader
@@ -93,7 +95,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if options.quick:
         options.trunks = ["drc-tiny:16"]
-    about = machine(options.threads)
+    about = machine_now(options.threads)
     comparisons = []
     for name, size in (trunk.rsplit(":", 1) for trunk in options.trunks):
         large = not name.startswith("drc-")

@@ -1,23 +1,34 @@
 """DinoRankCLIP: CLIP-style pretraining with high-order ranking, dense distillation and fair baselines.
 
-Nothing heavy is imported here: `import dinorankclip` costs milliseconds. `load_model` brings torch with it when it is
-first asked for.
+Nothing heavy is imported here: `import dinorankclip` costs milliseconds. `load_model` and `RankingLoss` bring torch
+with them when they are first asked for.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dinorankclip.joint.loaded import load_model
+    from dinorankclip.losses import RankingLoss
+    from dinorankclip.types import UserError
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load_model"]
+__all__ = ["RankingLoss", "UserError", "__version__", "load_model"]
+
+_HOMES = {
+    "load_model": "dinorankclip.joint.loaded",
+    "RankingLoss": "dinorankclip.losses",
+    "UserError": "dinorankclip.types",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load_model":
-        from dinorankclip.joint.loaded import load_model
-
-        return load_model
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'dinorankclip' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -142,7 +142,7 @@ class LossSettings:
     ramp: Literal["rankclip", "paper"] = "rankclip"
     """Schedule of the ranking weights: clip(3i/(n-1), 0, 2), or the paper's printed clip((3i-1)/(n-1), 0, 2)."""
     staged: bool = True
-    """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act from the start."""
+    """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act once lists have weight."""
     backend: Literal["auto", "reference", "blocked"] = "auto"
     """How the list likelihood is computed; the value is the same."""
 
@@ -155,9 +155,9 @@ class DistilSettings:
     """A folder that `dinorankclip teacher cache` made of this data; switches distillation on, with any method.
     auto: made of the teachers below before training, under built/teacher. none: no distillation."""
     teacher: str = "efficientnet-lite0"
-    """cache auto: the image teacher, e.g. timm:NAME:FILE (dinorankclip teacher cache --help lists the kinds)."""
+    """cache auto: the image teacher, e.g. timm:NAME:FILE (dinorankclip teacher --help lists all)."""
     text_teacher: str = "minilm"
-    """cache auto, branches image+text: the caption teacher, minilm, dinotxt:FILE or random-text:SEED."""
+    """cache auto, branches image+text: the caption teacher, e.g. dinotxt:FILE (from the same list)."""
     teacher_size: int | None = None
     """cache auto: side at which the teacher sees images; by default its own."""
     criterion: Literal["gram+rel", "mse", "cosine", "rkd", "crd"] = "gram+rel"
@@ -207,7 +207,13 @@ class OptimSettings:
     warmup_steps: int | None = None
     """Default: min(10,000, 5 % of all steps)."""
     clip_norm: float | None = 1.0
-    """Gradient norm limit; none switches it off."""
+    """Gradient norm limit; None switches it off."""
+    heads_rate: float = 1.0
+    """Factor on the learning rate of the transition heads and their gates. Adam moves a number by at most about its
+    rate a step: in a few hundred steps at 1 a gate that starts nearly closed stays so, whatever the data."""
+    heads_eps: float | None = None
+    """Adam's epsilon for the transition heads and their gates; by default eps. Behind a nearly closed gate gradients
+    are as small as 1e-6, which then takes most of a step: the log's undamped3_image says what is left."""
     freeze: tuple[str, ...] = ()
     """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 
@@ -222,7 +228,9 @@ class BudgetSettings:
     chunk: int | None = None
     """Pairs a process encodes at once. Smaller than its share: two-pass feature caching (same gradients)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """auto: bf16 where the GPU computes it natively, else fp32."""
     device: str = "auto"
+    """auto (the GPU if there is one), cpu, cuda or cuda:N."""
     threads: int | None = None
     """CPU threads of each process; by default torch's choice."""
 
@@ -246,7 +254,10 @@ class TrainSettings:
     """Everything a run depends on."""
 
     preset: str = "scenes"
+    """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
     method: Method = "clip"
+    """What is learned from pairs: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher
+    and fusion), cyclip and alip (other baselines), distil (students alone)."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""
@@ -255,6 +266,7 @@ class TrainSettings:
     init: str | None = None
     """Start from the weights of this run, checkpoint, model folder or open_clip:NAME:FILE (fine-tuning)."""
     seed: int = 0
+    """Of weights, order of the data and augmentation. Runs of the same seed begin alike and see the same pairs."""
     reading: ReadingSettings = field(default_factory=ReadingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     loss: LossSettings = field(default_factory=LossSettings)

@@ -33,13 +33,15 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         device = f"cuda:{local_rank}"
     where = torch.device(device)
     if precision != "auto":
-        risk = f"; {BF16_ON_CPU}" if precision == "bf16" and where.type == "cpu" else ""
-        return Placement(where, precision, f"{precision} on {where}, as asked{risk}")
+        reason = f"{precision} on {where}, as asked"
+        if precision == "bf16" and where.type == "cpu":
+            reason += f"; without native support it is far slower, and {BF16_ON_CPU}"
+        return Placement(where, precision, reason)
     if where.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return Placement(where, "bf16", f"bf16 on {torch.cuda.get_device_name(where)}: the GPU computes it natively")
     if where.type == "cuda":
         return Placement(where, "fp32", f"fp32 on {torch.cuda.get_device_name(where)}: no native bf16")
-    return Placement(where, "fp32", f"fp32 on {where.type}: without native support bf16 is far slower")
+    return Placement(where, "fp32", f"running in fp32 on {'the CPU' if where.type == 'cpu' else where}")
 
 
 def announces_amx() -> bool:

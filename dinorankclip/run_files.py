@@ -18,6 +18,7 @@ TENSORBOARD = "tensorboard"  # the same numbers
 BEFORE = "before.json"  # scores of the starting weights
 SCORES, ITEMS = "scores.json", "scores_items.npz"  # and what each item contributed to them
 FUSION = "fusion.json"  # gates and angles at the start and at the end
+ENDED = "ended.json"  # why it ended before its end
 REPORT, PICTURES = "report.html", "pictures"
 DAMAGED, DAMAGED_OF_ALL = "damaged.tsv", "damaged*.tsv"  # samples that were replaced; one file a process
 

@@ -2,8 +2,8 @@
 
 import torch
 
+from dinorankclip import RankingLoss
 from dinorankclip.equations import info_nce
-from dinorankclip.losses import RankingLoss
 from dinorankclip.torchvision_ops import declare_missing
 
 declare_missing()  # only needed where torchvision and torch come from different builds

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from dinorankclip.run_files import SCORES, is_run
+from dinorankclip.score_words import WAYS, Unit, bare, written
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 HELP = """\
 Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
 
+Examples:
   dinorankclip compare runs/first runs/second
   dinorankclip compare runs/first open_clip:ViT-B-32:weights.safetensors --level 0.99
 
 Both the scores that train took at a run's end and those of `dinorankclip score` are compared.
 Exit status 1 if scores had to be left out because the two were scored on different data.
 """
-WAYS = {"i2t": "image → text", "t2i": "text → image", "i2i": "image → image"}
+_WAYS = WAYS | {"i2i": "image → image"}
 
 
 def compare(
@@ -179,13 +181,12 @@ def _reading_notes(rows: list[Row], level: float) -> str:
 def _words(metric: str) -> str:
     """`i2t R@1` → `image → text R@1`"""
     way, _, rest = metric.partition(" ")
-    return f"{WAYS[way]:<14}{rest}" if way in WAYS else metric
+    return f"{_WAYS[way]:<14}{rest}" if way in _WAYS else metric
 
 
-def _number(value: float, unit: str, sign: str = "") -> str:
-    if unit == "share":
-        return f"{100 * value:{sign}.2f}"
-    return f"{value:{sign}.2f}°" if unit == "degrees" else f"{value:{sign}.4f}"
+def _number(value: float, unit: Unit, plus: Literal["", "+"] = "") -> str:
+    """The heading says that shares are in percent."""
+    return bare(value, unit, plus) if unit == "share" else written(value, unit, plus)
 
 
 def _count(parameters: int) -> str:

@@ -194,12 +194,12 @@ def main(argv: list[str]) -> None:
             verbs[name],
             prog=f"dinorankclip data {name}",
             args=argv[1:],
-            description=f"{(verbs[name].__doc__ or '').splitlines()[0]}\n\nExample: {EXAMPLES[name]}",
+            description=f"{(verbs[name].__doc__ or '').splitlines()[0]}\n\nExamples:\n  {EXAMPLES[name]}",
         )
         return
     lines = ["usage: dinorankclip data make|pack|pack-classes|show …", ""]
-    for name, function in verbs.items():
-        lines += [f"  {name:<12}  {(function.__doc__ or '').splitlines()[0]}", f"                  {EXAMPLES[name]}"]
+    lines += [f"  {name:<12}  {(function.__doc__ or '').splitlines()[0]}" for name, function in verbs.items()]
+    lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES.values())]
     if not argv or argv[0] in ("-h", "--help"):
         print("\n".join([*lines, "", "dinorankclip data make --help tells the options, and so on."]))
         return

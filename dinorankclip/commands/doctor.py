@@ -13,12 +13,21 @@ from typing import Annotated
 import tyro
 
 from dinorankclip.config import CheckingSettings
-from dinorankclip.run_files import is_run
+from dinorankclip.run_files import CONFIG, is_run
 from dinorankclip.types import Finding, UserError
 
+HELP = """\
+Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
+
+Examples:
+  dinorankclip doctor
+  dinorankclip doctor scenes
+  dinorankclip doctor runs/quickstart
+"""
 MARKS = {"fine": "ok  ", "note": "note", "problem": "BAD "}
 NEEDED = ("torch", "torchvision", "timm", "open_clip_torch", "webdataset", "simplejpeg", "safetensors")
 LITTLE_DISK = 5e9
+SHOWN_RUNS = 8
 
 
 def doctor(
@@ -27,10 +36,6 @@ def doctor(
     reading: CheckingSettings = CheckingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
-
-      dinorankclip doctor
-      dinorankclip doctor scenes
-      dinorankclip doctor runs/quickstart
 
     Args:
         path: A run folder, or anything that --data of train takes.
@@ -57,6 +62,9 @@ def examine(path: str | None, samples: int, reading: CheckingSettings) -> Iterat
 
         yield from examine_run(Path(path))
         return
+    if runs := runs_in(Path(path)):
+        shown = ", ".join(runs[:SHOWN_RUNS]) + (", …" if len(runs) > SHOWN_RUNS else "")
+        raise UserError(f"{path} holds runs: {shown}; name one, e.g. dinorankclip doctor {Path(path) / runs[0]}")
     from dinorankclip.data.checkup import examine_data
 
     try:
@@ -65,6 +73,11 @@ def examine(path: str | None, samples: int, reading: CheckingSettings) -> Iterat
         if Path(path).exists():
             raise
         raise UserError(f"{error}\ndoctor takes pairs, a run folder, or nothing to check the machine") from None
+
+
+def runs_in(folder: Path) -> list[str]:
+    """Names of the run folders in a folder."""
+    return sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}") if is_run(path.parent))
 
 
 def examine_machine() -> Iterator[Finding]:
@@ -102,4 +115,4 @@ def examine_machine() -> Iterator[Finding]:
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(doctor, args=argv, prog="dinorankclip doctor")
+    tyro.cli(doctor, args=argv, prog="dinorankclip doctor", description=HELP)

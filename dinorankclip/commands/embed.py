@@ -31,7 +31,7 @@ def embed(
     """Embed images, captions or both. The same command again resumes, or says that all is there.
 
     Args:
-        model: A run, a checkpoint, an exported folder, or open_clip:NAME[:FILE].
+        model: A run, a checkpoint, an exported folder, or open_clip:NAME:FILE.
         out: The folder to write: images.npy, texts.npy (a row each), keys, Parquet, damaged.tsv, manifest.json.
         images: A folder of images (and all below it), a .txt list of paths, a CSV/TSV/Parquet table, or shards.
         captions: A .txt file with a caption on each line, the caption column of a table, or pairs.
@@ -45,6 +45,7 @@ def embed(
     from dinorankclip.data.images_only import open_captions, open_images
     from dinorankclip.data.kept import one_at_a_time
     from dinorankclip.data.opening import open_pairs
+    from dinorankclip.joint.finite_rows import try_out
     from dinorankclip.serving.embedding_files import EmbeddingFolder
     from dinorankclip.serving.embedding_run import embed_captions, embed_images, plan_of
 
@@ -58,6 +59,7 @@ def embed(
     pictures = open_images(images, reading) if images is not None else pictures
     texts = open_captions(captions, reading) if captions is not None else texts
     loaded = load_quietly(model, device)
+    try_out(loaded)  # before there is a folder that would belong to a broken model
     print(f"{model}: {loaded.dim} numbers a row, {loaded.reason}")
     about = {"model": model, "images": images or data, "captions": captions or data, "split": split if data else None}
     with one_at_a_time(".embedding", folder=out):

@@ -93,8 +93,8 @@ def help_text() -> str:
         "CLIP-style pretraining with high-order ranking, dense distillation and fair baselines.",
         "",
     ]
-    for name, verb in VERBS.items():
-        lines += [f"  {name:<{width}}  {verb.does}", f"  {'':<{width}}    {verb.example}"]
+    lines += [f"  {name:<{width}}  {verb.does}" for name, verb in VERBS.items()]
+    lines += ["", "Examples:", *(f"  {verb.example}" for verb in VERBS.values())]
     lines += ["", "dinorankclip VERB --help tells all about one of them."]
     return "\n".join(lines)
 

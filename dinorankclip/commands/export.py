@@ -22,7 +22,7 @@ def export(
     """Write a model as a folder that works anywhere, without a network, with a card that says how it was made.
 
     Args:
-        model: A run, a checkpoint, an exported folder or open_clip:NAME[:FILE].
+        model: A run, a checkpoint, an exported folder or open_clip:NAME:FILE.
         out: The folder to make.
         to: folder (for load_model; the default), open-clip (the trunk alone, for open_clip's local-dir:), onnx (both
             encoders, checked with onnxruntime; needs the extra onnx). With several, the model folder is OUT itself
@@ -39,4 +39,4 @@ def export(
 
 def main(argv: list[str]) -> None:
     head = (export.__doc__ or "").split("Args:")[0].strip()
-    tyro.cli(export, prog="dinorankclip export", args=argv, description=f"{head}\n\nExample: {EXAMPLE}")
+    tyro.cli(export, prog="dinorankclip export", args=argv, description=f"{head}\n\nExamples:\n  {EXAMPLE}")

@@ -17,6 +17,7 @@ HELP = """\
 Write up a run or a study: one self-contained HTML file; of a study also its tables (Markdown, LaTeX, CSV), figures
 (PNG, SVG) and the verdicts on the paper's claims.
 
+Examples:
   dinorankclip report runs/first
   dinorankclip report runs/study-small
   dinorankclip report full --docs docs

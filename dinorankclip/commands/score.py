@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import tyro
 
 from dinorankclip.config import FindingSettings
 from dinorankclip.run_files import PICTURES, is_run
+from dinorankclip.score_words import bare, written
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 HELP = """\
 Score a model on evaluation sets: zero-shot, retrieval, linear probe, shift, modality gap, ranking quality.
 
+Examples:
   dinorankclip score runs/first --sets scenes
   dinorankclip score runs/first --sets data/caltech101 data/flickr8k --metrics zero-shot retrieval
   dinorankclip score open_clip:ViT-B-32:weights.safetensors --sets imagenet1k imagenet-r --sets-root sets
@@ -65,7 +68,7 @@ def score(
     """Score a model.
 
     Args:
-        model: A run (its last checkpoint), a checkpoint, an exported folder, or open_clip:NAME[:FILE].
+        model: A run (its last checkpoint), a checkpoint, an exported folder, or open_clip:NAME:FILE.
         sets: What to score on.
         metrics: Of zero-shot, retrieval, probe, shift, modality-gap, order-agreement, ranking-quality, fidelity;
             by default all that apply (known sets are probed only where the catalogue says so).
@@ -163,7 +166,9 @@ def known_metrics(asked: tuple[str, ...], scorers: list[str]) -> tuple[str, ...]
     names = {name.replace(" ", "-"): name for name in [*scorers, "shift", "fidelity"]}
     unknown = [name for name in asked if name.replace(" ", "-") not in names]
     if unknown:
-        raise UserError(f"--metrics {unknown[0]}: there are {', '.join(names)}")
+        near = difflib.get_close_matches(unknown[0], names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"--metrics {unknown[0]}: there are {', '.join(names)}{hint}")
     return tuple(names[name.replace(" ", "-")] for name in asked)
 
 
@@ -243,28 +248,27 @@ def show(result: SetResult) -> None:
 
 def rows_of(result: SetResult) -> str:
     """A line for each score of a set; shares in percent."""
+    from dinorankclip.commands.few_images import caution
+    from dinorankclip.scoring.suite import AVERAGES
+
     lines = []
     for number, found in enumerate(result.scores.values()):
         name = result.name if number == 0 else ""
         value, chance = _shown(found, found.value), _shown(found, found.chance)
         lines.append(f"{name:<26}{found.name:<32}{value:>10}{_interval(found):>22}{chance:>10}{found.n:>9}")
-    lines += [f"{'':<26}note: {note}" for note in result.notes]
+    few = caution({result.name: result.images}) if result.name != AVERAGES else ""  # its sets have had their own
+    lines += [f"{'':<26}note: {note}" for note in [*result.notes, few] if note]
     return "\n".join(lines)
 
 
 def _shown(found: Score, value: float | None) -> str:
-    if value is None:
-        return ""
-    if found.unit == "share":
-        return f"{100 * value:.2f} %"
-    return f"{value:.2f}°" if found.unit == "degrees" else f"{value:.4f}"
+    return "" if value is None else written(value, found.unit)
 
 
 def _interval(found: Score) -> str:
     if found.low is None:
         return ""
-    scale, digits = {"share": (100, 2), "degrees": (1, 2)}.get(found.unit, (1, 4))
-    return f"[{scale * found.low:.{digits}f}, {scale * found.high:.{digits}f}]"
+    return f"[{bare(found.low, found.unit)}, {bare(found.high, found.unit)}]"
 
 
 def main(argv: list[str]) -> None:

@@ -37,7 +37,7 @@ def search(
     built/photo-index); later ones only look at what has changed.
 
     Args:
-        model: A run, a checkpoint, an exported folder, or open_clip:NAME[:FILE].
+        model: A run, a checkpoint, an exported folder, or open_clip:NAME:FILE.
         queries: What to look for, in words; several are answered one after the other.
         images: The folder of photos, with all folders below it.
         image_query: A photo: find those like it.

@@ -180,14 +180,13 @@ def main(argv: list[str]) -> None:
     if argv and argv[0] in VERBS:
         name = argv[0]
         first = (VERBS[name].__doc__ or "").splitlines()[0]
-        example = f"\n\nExample: {EXAMPLES[name]}" if name in EXAMPLES else ""
+        example = f"\n\nExamples:\n  {EXAMPLES[name]}" if name in EXAMPLES else ""
         tyro.cli(VERBS[name], prog=f"dinorankclip study {name}", args=argv[1:], description=first + example)
         return
     shown = {name: verb for name, verb in VERBS.items() if name not in INTERNAL}
     if argv and argv[0] not in ("-h", "--help"):
         raise UserError(f"study has no '{argv[0]}': there are {', '.join(shown)}")
-    lines = []
-    for name, verb in shown.items():
-        lines += [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}", f"  {'':<10}{EXAMPLES[name]}"]
+    lines = [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in shown.items()]
+    lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES.values())]
     print(f"usage: dinorankclip study {'|'.join(shown)} …\n")
     print(HELP.format(verbs="\n".join(lines)) + "\ndinorankclip study run --help tells the options, and so on.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dinorankclip.pretrain.loop import CHOOSES_BEST
@@ -12,6 +12,8 @@ from dinorankclip.study.cell_list import PICTURED
 from dinorankclip.study.costs import Costs
 from dinorankclip.study.definition import CATALOGUE_SETS
 from dinorankclip.study.matched import check_plan, check_results
+from dinorankclip.study.measures import measures_of
+from dinorankclip.study.near_misses import with_near_misses
 from dinorankclip.study.outline import Run, Study, once
 from dinorankclip.study.preparing import make_scenes
 from dinorankclip.study.queue import forget_failures, is_failed, is_finished, write_queue
@@ -123,6 +125,7 @@ def save_results(study: Study, folder: Path) -> int:
     tuned = read_tuned(folder)
     wanted = [(one.cell, one.seed, one.key) for one in study.runs(rates(tuned))]
     results = collect(study.name, study.title, folder, wanted, tuned)
+    results = replace(results, runs=tuple(with_near_misses(folder, results.runs, measures_of(study.name))))
     check_results(study.experiments, results)
     if folder.is_dir():
         results.save(folder / RESULTS)

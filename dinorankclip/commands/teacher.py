@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from dinorankclip.config import FindingSettings
+from dinorankclip.dino.sources import KINDS, kinds_of, usages
 from dinorankclip.types import UserError
 
-EXAMPLE = "dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0"
+EXAMPLES = """\
+Examples:
+  dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0"""
+ImageTeacher = Annotated[str, tyro.conf.arg(help=f"{usages('image')}.")]
+TextTeacher = Annotated[str | None, tyro.conf.arg(help=f"{usages('text')}; by default captions have no teacher.")]
 
 
 def cache(
     out: Path,
     data: str = "scenes",
-    teacher: str = "efficientnet-lite0",
+    teacher: ImageTeacher = "efficientnet-lite0",
     input_size: int | None = None,
-    text_teacher: str | None = None,
+    text_teacher: TextTeacher = None,
     keep: Literal["gram", "tokens", "both"] = "gram",
     coding: Literal["8bit", "fp16", "fp32"] = "8bit",
     split: tuple[Literal["train", "val", "test", "all"], ...] = (),
@@ -33,10 +38,8 @@ def cache(
     Args:
         out: The folder of the cache, e.g. built/teacher/NAME.
         data: Anything that --data of train takes, except pipe: shards.
-        teacher: timm:NAME[:FILE], hf:NAME, efficientnet-lite0 or random-vit[:SEED].
         input_size: Side at which the teacher sees images. Its grid should be about twice as fine as the one that is
             compared: 448 gives efficientnet-lite0 14×14 tokens, 224 gives 7×7.
-        text_teacher: minilm, dinotxt:FILE or random-text[:SEED]; by default captions have no teacher.
         keep: The Gram of the tokens (criterion gram+rel), PCA tokens (mse, cosine; crops then move the summary, too).
         coding: Bits a number; 8bit costs well under 1 % of Gram distance.
         split: Parts of the data; by default all there are.
@@ -59,12 +62,24 @@ def cache(
     comm.leave()
 
 
+def help_text() -> str:
+    width = max(len(kind.usage) for kind in KINDS.values())
+    lines = ["usage: dinorankclip teacher cache …", "", EXAMPLES]
+    for modality, flags in (
+        ("image", "--teacher here, --distil.teacher of train"),
+        ("text", "--text-teacher here, --distil.text-teacher of train"),
+    ):
+        lines += ["", f"{modality} teachers ({flags}):"]
+        lines += [f"  {kind.usage:<{width}}  {kind.about}" for kind in kinds_of(modality)]
+    return "\n".join([*lines, "", "dinorankclip teacher cache --help tells more."])
+
+
 def main(argv: list[str]) -> None:
     if argv and argv[0] == "cache":
         head = (cache.__doc__ or "").split("Args:")[0].strip()
-        tyro.cli(cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\nExample: {EXAMPLE}")
+        tyro.cli(cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\n{EXAMPLES}")
         return
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: dinorankclip teacher cache …\n\n  {EXAMPLE}\n\ndinorankclip teacher cache --help tells more.")
+        print(help_text())
         return
     raise UserError(f"teacher has no '{argv[0]}': there is cache")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dinorankclip.commands.foreign_flags import refuse_foreign
 from dinorankclip.config import METHODS, PRESETS, TrainSettings, as_dict, for_method, preset
 from dinorankclip.types import UserError
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 HELP = """\
 Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
+Defaults below are those of the preset and method named: train --preset finetune --help shows that preset's.
 
+Examples:
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
@@ -56,6 +59,7 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     """Settings of the preset and method named in `argv`, changed by the other flags, as they were typed."""
     import tyro
 
+    refuse_foreign(argv)
     name, method = _value_of(argv, "--preset", PRESETS, "scenes"), _value_of(argv, "--method", METHODS, None)
     base = preset(name)
     base = for_method(base, method or base.method)
@@ -90,7 +94,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from dinorankclip.pretrain.assemble import assemble
     from dinorankclip.pretrain.distilling import make_missing_cache, with_cache
     from dinorankclip.pretrain.dry_run import dry_run
-    from dinorankclip.pretrain.records import alone_in, claim, say
+    from dinorankclip.pretrain.records import alone_in, claim, given_back, say
     from dinorankclip.pretrain.settling import settled
 
     settings = settled(settings)
@@ -106,7 +110,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
         return True
     folder = Path(settings.run)
-    with alone_in(folder):
+    with alone_in(folder), given_back(folder):
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device
         make_missing_cache(asked, device, Path(settings.distil.cache or ""))
@@ -115,6 +119,8 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
 
 def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
     from dinorankclip.pretrain.assemble import resume
+    from dinorankclip.pretrain.damaged import damage_line
+    from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending
     from dinorankclip.pretrain.loop import pretrain
     from dinorankclip.pretrain.records import say
 
@@ -127,11 +133,15 @@ def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
     to_go = parts.length.steps - parts.state.step
     say(f"{folder}: {to_go} of {parts.length.steps} steps to go")
     watching = evaluators(parts, "val")
-    finished = to_go == 0 or pretrain(
-        parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder, stop
-    )
-    if finished:
-        final_scores(parts, before, folder)
-    else:
+    with ending_noted(folder, parts.state):
+        finished = to_go == 0 or pretrain(
+            parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder, stop
+        )
+        if finished:
+            final_scores(parts, before, folder)
+    if told := damage_line(folder, parts.train):
+        say(told)
+    if not finished:
+        note_ending(folder, Ending(parts.state.step, STOPPED))
         say(f"stopped at step {parts.state.step}; everything is saved, the same command resumes")
     return finished

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
+from dinorankclip.commands.few_images import caution
 from dinorankclip.config import traits_of
-from dinorankclip.joint.card import FEW_SCORED
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import say, write_json
 from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object
+from dinorankclip.score_words import RECALLS, bare, held_out, images_scored
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
 from dinorankclip.scoring.inspection import inspect
 from dinorankclip.scoring.score_files import write_training_items
@@ -103,23 +104,22 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
 
 def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
     """Percentages, a line for each held-out part and direction; the starting weights above, if they were scored."""
-    columns = ("R@1", "R@5", "R@10")
-    lines = [f"{'held-out retrieval, %':<28}" + "".join(f"{name:>8}" for name in columns)]
-    for part in dict.fromkeys(name.split("/")[0] for name in scores):
-        for way, words in (("i2t", "image → text"), ("t2i", "text → image")):
-            for when, values in (("before", before), ("after" if before else "", scores)):
-                cells = [values[f"{part}/{way} {name}"] for name in columns] if values else []
+    lines = [f"{'held-out retrieval, %':<28}" + "".join(f"{name:>8}" for name in RECALLS)]
+    started = held_out(before)
+    for part, ways in held_out(scores).items():
+        for words, now in ways.items():
+            for when, cells in (("before", started[part][words] if before else ()), ("after" if before else "", now)):
                 if cells:
-                    lines.append(f"{part:<6}{words:<14}{when:<8}" + "".join(f"{100 * cell:>8.2f}" for cell in cells))
-        lines.append(f"{part:<6}{'chance':<22}{100 * scores[f'{part}/chance R@1']:>8.2f}")
+                    numbers = "".join(f"{bare(cell, 'share'):>8}" for cell in cells)
+                    lines.append(f"{part:<6}{words:<14}{when:<8}{numbers}")
+        lines.append(f"{part:<6}{'chance':<22}{bare(scores[f'{part}/chance R@1'], 'share'):>8}")
     return "\n".join(lines)
 
 
 def few_scored(scores: dict[str, float]) -> str:
     """A line of caution for parts that are too small to tell models apart; empty if there is none."""
-    counts = {name.split("/")[0]: round(value) for name, value in scores.items() if name.endswith("/images")}
-    few = [f"{part} n = {count}" for part, count in counts.items() if count < FEW_SCORED]
-    return f"\nso few images say little about the model: {', '.join(few)}" if few else ""
+    told = caution(images_scored(scores))
+    return f"\n{told}" if told else ""
 
 
 def starting_inspection(parts: Parts, folder: Path) -> None:

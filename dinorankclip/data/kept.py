@@ -68,20 +68,45 @@ def one_at_a_time(name: str, folder: Path = FOLDER) -> Iterator[None]:
 @contextlib.contextmanager
 def _locked(name: str, folder: Path, wait: bool) -> Iterator[bool]:
     """Where there are no locks, everybody is free: several processes may do the same work, with the same result."""
+    path = folder / f"{name}.lock"
     try:
-        import fcntl
-
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / f"{name}.lock", "wb")  # noqa: SIM115 (closed below)
+        handle = _lock(path, wait)
     except (ImportError, OSError):
         yield True
         return
-    with lock:
-        free = True
+    if handle is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(OSError):
+            if _lies_at(handle, path):
+                path.unlink()  # as long as the lock is ours: who waits for this file sees that it is gone (`_lock`)
+        os.close(handle)
+
+
+def _lock(path: Path, wait: bool) -> int | None:
+    """The open lock file, or None if somebody else has it."""
+    import fcntl
+
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            free = False
+            os.close(handle)
+            return None
         except OSError:
-            pass  # a disk without locks
-        yield free
+            return handle  # a disk without locks
+        if _lies_at(handle, path):
+            return handle
+        os.close(handle)  # the one before us removed it, so others lock another file of that name by now
+
+
+def _lies_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -109,6 +109,8 @@ def table_rows(table: Path, data: bytes, wanted: dict[str, str]) -> Iterator[lis
 def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:
     """The wanted columns of every row. Bytes that are no UTF-8 survive as surrogates and damage only their row."""
     text = data.decode("utf-8-sig", errors="surrogateescape")
+    if not text.strip():
+        raise UserError(f"{table} is empty: its first line must name the columns, e.g. image,caption")
     csv.field_size_limit(1 << 30)
     header: list[str] = []
     chosen = ","

@@ -1,9 +1,9 @@
 """Worker processes around torch's DataLoader: started, watched, and gone when they are not needed any more.
 
 What the DataLoader leaves open is settled here: a user's mistake found inside a worker arrives as a `UserError`
-without a worker's traceback; Ctrl-C and SIGTERM are the main process's to handle (a worker that died of them would
-look like a crash while the run is being saved); a killed or stuck worker ends the run with advice instead of a
-hang; and no worker outlives its run.
+without a worker's traceback, any other error as its last line; Ctrl-C and SIGTERM are the main process's to handle
+(a worker that died of them would look like a crash while the run is being saved); a killed or stuck worker ends the
+run with advice instead of a hang; and no worker outlives its run.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from dinorankclip.types import Batch, UserError
 log = logging.getLogger(__name__)
 
 PREFETCH = 4  # batches each worker keeps ready
+# How torch's messages begin: of an error that a worker sent to us, and of waiting too long.
+CAUGHT, TIMED_OUT = "Caught ", "DataLoader timed out"
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,9 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
     try:
         yield from iterator
     except Exception as error:
+        known = str(error).startswith((CAUGHT, TIMED_OUT))
         # A dead worker shows itself in many ways: torch's own error, or a connection that ends in the middle.
-        if not _died(processes) and "DataLoader timed out" not in str(error):
+        if not known and not _died(processes):
             raise
         raise UserError(advice(str(error), reading)) from error
     finally:
@@ -103,7 +106,12 @@ def counted(stream: Iterator[Batch | Refusal], damage: DamageCount) -> Iterator[
 
 def advice(error: str, reading: ReadingSettings) -> str:
     """A DataLoader's complaint in words that help."""
-    if "timed out" in error:
+    if error.startswith(CAUGHT):  # the worker lives: the code it ran raised an error, whose last line says which
+        return (
+            f"reading failed: {error.strip().splitlines()[-1]}. If that says too little: --reading.workers 0 reads "
+            "in the training process itself and shows where it happened"
+        )
+    if error.startswith(TIMED_OUT):
         return (
             f"no batch came for {reading.patience:.0f} s: reading hangs. Is the disk or network of the data slow or "
             "gone? If it is only slow, raise --reading.patience or --reading.workers."

@@ -1,7 +1,7 @@
 """Frozen teachers: images → dense features, captions → token features. Nothing in here is ever trained or saved.
 
 teacher.py             the two interfaces, and what a teacher promises
-sources.py             `open_teacher("timm:…")`, `open_text_teacher("minilm")`: a spec string → a teacher
+sources.py             the kinds of teachers there are; `open_teacher("timm:…")`, `open_text_teacher("minilm")`
 timm_source.py         DINOv1, v2, v3 through timm          transformers_source.py   DINOv3 through transformers
 lite0.py               EfficientNet-Lite0, pip installs it  minilm.py                MiniLM, pip installs it
 dinotxt.py             the text tower of dino.txt           random_source.py         seeded random, as a control
@@ -11,22 +11,6 @@ cache.py               features of a whole data set, once     cached.py         
 layout.py              how a cache lies on disk               captions.py              records of captions
 coding.py              features ↔ bytes                       reduction.py             PCA of tokens
 whole_images.py        images as a teacher sees them          of_data.py               the cache of what a user types
+
+Nothing is imported here: help reads the list of teachers without torch.
 """
-
-from .sources import open_teacher, open_text_teacher
-from .teacher import Card, Preprocessing, Teacher, TeacherFeatures, TextFeatures, TextTeacher
-from .words import bpe_word_ids, caption_words, pool_words
-
-__all__ = [
-    "Card",
-    "Preprocessing",
-    "Teacher",
-    "TeacherFeatures",
-    "TextFeatures",
-    "TextTeacher",
-    "bpe_word_ids",
-    "caption_words",
-    "open_teacher",
-    "open_text_teacher",
-    "pool_words",
-]

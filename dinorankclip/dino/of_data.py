@@ -42,6 +42,15 @@ class Wish:
     keeping: Keeping = field(default_factory=Keeping)
     split: tuple[str, ...] = ()
 
+    @property
+    def keeps_tokens(self) -> bool:
+        return self.keeping.keep != "gram"
+
+    def __str__(self) -> str:
+        size = f" at {self.input_size} px" if self.input_size else ""
+        text = f" and {self.text_teacher}" if self.text_teacher else ""
+        return f"{self.teacher}{size}{text}" + (", with tokens" if self.keeps_tokens else "")
+
 
 def cache_of_data(out: str | Path, wish: Wish, reading: FindingSettings, device: torch.device) -> dict[str, Any]:
     """Make (or finish) the cache. All processes call; returns the manifest."""

@@ -19,6 +19,7 @@ from dinorankclip.torchvision_ops import declare_missing
 from dinorankclip.types import UserError
 
 from . import vits, weights
+from .sources import Shape
 from .teacher import Card, Preprocessing, Teacher
 
 # Words in the file names of published weights that fix their preprocessing; timm calls them by the same tags.
@@ -78,6 +79,19 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
     )
     vits.demand_final_norm(teacher, vit.norm)
     return teacher
+
+
+def timm_shape(name: str) -> Shape:
+    """What the ViT gives, from its architecture alone."""
+    declare_missing()
+    import timm
+
+    source = f"timm:{name}"
+    _config(name)
+    with torch.device("meta"):  # weights take no memory there
+        vit = timm.create_model(name, num_classes=0)
+    _demand_tokens(vit, source)
+    return Shape(source, width=vit.embed_dim, summary=vit.embed_dim, patch=vit.patch_embed.patch_size[0])
 
 
 def _config(name: str) -> Any:

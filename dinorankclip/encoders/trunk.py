@@ -26,6 +26,7 @@ import open_clip  # noqa: E402
 from open_clip.transformer import VisionTransformer  # noqa: E402
 
 from dinorankclip.encoders.blocks import Runs, is_plain, pooled  # noqa: E402
+from dinorankclip.encoders.weights_file import demand_readable  # noqa: E402
 
 BUILT_IN = Path(__file__).parent / "trunks"
 open_clip.add_model_config(BUILT_IN)
@@ -103,6 +104,7 @@ class Trunk(nn.Module):
         path = Path(path)
         if not path.is_file():
             raise UserError(f"no weights file at {path}")
+        demand_readable(path)
         try:
             open_clip.load_checkpoint(self.towers, str(path), strict=True, weights_only=True)
         except (RuntimeError, KeyError, ValueError, AssertionError, OSError, *_UNREADABLE) as error:

@@ -12,10 +12,9 @@ from dinorankclip.config import traits_of_stored
 from dinorankclip.joint.acting_orders import inert_words
 from dinorankclip.joint.loaded import LoadedModel
 from dinorankclip.joint.model import parameters_by_part
+from dinorankclip.score_words import RECALLS, bare, held_out, images_scored, written
 
-_WAYS = {"i2t": "image → text", "t2i": "text → image"}
 FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
-_RECALLS = ("R@1", "R@5", "R@10")
 
 
 def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
@@ -146,16 +145,16 @@ def _training_scores(known: dict[str, Any]) -> str:
     """Retrieval that was taken at the end of training."""
     scores = known.get("scores") or {}
     values = scores.get("values", {})
-    rows = []
-    for part in dict.fromkeys(name.split("/")[0] for name in values):
-        for way, words in _WAYS.items():
-            cells = [values.get(f"{part}/{way} {recall}") for recall in _RECALLS]
-            if None not in cells:
-                rows.append(f"| {part}, {words} | " + " | ".join(f"{100 * cell:.2f}" for cell in cells) + " |")
+    rows = [
+        f"| {part}, {words} | " + " | ".join(bare(cell, "share") for cell in cells) + " |"
+        for part, ways in held_out(values).items()
+        for words, cells in ways.items()
+        if None not in cells
+    ]
     if not rows:
         return ""
-    head = ["| held-out retrieval, % | " + " | ".join(_RECALLS) + " |", "| --- |" + " --- |" * len(_RECALLS)]
-    counts = {name.split("/")[0]: round(value) for name, value in values.items() if name.endswith("/images")}
+    head = ["| held-out retrieval, % | " + " | ".join(RECALLS) + " |", "| --- |" + " --- |" * len(RECALLS)]
+    counts = images_scored(values)
     told = [f"{part} {n:,}{' (so few say little)' if n < FEW_SCORED else ''}" for part, n in counts.items()]
     closing = "Measured on the held-out parts of the training data's own source, by this program"
     closing += f"; images: {', '.join(told)}." if told else "."
@@ -178,9 +177,7 @@ def _set_scores(known: dict[str, Any], identity: str) -> str:
 
 
 def _number(score: dict[str, Any]) -> str:
-    """Shares as percentages, with their interval."""
-    share = score.get("unit", "share") == "share"
-    found = [score[name] for name in ("value", "low", "high") if name in score]
-    shown = [f"{100 * value:.2f}" if share else f"{value:.4g}" for value in found]
-    interval = f" ({shown[1]} to {shown[2]})" if len(shown) == 3 else ""
-    return f"{shown[0]}{' %' if share else ''}{interval}"
+    """With its interval, if it has one."""
+    unit = score.get("unit", "share")
+    interval = f" ({bare(score['low'], unit)} to {bare(score['high'], unit)})" if "low" in score else ""
+    return written(score["value"], unit) + interval

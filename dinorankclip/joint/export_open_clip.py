@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
+from dinorankclip.encoders.weights_file import write_weights
 from dinorankclip.joint.card import card
 from dinorankclip.joint.export_folder import CARD, write_companions
 from dinorankclip.joint.folder import OPEN_CLIP_CONFIG
@@ -46,8 +46,7 @@ def write_open_clip_folder(
         },
     }
     (folder / OPEN_CLIP_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    weights = {key: tensor.detach().cpu().contiguous() for key, tensor in trunk.towers.state_dict().items()}
-    save_file(weights, folder / WEIGHTS)
+    write_weights(trunk.towers.state_dict(), folder / WEIGHTS)
     write_companions(model, folder, known)
     (folder / CARD).write_text(card(model, known, LOADING.format(name=name), warning, licence))
     return warning

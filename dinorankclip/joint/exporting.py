@@ -9,6 +9,7 @@ from pathlib import Path
 from dinorankclip.joint.export_folder import write_model_folder, write_record
 from dinorankclip.joint.export_onnx import TOLERANCE, demand_packages, write_onnx_folder
 from dinorankclip.joint.export_open_clip import write_open_clip_folder
+from dinorankclip.joint.finite_rows import try_out
 from dinorankclip.joint.folder import find_model
 from dinorankclip.joint.loaded import load_model
 from dinorankclip.joint.open_clip_source import PREFIX
@@ -49,6 +50,7 @@ def write_export(
     name = out.name
     with whole_folder(out, replace, RECORD) as aside:
         model = load_model(where, device="cpu", precision="fp32")
+        try_out(model)
         origin = None if where.startswith(PREFIX) else find_model(where)
         known = provenance(origin, where, data_note)
         written = Written(out, model.identity)

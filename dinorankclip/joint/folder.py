@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dinorankclip import run_files
+from dinorankclip.encoders.weights_file import read_weights, write_weights
 from dinorankclip.joint.identity import weights_hash
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
 from dinorankclip.joint.undrawn import Undrawn
@@ -49,12 +48,12 @@ def save_model(model: JointModel, folder: Path, *, seal: bool = False) -> None:
 
     Atomicity is the caller's: checkpoints and exports rename a finished folder into place.
     """
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    weights = model.state_dict()
     config = {"format": FORMAT, **design_of(model)}
     if seal:
         config["weights_hash"] = weights_hash(weights)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    save_file(weights, folder / WEIGHTS)
+    write_weights(weights, folder / WEIGHTS)
 
 
 def find_model(where: str | Path) -> Path:
@@ -87,7 +86,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror.lower()}") from error
+    except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     found = config.get("format") if isinstance(config, dict) else None
     if not isinstance(found, int) or not isinstance(config.get("trunk"), dict):
@@ -107,10 +108,7 @@ def load_weights(model: JointModel, folder: Path, expected_hash: str | None = No
     path = folder / WEIGHTS
     if not path.is_file():
         raise UserError(f"{folder} has {CONFIG} but no {WEIGHTS}: copy the whole folder again")
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} cannot be read, it is cut short or no safetensors file: {error}") from error
+    weights = read_weights(path)
     misfit = _misfit(model.state_dict(), weights)
     if misfit:
         raise UserError(f"{path} does not fit {CONFIG}: {misfit}")

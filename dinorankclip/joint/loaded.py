@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
+from dinorankclip.joint.finite_rows import refuse_non_finite
 from dinorankclip.joint.folder import design_of, find_model, load_folder
 from dinorankclip.joint.identity import identity, weights_hash
 from dinorankclip.joint.inputs import check_captions, check_ids, check_images
@@ -41,10 +42,10 @@ Reading = TypeVar("Reading", ImageReading, TextReading)
 
 
 def load_model(where: str | Path, device: str = "auto", precision: str = "auto") -> LoadedModel:
-    """A model ready for use, from a run folder, a checkpoint, an exported folder or `open_clip:NAME[:file]`.
+    """A model ready for use, from a run folder, a checkpoint, an exported folder or `open_clip:NAME:FILE`.
 
-    A run is its last checkpoint. `open_clip:NAME` without a file has random weights from seed 0 (and warns); nothing
-    is ever downloaded. With "auto": the GPU if there is one, bf16 where it computes that natively; `model.reason`
+    A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns); nothing is ever
+    downloaded. With "auto": the GPU if there is one, bf16 where it computes that natively; `model.reason`
     says what was chosen and why.
     """
     placement = _placement(device, precision)
@@ -89,7 +90,7 @@ class LoadedModel:
 
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
         """uint8 images [B, 3, S, S], or floats that are normalised already → [B, D], of length 1 if `normalize`."""
-        rows = self._rows(lambda pixels: self.parts.see(pixels).raw, self._pixels(images))
+        rows = self._rows("embedding", lambda pixels: self.parts.see(pixels).raw, self._pixels(images))
         return F.normalize(rows, dim=-1) if normalize else rows
 
     def encode_text(self, texts: Sequence[str] | Tensor, normalize: bool = True) -> Tensor:
@@ -103,7 +104,7 @@ class LoadedModel:
             order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
             cuts = (order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE))
             pieces = (self.tokenizer([texts[i] for i in cut]).to(self.device) for cut in cuts)
-        rows = self._rows(lambda ids: self.parts.read(ids).raw, pieces)
+        rows = self._rows("text", lambda ids: self.parts.read(ids).raw, pieces)
         if order:
             rows = rows[torch.tensor(order, device=rows.device).argsort()]
         return F.normalize(rows, dim=-1) if normalize else rows
@@ -120,7 +121,7 @@ class LoadedModel:
                 return pooled
             return torch.cat([pooled, self.parts.image_student(pixels).summary], -1)
 
-        return self._rows(features, self._pixels(images))
+        return self._rows("features", features, self._pixels(images))
 
     def look(self, images: Tensor) -> ImageReading:
         """Embeddings, patch tokens, gate values and angles of images as in `encode_image`."""
@@ -146,9 +147,11 @@ class LoadedModel:
         for start in range(0, len(ids), TEXTS_AT_ONCE):
             yield ids[start : start + TEXTS_AT_ONCE].to(self.device, torch.int64)
 
-    def _rows(self, step: Callable[[Tensor], Tensor], pieces: Iterable[Tensor]) -> Tensor:
+    def _rows(self, kind: str, step: Callable[[Tensor], Tensor], pieces: Iterable[Tensor]) -> Tensor:
         found = [rows.float() for rows in self._each(step, pieces)]
-        return torch.cat(found) if found else torch.empty(0, self.dim, device=self.device)
+        rows = torch.cat(found) if found else torch.empty(0, self.dim, device=self.device)
+        refuse_non_finite(rows, kind)
+        return rows
 
     def _each(self, step: Callable[[Tensor], Reading | Tensor], pieces: Iterable[Tensor]) -> list[Reading | Tensor]:
         """`step` of every piece. What is joined from them outside of inference mode is an ordinary tensor again."""

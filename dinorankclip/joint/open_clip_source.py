@@ -1,8 +1,8 @@
-"""`open_clip:…` as a model: a name, a name with a local weights file, or a folder in open_clip's format.
+"""`open_clip:…` as a model: a name with a local weights file, or a folder in open_clip's format.
 
-    open_clip:ViT-B-32                    its shape with random weights from seed 0
     open_clip:ViT-B-32:laion.safetensors  a local file; .pt and .bin are read without unpickling code
     open_clip:exported/trunk              a folder with open_clip_config.json and its weights
+    open_clip:ViT-B-32:random             its shape with random weights from seed 0, for trials
 
 Nothing is ever downloaded.
 """
@@ -22,6 +22,7 @@ from dinorankclip.joint.undrawn import Undrawn
 from dinorankclip.types import ImageSpec, UserError
 
 PREFIX = "open_clip:"
+RANDOM = "random"  # in the place of a file
 # What open_clip itself looks for in a folder, in its order.
 _WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 
@@ -33,13 +34,13 @@ def open_clip_model(where: str) -> tuple[JointModel, str]:
         return _from_folder(Path(name)), ""
     name, _, file = name.partition(":")
     if not name or Path(name).is_dir():
-        raise UserError(f"{where}: expected open_clip:NAME[:FILE], or a folder with {OPEN_CLIP_CONFIG}")
+        raise UserError(f"{where}: expected open_clip:NAME:FILE, or a folder with {OPEN_CLIP_CONFIG}")
     config = trunk_config(name)
     refuse_foreign_captions(config, name)
-    if file and not Path(file).is_file():
+    if file == RANDOM:
+        return JointModel(config), "random weights from seed 0, as asked"
+    if not Path(file).is_file():
         raise UserError(f"{where}: {_advice(name, file)}")
-    if not file:
-        return JointModel(config), "random weights from seed 0, since no weights file was given"
     return _filled(config, file), views_of_weights(name)
 
 
@@ -73,14 +74,17 @@ def _filled(config: dict[str, Any], weights: str | Path) -> JointModel:
 
 
 def _advice(name: str, file: str) -> str:
-    """`file` is no file: perhaps the name of pretrained weights that open_clip would download."""
+    """`file` is no file: nothing was named, or perhaps pretrained weights that open_clip would download."""
     import open_clip
 
     tags = open_clip.list_pretrained_tags_by_model(name)
+    fetching = (
+        f"Fetch the file once where there is a network (python -c \"import open_clip; open_clip.create_model('{name}', "
+        f"'{file if file in tags else 'TAG'}')\" keeps it in its cache) and give its path: open_clip:{name}:PATH"
+    )
     if file in tags:
-        return (
-            f"'{file}' are weights that open_clip downloads; nothing is downloaded here. Fetch the file once where "
-            f"there is a network (python -c \"import open_clip; open_clip.create_model('{name}', '{file}')\" keeps it "
-            f"in its cache) and give its path: open_clip:{name}:PATH"
-        )
-    return f"no weights file at {file}; give a local path, or leave it out for random weights"
+        return f"'{file}' are weights that open_clip downloads; nothing is downloaded here. {fetching}"
+    if file:
+        return f"no weights file at {file}; give a local path"
+    known = f"nothing is downloaded here. {fetching}. " if tags else f"give a local file: open_clip:{name}:PATH. "
+    return f"no weights were named; {known}For random ones from seed 0: open_clip:{name}:{RANDOM}"

@@ -28,11 +28,8 @@ def whole_folder(out: Path, replace: bool, mark: str) -> Iterator[Path]:
         raise UserError(f"{named} cannot be written: {error.strerror}") from error
     try:
         yield aside
-        # mkdtemp and safetensors write for their owner alone, whatever the user's own rule is.
-        hidden = _umask()
-        aside.chmod(0o777 & ~hidden)
-        for path in aside.rglob("*"):
-            path.chmod((0o777 if path.is_dir() else 0o666) & ~hidden)
+        # mkdtemp makes folders for their owner alone, whatever the user's own rule is.
+        aside.chmod(0o777 & ~_umask())
         _put(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +69,12 @@ def needed(criterion: str, keep: str) -> frozenset[str]:
     raise UserError(f"--distil.criterion {criterion} needs cached tokens: make the cache with --keep tokens or both")
 
 
+def keeping_for(criterion: str) -> Literal["gram", "both"]:
+    """What a cache that is made for this criterion keeps: tokens, which are many times larger, only if it must."""
+    enough = any(features <= {"gram", "summary"} for features in NEEDS[criterion])
+    return "gram" if enough else "both"
+
+
 class DistillationLoss(nn.Module):
     """`image_grid` is the student's, `compare_grid` the one that the companions' Grams and tokens are on."""
 
@@ -85,7 +92,7 @@ class DistillationLoss(nn.Module):
         self.branches = {"image": image} | ({"text": text} if text is not None else {})
         self.projectors = nn.ModuleDict()
         for name, branch in self.branches.items():
-            out = {"mse": branch.tokens, "cosine": branch.tokens, "crd": branch.summary}.get(settings.criterion)
+            out = {**dict.fromkeys(ON_TOKENS, branch.tokens), "crd": branch.summary}.get(settings.criterion)
             if out is not None:
                 with drawing_from(seed, "projector", name):
                     self.projectors[name] = nn.Linear(branch.student, out)
@@ -108,14 +115,14 @@ class DistillationLoss(nn.Module):
             with torch.no_grad():
                 student = cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
                 distance = gram_distance(student, normalise_gram(companions["image_gram"]))
-            report["gram_distance_image"] = distance.mean().item()
+            report["gram_distance_image"] = distance.nanmean().item()
         return terms, report
 
     def _branch(
         self, name: str, embeddings: Embeddings, companions: Mapping[str, Tensor], progress: Progress
     ) -> dict[str, Tensor]:
         criterion = self.settings.criterion
-        if criterion in ("mse", "cosine"):
+        if criterion in ON_TOKENS:
             student, mask = self._tokens(name, embeddings, companions)
             return {criterion: ON_TOKENS[criterion](self.projectors[name](student), companions[f"{name}_tokens"], mask)}
         # Every process computes these on the same gathered items; the gather's backward adds their gradients up, and

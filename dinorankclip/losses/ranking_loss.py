@@ -1,4 +1,4 @@
-"""Equation 8: ranking consistency in and across modalities, at any order. Usable on its own, without our trainer.
+"""Equation 8 as a module: ranking consistency in and across modalities, at any order. Usable without our trainer.
 
 Four lists a pair. Each ranks the items of one modality by one similarity (the prediction), in the order that another
 gives (the reference, without gradient):
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dinorankclip import comm
-from dinorankclip.equations import mean_plackett_luce_nll, rankclip_nll, unit_rows
+from dinorankclip.equations import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised, unit_rows
 from dinorankclip.joint.acting_orders import gate_name, spread_name
 from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.losses import weights
@@ -41,6 +41,9 @@ class RankingLoss(nn.Module):
     processes afterwards, as DDP does. Call `set_progress` before each step, and weights and
     orders follow the schedule; without it they stand where a run ends: full weight, every order. Its gates and biases
     (parameters of less than two dimensions) want no weight decay, which would open the gates by itself.
+
+    Order 0 ranks nothing: the value is that of uniform lists, a constant without gradient, so that InfoNCE beside it
+    is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class RankingLoss(nn.Module):
             raise ValueError(f"list_length is at least 1, or None for whole lists; not {list_length}")
         if utility not in ("scaled", "cosine") or ramp not in ("rankclip", "paper"):
             raise ValueError(f"utility is scaled or cosine, ramp is rankclip or paper; not {utility!r} and {ramp!r}")
+        self.dim = dim
         self.order, self.list_length, self.include_self = order, list_length, include_self
         self.utility, self.ramp, self.staged = utility, ramp, staged
         self.backend, self.rankclip_eps = backend, rankclip_eps
@@ -79,22 +83,35 @@ class RankingLoss(nn.Module):
 
     def forward(self, image: Tensor, text: Tensor, scale: Tensor | float, detailed: bool = False) -> LossTerms:
         """`detailed` adds gates, spreads and unweighted values to the report (for a log line; costs a little)."""
+        self._check(image, text)
         first = comm.world().rank * len(image)
         with torch.autocast(image.device.type, enabled=False):
             images, texts = unit_rows(comm.gather_rows(image)), unit_rows(comm.gather_rows(text))
             return self.own_rows(images, texts, slice(first, first + len(image)), scale, detailed)
+
+    def _check(self, image: Tensor, text: Tensor) -> None:
+        if image.shape != text.shape:
+            raise ValueError(
+                f"image and text are embeddings of the same pairs, [N, {self.dim}] each; not "
+                f"{list(image.shape)} and {list(text.shape)}"
+            )
+        if image.ndim != 2 or image.shape[1] != self.dim:
+            raise ValueError(
+                f"this loss was made for embeddings [N, {self.dim}], not {list(image.shape)}: RankingLoss(dim=…) takes "
+                "their width"
+            )
 
     def own_rows(self, images: Tensor, texts: Tensor, own: slice, scale: Tensor | float, detailed: bool) -> LossTerms:
         """The loss of rows `own` among all unit-norm images and texts [M, D]."""
         if self.progress is None:
             active, mu = tuple(range(2, self.order + 1)), weights.RAMP_TOP
         else:
-            active = weights.active_orders(self.order, self.progress, self.staged)
+            active = weights.active_orders(self.order, self.progress, self.staged, self.ramp)
             mu = weights.ranking_weight(self.progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
         nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
-        # Equation 8's half-sum of two lists, per position, in RankCLIP's size.
+        # Equation 8, per position, in RankCLIP's size.
         terms = {f"rank_{name}": mu * weights.RANKCLIP_SIZE / length * value for name, value in nll.items()}
         if active:
             terms["gate_l1"] = weights.total(
@@ -136,19 +153,18 @@ class RankingLoss(nn.Module):
             "text": [RankedList("cross", image_text, text_image), RankedList("in", text_text, image_image)],
             "image": [RankedList("cross", text_image, image_text), RankedList("in", image_image, text_text)],
         }
-        nll: dict[str, Tensor] = {}
+        nll: dict[str, list[Tensor]] = {"in": [], "cross": []}
         for modality, items in (("image", images), ("text", texts)):
             lists = ranked[modality]
             orders = [self._order(one.reference, own, length) for one in lists]
             utilities = [self._utility(one.prediction, own, scale) for one in lists]
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
             for one, theta, order, query in zip(lists, utilities, orders, queries):
-                value = self._mean_nll(theta, order, query, keys) / 2
-                nll[one.term] = nll[one.term] + value if one.term in nll else value
+                nll[one.term].append(self._mean_nll(theta, order, query, keys))
             if report is not None and active:
                 spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
                 report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
-        return {"in": nll["in"], "cross": nll["cross"]}
+        return {term: symmetrised(*directions) for term, directions in nll.items()}
 
     def _mean_nll(self, theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
         if self.rankclip_eps:
@@ -156,9 +172,7 @@ class RankingLoss(nn.Module):
         return mean_plackett_luce_nll(theta, order, queries, keys, backend=self.backend)
 
     def _order(self, reference: Tensor, own: slice, length: int) -> Tensor:
-        """The reference list: descending, ties by item index, without gradient."""
-        reference = self._without_self(reference.detach(), own)
-        return reference.sort(dim=1, descending=True, stable=True).indices[:, :length].contiguous()
+        return reference_order(self._without_self(reference.detach(), own), length)
 
     def _utility(self, cosines: Tensor, own: slice, scale: Tensor | float) -> Tensor:
         theta = scale * cosines if self.utility == "scaled" else cosines

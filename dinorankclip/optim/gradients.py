@@ -22,8 +22,8 @@ class NonFinite(UserError):
     def __init__(self, what: list[str], rank: int):
         where = ", ".join(what) if what else "nothing here, see the other processes' messages"
         super().__init__(
-            f"not finite on process {rank}: {where}. The step was not taken and the last good state is saved. "
-            "Usual causes: a learning rate too high, a damaged input, or weights that had already diverged."
+            f"not finite on process {rank}: {where}. The step was not taken. Usual causes: a learning rate too high, "
+            "a damaged input, or weights that had already diverged."
         )
 
 

@@ -51,15 +51,16 @@ def _write(state: TrainingState, states: list[Tensor], aside: Path, target: Path
 
 def newest(folder: Path) -> Path | None:
     """The newest whole checkpoint, whatever `last` says: a kill can fall between the rename and the link."""
-    return max(_whole(folder), key=_step, default=None)
+    return next(reversed(whole(folder)), None)
 
 
-def _whole(folder: Path) -> list[Path]:
-    """Our own checkpoints: a copy that somebody made beside them, step-200.bak, is nobody's business."""
-    return [path for path in folder.glob(f"{STEP}*") if path.is_dir() and path.name.removeprefix(STEP).isdecimal()]
+def whole(folder: Path) -> list[Path]:
+    """Our own checkpoints, oldest first: a copy that somebody made beside them, step-200.bak, is nobody's business."""
+    steps = [path for path in folder.glob(f"{STEP}*") if path.is_dir() and path.name.removeprefix(STEP).isdecimal()]
+    return sorted(steps, key=step_of)
 
 
-def _step(path: Path) -> int:
+def step_of(path: Path) -> int:
     return int(path.name.removeprefix(STEP))
 
 
@@ -72,7 +73,7 @@ def _point(link: Path, name: str) -> None:
 
 def _drop_old(folder: Path, keep: int) -> None:
     best = (folder / BEST).resolve()
-    steps = sorted(_whole(folder), key=_step)
+    steps = whole(folder)
     for path in steps[:-keep] if keep > 0 else []:
         if path.resolve() != best:
             shutil.rmtree(path)

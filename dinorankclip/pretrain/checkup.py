@@ -11,6 +11,9 @@ from typing import Any
 from dinorankclip.config import traits_of_stored
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.command_line import train_command
+from dinorankclip.pretrain.divergence import way_on
+from dinorankclip.pretrain.ending import DIVERGED, STOPPED, read_ending
 from dinorankclip.pretrain.loop import CHOOSES_BEST, ITS_CHANCE
 from dinorankclip.pretrain.records import has_begun
 from dinorankclip.run_files import BEST, CHECKPOINTS, METRICS, read_settings
@@ -26,6 +29,7 @@ FEW_NEGATIVES = 64
 
 def examine_run(folder: Path) -> Iterator[Finding]:
     settings = read_settings(folder)
+    yield from _ending(folder, settings)
     lines = read_metrics(folder / METRICS)
     steps = [line for line in lines if "loss" in line]
     if not steps:
@@ -39,11 +43,25 @@ def examine_run(folder: Path) -> Iterator[Finding]:
                 "its settings",
             )
         return
-    yield from _checkpoints(folder, steps[-1])
+    yield from _checkpoints(folder, steps)
     yield from _learning(settings, steps)
     yield from _schedule(settings, steps)
     yield from _reading(steps)
     yield from _scores(lines)
+
+
+def _ending(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    ending = read_ending(folder)
+    if ending is None:
+        return
+    again = train_command(settings | {"run": str(folder)})  # which may have been moved
+    after = f"after {ending.step} steps"
+    if ending.how == STOPPED:
+        yield Finding("note", f"stopped on request {after}", f"go on: {again}")
+    elif ending.how == DIVERGED:
+        yield Finding("problem", f"the run diverged {after}: {ending.why}", way_on(folder, settings))
+    else:
+        yield Finding("problem", f"the run failed {after}: {ending.why}", f"mend that, then go on: {again}")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -57,14 +75,16 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _checkpoints(folder: Path, last: dict[str, Any]) -> Iterator[Finding]:
+def _checkpoints(folder: Path, steps: list[dict[str, Any]]) -> Iterator[Finding]:
     newest = checkpoints.newest(folder / CHECKPOINTS)
     if newest is None:
         yield Finding(
             "problem", "no checkpoint was written", "a kill now would lose everything: lower --record.save-every"
         )
     else:
-        yield Finding("fine", f"{last['step']} steps logged, newest checkpoint {newest.name}")
+        done = max(steps[-1]["step"], checkpoints.step_of(newest))
+        lines = f"{len(steps)} line{'s' * (len(steps) > 1)} logged of {done} steps"
+        yield Finding("fine", f"{lines}, newest checkpoint {newest.name}")
 
 
 def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -85,6 +105,12 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
             f"the contrastive loss {recent:.3f} is stuck at ln B = {guessing:.3f}: the model is guessing",
             "check that captions belong to their images (`dinorankclip data show`); lower --optim.lr by 3 to 10; "
             "lengthen the warm-up; with few pairs start from trained weights (--init)",
+        )
+    elif recent >= guessing:
+        yield Finding(
+            "note",
+            f"contrastive loss {recent:.3f}, no better than guessing ({guessing:.3f})",
+            "usual in the first steps; if it stays so, lower --optim.lr by 3 to 10",
         )
     else:
         yield Finding("fine", f"contrastive loss {recent:.3f}, guessing would be {guessing:.3f}")

@@ -6,9 +6,26 @@ from pathlib import Path
 
 from dinorankclip import comm
 from dinorankclip.data.damage import CAUSES, DamageCount
-from dinorankclip.run_files import DAMAGED
+from dinorankclip.data.pipes import PipeSource
+from dinorankclip.run_files import DAMAGED, DAMAGED_OF_ALL
+from dinorankclip.types import Source
 
 NAMES = {"encoding": "utf-8", "errors": "surrogateescape"}  # files may be named by bytes that are no UTF-8
+
+
+def damage_line(run: Path, train: Source | PipeSource) -> str:
+    """How many images of the training part no process could use, and where they are named; "" if there were none."""
+    keys = {key for path in run.glob(DAMAGED_OF_ALL) for key in _read(path)}
+    if not keys:
+        return ""
+    of = "" if isinstance(train, PipeSource) else f" of {len(train)}"
+    return f"{len(keys)}{of} training images could not be used: {run / DAMAGED}"
+
+
+def _read(path: Path) -> dict[str, str]:
+    lines = path.read_text(**NAMES).split("\n") if path.exists() else []
+    split = (line.rpartition("\t") for line in lines)
+    return {key: cause for key, _, cause in split if cause in CAUSES}
 
 
 class DamagedFile:
@@ -18,10 +35,7 @@ class DamagedFile:
         rank = comm.world().rank
         self.path = run / (f"damaged-{rank}.tsv" if rank else DAMAGED)
         self.count = count
-        for line in self.path.read_text(**NAMES).split("\n") if self.path.exists() else []:
-            key, _, cause = line.rpartition("\t")
-            if cause in CAUSES:
-                count.keys[key] = cause
+        count.keys |= _read(self.path)
         self.written = len(count.keys)
 
     def append(self) -> None:

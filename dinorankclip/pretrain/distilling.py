@@ -18,9 +18,10 @@ from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import WHOLE_VIEW, TeacherCache
 from dinorankclip.dino.layout import Keeping
 from dinorankclip.dino.of_data import AUTOMATIC, Wish, amount, automatic_folder, cache_of_data, is_complete
+from dinorankclip.dino.sources import demand_known
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
-from dinorankclip.losses.distillation import Branch, DistillationLoss, needed
+from dinorankclip.losses.distillation import Branch, DistillationLoss, keeping_for, needed
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.standin import StandIn
 from dinorankclip.types import Source, UserError
@@ -50,7 +51,10 @@ def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
     as long as there is none, and says what is to do."""
     if settings.distil.cache != AUTO:
         return settings
-    wish = _wish(settings)
+    wish = wish_of(settings)
+    demand_known(wish.teacher, "image")  # before the data is looked at and anything is announced
+    if wish.text_teacher is not None:
+        demand_known(wish.text_teacher, "text")
     folder = automatic_folder(wish, settings.reading)
     if dry and not is_complete(folder):
         images, captions = amount(wish, settings.reading)
@@ -65,7 +69,7 @@ def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Pa
     which looks at all of the data. All processes call."""
     if settings.distil.cache != AUTO:
         return
-    wish = _wish(settings)
+    wish = wish_of(settings)
     folder = folder or automatic_folder(wish, settings.reading)
     if settings.budget.threads is not None:
         torch.set_num_threads(settings.budget.threads)
@@ -76,7 +80,7 @@ def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Pa
                 cache_of_data(folder, wish, settings.reading, device)
 
 
-def _wish(settings: TrainSettings) -> Wish:
+def wish_of(settings: TrainSettings) -> Wish:
     """What the cache `auto` of these settings is made of."""
     distil = settings.distil
     return Wish(
@@ -84,7 +88,7 @@ def _wish(settings: TrainSettings) -> Wish:
         distil.teacher,
         distil.teacher_size,
         distil.text_teacher if distil.branches == "image+text" else None,
-        Keeping("both" if distil.criterion in ("mse", "cosine") else "gram"),
+        Keeping(keeping_for(distil.criterion)),
     )
 
 
@@ -114,7 +118,9 @@ def open_cache(
     if settings.cache is None:
         return None
     if settings.cache == AUTO:
-        return StandIn(settings, tokenizer if settings.branches == "image+text" else None)
+        found = StandIn(settings, tokenizer if settings.branches == "image+text" else None)
+        say(f"the teacher's features are stand-ins of {found.network}'s shape: no cache is read in the times below")
+        return found
     if isinstance(train, PipeSource):
         raise UserError("--distil.cache finds features by key, and pipe: shards have no cache: store the data first")
     texts = settings.branches == "image+text"

@@ -9,22 +9,19 @@ from contextlib import closing
 
 import torch
 
-from dinorankclip.config import AUTO, TrainSettings
+from dinorankclip.config import TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.encoders.students import describe
 from dinorankclip.joint.model import parameters_by_part
 from dinorankclip.optim.gradients import backward
+from dinorankclip.paper import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
-from dinorankclip.pretrain.standin import shape_of
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
-# Millions of parameters the paper states: students, and rank heads by order. Of towers and fusion it states none.
-PAPER_STUDENTS = {"image_student": 5.7, "text_student": 5.7}
-PAPER_HEADS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)
 _BYTES = 4
 
 
@@ -37,9 +34,6 @@ def dry_run(
         say(line)
     if state.model.image_student is not None:
         say(f"  image student {describe(state.model.students.image, state.model.image_student)}")
-    if settings.distil.cache == AUTO:
-        name = shape_of(settings.distil).name
-        say(f"  the teacher's features are stand-ins of {name}'s shape: reading a cache is not in these times")
     last = length.steps - 1  # late in a run every order of the ranking loss acts
     seconds, waited = [], []
     with closing(iter(loader)) as iterator:
@@ -67,18 +61,29 @@ def dry_run(
     say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs} epochs)")
     say(f"  {'step':<18}{step_seconds:10.3f} s, and {wait:.3f} s waiting for data")
     say(f"  {'speed':<18}{rate:10.0f} pairs/s")
-    say(f"  {'whole run':<18}{hours:10.2f} h (validation not counted)")
+    say(f"  {'whole run':<18}{lasting(3600 * hours)} (validation not counted)")
     say(f"  {'peak memory':<18}{memory / 1e9:10.2f} GB a process")
     kept = f"{settings.record.keep} checkpoints and the best, one more while writing, {checkpoint / 1e6:.0f} MB each"
     say(f"  {'disk':<18}{disk / 1e9:10.2f} GB ({kept})")
     return {"pairs/s": rate, "hours": hours, "memory": memory, "disk": disk}
 
 
+def lasting(seconds: float) -> str:
+    """In the unit that a person would use, ten places before it."""
+    for most, worth, unit in ((120, 1, "s"), (7200, 60, "min")):
+        if seconds < most:
+            return f"{seconds / worth:10.0f} {unit}"
+    return f"{seconds / 3600:10.1f} h"
+
+
 def part_lines(counts: dict[str, int], settings: TrainSettings) -> list[str]:
-    """`image_student  5.52 M parameters (paper: 5.7)`; the paper's counts hold for its own preset alone."""
-    said = PAPER_STUDENTS | {"objective": PAPER_HEADS[settings.loss.order]} if settings.preset == "cc3m" else {}
+    """`image_student  5.52 M parameters (paper (projected): 5.7)`; its counts hold for its own preset alone."""
+    said = {}
+    if settings.preset == "cc3m":
+        said = dict.fromkeys(("image_student", "text_student"), STUDENT_MILLIONS)
+        said["objective"] = HEAD_MILLIONS[settings.loss.order]
     return [
-        f"  {part:<18}{count / 1e6:10.2f} M parameters" + (f" (paper: {said[part]})" if part in said else "")
+        f"  {part:<18}{count / 1e6:10.2f} M parameters" + (f" ({LABEL}: {said[part]})" if part in said else "")
         for part, count in counts.items()
     ]
 

@@ -10,12 +10,15 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dinorankclip import comm
-from dinorankclip.config import RecordSettings, TrainSettings
+from dinorankclip.config import RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
+from dinorankclip.joint.finite_rows import BrokenModel
+from dinorankclip.optim.damping import undamped_shares
 from dinorankclip.optim.gradients import NonFinite, backward
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.damaged import DamagedFile
+from dinorankclip.pretrain.divergence import Diverged
 from dinorankclip.pretrain.records import Records
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.pretrain.stopping import StopRequest
@@ -58,7 +61,7 @@ def pretrain(
         with stop or StopRequest() as asked, closing(iter(loader)) as batches:
             for batch in batches:
                 progress = Progress(state.step, length.steps, length.epochs)
-                logging, comparing = due(state.step, settings.record)
+                logging, comparing = due(state.step, settings.record, length.steps)
                 terms = backward(
                     state.model, state.objective, batch, progress, placement, settings.budget.chunk, logging, comparing
                 )
@@ -82,10 +85,12 @@ def pretrain(
                     return False
                 if state.step == length.steps:
                     break
-    except NonFinite:
-        # Nothing was applied: parameters and moments are those of the last finished step.
-        checkpoints.save(state, folder, keep)
-        raise
+    except (NonFinite, BrokenModel) as error:
+        if isinstance(error, NonFinite) and state.step > 0:
+            # Nothing was applied: parameters and moments are those of the last finished step, which need not be good
+            # ones. So this checkpoint is kept beside the others and takes no place of theirs.
+            checkpoints.save(state, folder, keep + 1)
+        raise Diverged(str(error), run, as_dict(settings)) from error
     finally:
         bar.close()
         damaged.append()
@@ -93,10 +98,13 @@ def pretrain(
     return True
 
 
-def due(step: int, record: RecordSettings) -> tuple[bool, bool]:
-    """Whether the step that follows `step` finished ones is logged, and whether its terms' gradients are compared."""
+def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:
+    """Whether the step that follows `step` finished ones is logged, and whether its terms' gradients are compared.
+
+    The first and the last of all `total` steps always are logged: a short run has few others.
+    """
     comparing = record.gradient_report_every > 0 and (step + 1) % record.gradient_report_every == 0
-    return comparing or step == 0 or (step + 1) % record.log_every == 0, comparing
+    return comparing or step in (0, total - 1) or (step + 1) % record.log_every == 0, comparing
 
 
 def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
@@ -107,6 +115,7 @@ def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -
         "gradient norm": norm,
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,
+        **undamped_shares(state.updater.optimizer, state.updater.parameters.items()),
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from dinorankclip.run_files import (
     CHECKPOINTS,
     CONFIG,
     DAMAGED_OF_ALL,
+    ENDED,
     ENVIRONMENT,
     FUSION,
     METRICS,
@@ -62,6 +64,7 @@ def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
 
 
 def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
+    about = environment() | _placed(settings["budget"])  # before anything is touched: the device may be refused
     if restart and run.exists():
         aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         os.replace(run, aside)
@@ -83,7 +86,7 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)
     write_json(stored, settings)
-    write_json(run / ENVIRONMENT, environment() | _placed(settings["budget"]))
+    write_json(run / ENVIRONMENT, about)
 
 
 def _stored(run: Path) -> dict[str, Any]:
@@ -92,6 +95,23 @@ def _stored(run: Path) -> dict[str, Any]:
         return read_settings(run)
     except UserError as error:
         raise UserError(f"{error}; choose another --run, or --restart to move the folder aside") from error
+
+
+@contextmanager
+def given_back(run: Path) -> Iterator[None]:
+    """A folder that the block makes, and then leaves by an error before the first step, is removed again; unless it
+    holds what took time to make, such as scores of the starting weights."""
+    new = not run.exists()
+    try:
+        yield
+    except BaseException:
+        if new and comm.world().leads and not has_begun(run) and _empty(run):
+            shutil.rmtree(run, ignore_errors=True)
+        raise
+
+
+def _empty(run: Path) -> bool:
+    return {path.name for path in run.glob("*")} <= {CONFIG, ENVIRONMENT, METRICS, TENSORBOARD, ENDED}
 
 
 def has_begun(run: Path) -> bool:

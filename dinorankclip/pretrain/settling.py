@@ -20,6 +20,7 @@ def settled(settings: TrainSettings) -> TrainSettings:
         settings = replace(settings, distil=replace(settings.distil, cache=None))
     _demand_order(settings)
     _demand_counts(settings)
+    _demand_ranges(settings)
     if settings.model.frozen_image_tower:
         _demand_frozen_side(settings)
         # Every image is shown once, as evaluation shows it.
@@ -47,7 +48,7 @@ def _demand_counts(settings: TrainSettings) -> None:
     if settings.record.keep < 1:
         raise UserError("--record.keep must be at least 1: a run resumes from its newest checkpoint")
     if settings.optim.clip_norm is not None and settings.optim.clip_norm <= 0:
-        raise UserError(f"--optim.clip-norm {settings.optim.clip_norm:g} would let nothing move; none switches it off")
+        raise UserError(f"--optim.clip-norm {settings.optim.clip_norm:g} would let nothing move; None switches it off")
     counts = {
         "--budget.batch": settings.budget.batch,
         "--budget.epochs": settings.budget.epochs,
@@ -59,6 +60,31 @@ def _demand_counts(settings: TrainSettings) -> None:
     for flag, count in counts.items():
         if count is not None and count < 1:
             raise UserError(f"{flag} {count}: at least 1")
+
+
+def _demand_ranges(settings: TrainSettings) -> None:
+    """Numbers that no run can mean; NaN fails every comparison, and so is refused everywhere."""
+    optim, reading, size = settings.optim, settings.reading, settings.model.image_size
+    low, high = reading.crop_scale
+    finite = float("inf")
+    for flag, value, holds, wanted in (
+        ("--optim.lr", optim.lr, 0 < optim.lr < finite, "a number above 0"),
+        ("--optim.heads-rate", optim.heads_rate, 0 < optim.heads_rate < finite, "above 0; 1 is the trunk's rate"),
+        ("--optim.betas", optim.betas, all(0 <= beta < 1 for beta in optim.betas), "from 0 to below 1"),
+        ("--optim.eps", optim.eps, 0 < optim.eps < 1, "between 0 and 1"),
+        ("--optim.weight-decay", optim.weight_decay, 0 <= optim.weight_decay < finite, "0 or more"),
+        ("--optim.warmup-steps", optim.warmup_steps, (optim.warmup_steps or 0) >= 0, "0 or more"),
+        ("--reading.crop-scale", reading.crop_scale, 0 < low <= high <= 1, "shares, low then high"),
+        ("--reading.val-fraction", reading.val_fraction, 0 <= reading.val_fraction < 1, "from 0 to below 1"),
+        ("--reading.max-damaged", reading.max_damaged, 0 <= reading.max_damaged <= 1, "a share, 0 to 1"),
+        ("--reading.workers", reading.workers, reading.workers >= 0, "0 or more"),
+        ("--reading.patience", reading.patience, reading.patience > 0, "above 0"),
+        ("--model.image-size", size, size is None or size > 0, "1 pixel or more"),
+        ("--seed", settings.seed, settings.seed >= 0, "0 or more"),
+    ):
+        if not holds:
+            told = " ".join(f"{one:g}" for one in value) if isinstance(value, tuple) else f"{value:g}"
+            raise UserError(f"{flag} {told}: it must be {wanted}")
 
 
 def _demand_something_to_learn(settings: TrainSettings) -> None:

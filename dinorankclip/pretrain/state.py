@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 from dinorankclip import comm
+from dinorankclip.encoders.weights_file import read_weights, write_weights
 from dinorankclip.joint.folder import load_weights, save_model
 from dinorankclip.optim.update import Updater
 from dinorankclip.run_files import NUMBERS, TENSORS
@@ -37,7 +37,7 @@ class TrainingState:
         tensors = {f"objective/{n}": t for n, t in self.objective.state_dict().items()}
         tensors |= {f"optimizer/{n}": t for n, t in self.updater.state().items()}
         tensors |= {f"random/{rank}": t for rank, t in enumerate(random_states)}
-        save_file({n: t.detach().cpu().contiguous() for n, t in tensors.items()}, folder / TENSORS)
+        write_weights(tensors, folder / TENSORS)
         numbers = {
             "step": self.step,
             "best": self.best,
@@ -56,7 +56,7 @@ class TrainingState:
             )
         load_weights(self.model, folder)
         parts: dict[str, dict[str, torch.Tensor]] = {"objective": {}, "optimizer": {}, "random": {}}
-        for entry, tensor in load_file(folder / TENSORS).items():
+        for entry, tensor in read_weights(folder / TENSORS).items():
             part, name = entry.split("/", 1)
             parts[part][name] = tensor
         self.objective.load_state_dict(parts["objective"])

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.images import MAX_PIXELS
+from dinorankclip.joint.finite_rows import refuse_non_finite
 from dinorankclip.types import ImageSpec, Source, UserError
 
 TEXTS_AT_ONCE = 512
@@ -73,7 +74,7 @@ def embed_images(
     indices = np.array([n for n in range(len(source)) if source.key(n) not in damage.keys], dtype=np.int64)
     rows = {kind: torch.from_numpy(table)[:done] for kind, table in tables.items()}
     for kind, table in rows.items():
-        _refuse_non_finite(table, kind)
+        refuse_non_finite(table, kind)
     return EmbeddedImages(rows, indices, list(damage.keys.items()))
 
 
@@ -91,11 +92,7 @@ def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, lab
             bar.update(len(some))
     if table is None:
         raise UserError("there is no caption to embed")
-    _refuse_non_finite(table, "text")
+    refuse_non_finite(table, "text")
     return table
 
 
-def _refuse_non_finite(rows: Tensor, kind: str) -> None:
-    """Comparisons with NaN are all false: without this a broken model would get some score."""
-    if not bool(torch.isfinite(rows).all()):
-        raise UserError(f"the model gives non-finite {kind} rows: its weights are broken (training may have diverged)")

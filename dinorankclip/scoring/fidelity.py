@@ -44,7 +44,11 @@ SHOWN = 8  # Gram matrices kept as pictures
 
 @dataclass
 class Sides:
-    """Student and teacher of the same items. Grams are cosine Grams of the first few."""
+    """Student and teacher of the same items. Grams are cosine Grams of the first few.
+
+    A distance or own cosine is NaN where there is nothing to compare: one word has no relations, and neither has a
+    caption of which the two sides read no word in common.
+    """
 
     student: Tensor  # [N, C]
     teacher: Tensor  # [N, C']
@@ -71,11 +75,16 @@ class Fidelity:
             "centred cosine": self.centred_cosine.mean().item(),
             "above 0.9": (self.cosine > 0.9).double().mean().item(),
         }
-        if len(self.held_out.gram_distance):
-            found["gram distance"] = self.held_out.gram_distance.mean().item()
-        if self.held_out.own_cosine is not None:
-            found["own projector's cosine"] = self.held_out.own_cosine.mean().item()
+        columns = {"gram distance": self.held_out.gram_distance, "own projector's cosine": self.held_out.own_cosine}
+        for name, column in columns.items():
+            if column is not None and len(known := comparable(column)):
+                found |= {name: known.mean().item(), f"{name}, n": len(known)}
         return found
+
+
+def comparable(column: Tensor) -> Tensor:
+    """The values of a column [N] that has NaN where there was nothing to compare: [n]."""
+    return column[~column.isnan()]
 
 
 def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
@@ -153,7 +162,7 @@ def collect(
         gram = _teacher_gram(told, branch, mask)
         if gram is not None:
             ours = cosine_gram(tokens, mask).cpu()
-            columns["gram_distance"].append(gram_distance(ours, gram))
+            columns["gram_distance"].append(_with_relations(gram_distance(ours, gram), mask))
             if len(shown) < SHOWN:
                 shown += list(zip(ours, gram))[: SHOWN - len(shown)]
         columns["student"].append(seen.summary.float().cpu())
@@ -200,6 +209,11 @@ def _teacher_gram(told: dict[str, Tensor], branch: str, mask: Tensor | None) -> 
     return gram
 
 
+def _with_relations(distances: Tensor, mask: Tensor | None) -> Tensor:
+    """Distances [n], NaN for captions of fewer than two common words: a single word is at distance 0 from anything."""
+    return distances if mask is None else distances.masked_fill(mask.sum(1).cpu() < 2, torch.nan)
+
+
 def _own_cosine(
     projector: torch.nn.Module,
     tokens: Tensor,
@@ -208,12 +222,12 @@ def _own_cosine(
     branch: str,
     mask: Tensor | None,
 ) -> Tensor:
-    """[n]: of the projected tokens (mse, cosine), mean over tokens; or of the projected summary (crd)."""
+    """[n]: of the projected tokens (mse, cosine), mean over tokens, NaN without any; of the projected summary (crd)."""
     out = projector.out_features
     if f"{branch}_tokens" in told and told[f"{branch}_tokens"].shape[-1] == out:
         cosines = F.cosine_similarity(projector(tokens).cpu(), told[f"{branch}_tokens"], dim=-1)
         if mask is None:
             return cosines.mean(1)
         mask = mask.cpu()
-        return (cosines * mask).sum(1) / mask.sum(1).clamp_min(1)
+        return (cosines * mask).sum(1) / mask.sum(1)
     return F.cosine_similarity(projector(summary).cpu(), told[f"{branch}_summary"], dim=-1)

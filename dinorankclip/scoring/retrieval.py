@@ -108,9 +108,13 @@ def recalls(image: Tensor, text: Tensor, right: Tensor) -> dict[str, float]:
 
 
 def retrieval_scores(
-    image: Tensor, text: Tensor, captions: Sequence[Sequence[str]], equal_captions: bool = True
+    image: Tensor, text: Tensor, captions: Sequence[Sequence[str]], equal_captions: bool = True, trivial: bool = True
 ) -> Iterator[Score]:
-    """R@k both ways and their mean at 1, with items; `text` are the rows of all captions in image order."""
+    """R@k both ways and their mean at 1, with items; `text` are the rows of all captions in image order.
+
+    `trivial`: also of galleries with no more than k items, where every query is answered. Tables of training have a
+    column for each k.
+    """
     texts, right = right_pairs(captions, equal_captions)
     places = both_ways(image, text, right)
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
@@ -122,7 +126,8 @@ def retrieval_scores(
         for k in KS:
             hits[way, k] = (where < k).numpy()
             chance[way, k] = chance_recall(pairs, len(where), gallery, k)
-            yield mean_score(f"{way} R@{k}", hits[way, k], clusters, chance=chance[way, k])
+            if trivial or k < gallery:
+                yield mean_score(f"{way} R@{k}", hits[way, k], clusters, chance=chance[way, k])
     # Both directions of one image as one item: the mean of these is the mean of the two recalls.
     share = np.bincount(image_of, hits["t2i", 1], minlength=len(captions)) * len(captions) / len(texts)
     both = (chance["i2t", 1] + chance["t2i", 1]) / 2
@@ -130,7 +135,10 @@ def retrieval_scores(
 
 
 class RetrievalScorer:
-    """R@1, 5, 10 both ways. Text queries are clustered by the image they belong to."""
+    """R@1, 5, 10 both ways, as far as there are more candidates than that.
+
+    Text queries are clustered by the image they belong to.
+    """
 
     name = "retrieval"
     version = 1
@@ -143,4 +151,4 @@ class RetrievalScorer:
 
     def __call__(self, seen: SeenSet) -> Iterator[Score]:
         rows, _owner = seen.caption_rows()
-        yield from retrieval_scores(seen.images(), rows, seen.captions(), self.equal_captions)
+        yield from retrieval_scores(seen.images(), rows, seen.captions(), self.equal_captions, trivial=False)

@@ -72,10 +72,10 @@ class QuickText:
 
 def agrees(folder: Path, model: Any) -> bool:
     """Whether captions of the model in `folder`, loaded as `model`, may be read in NumPy."""
+    theirs = model.encode_text(list(PROBES)).cpu().numpy()  # first: a broken model is refused here
     try:
         quick = QuickText(folder)
         ours = np.stack([quick(caption) for caption in PROBES])
     except (NotPlain, SafetensorError, OSError, ValueError, KeyError, TypeError):
         return False  # KeyError and the like: tensors of other names, types or shapes than a plain model has
-    theirs = model.encode_text(list(PROBES)).cpu().numpy()
     return bool(np.abs(ours - theirs).max() < TOLERANCE)

@@ -15,7 +15,8 @@ import torch
 
 LEVEL = 0.95
 POWER = 0.8
-NO_SPREAD = 1e-9  # of the mean: what rounding leaves of equal differences
+# Of the mean: results are kept to seven digits, so that equal differences of a few images in a thousand differ by this.
+NO_SPREAD = 1e-4
 # Two seeds give an interval of ±12.7 standard errors, whose width is chance: it shows nothing or, by luck, anything.
 FEWEST_SEEDS = 3
 
@@ -49,13 +50,13 @@ class Effect:
         if self.low is None:
             return False
         if self.constant:
-            return 2.0 ** (1 - self.n) <= 1 - LEVEL
+            return self.mean != 0 and 2.0 ** (1 - self.n) <= 1 - LEVEL
         return self.low > 0 or self.high < 0
 
     @property
     def constant(self) -> bool:
-        """The same difference, not zero, for every seed: its interval of no width says nothing."""
-        return self.sd is not None and self.mean != 0 and self.sd <= NO_SPREAD * abs(self.mean)
+        """The same difference for every seed, be it none: its interval of no width says nothing."""
+        return self.sd is not None and self.sd <= NO_SPREAD * abs(self.mean)
 
 
 def summary(values: Mapping[int, float]) -> Summary:
@@ -86,8 +87,9 @@ def detectable(sd: float, n: int, power: float = POWER, level: float = LEVEL) ->
 def noncentrality(n: int, power: float = POWER, level: float = LEVEL) -> float:
     """The δ for which |t| exceeds its limit with probability `power`: noncentral t, n - 1 degrees."""
     limit = t_quantile(0.5 + level / 2, n - 1)
-    # Beyond limit + 10 the power is as good as 1.
-    return _root(lambda delta: t_tail(limit, n - 1, delta) + t_tail(limit, n - 1, -delta) - power, 0.0, limit + 10)
+    # With few degrees of freedom t spreads as widely as δ itself: what is added to the limit must grow with it.
+    most = 2 * limit + 10
+    return _root(lambda delta: t_tail(limit, n - 1, delta) + t_tail(limit, n - 1, -delta) - power, 0.0, most)
 
 
 @lru_cache(maxsize=256)

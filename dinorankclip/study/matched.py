@@ -1,4 +1,5 @@
-"""Matched compute: cells of one table agree in pairs seen, steps, batch, data, trunk, start, rates, ramp and precision.
+"""Matched budgets: cells of one table agree in pairs seen, steps, batch, data, trunk, start, rates, ramp and precision.
+Not in time: a step of one method costs more than one of another, which the benches measure.
 
 Cells that an experiment lists as `unmatched` are exempt, and its note says why.
 """

@@ -10,37 +10,18 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from dinorankclip.config import AUTO, TrainSettings
 from dinorankclip.data.kept import digest, one_at_a_time
+from dinorankclip.dino.of_data import Wish
+from dinorankclip.pretrain.distilling import wish_of
 from dinorankclip.pretrain.records import write_json
 
 from .outline import Run, Scenes
 from .queue import hold
 
 CACHES = "caches"
-
-
-@dataclass(frozen=True)
-class CacheWish:
-    """What decides which cache a run reads (pretrain/distilling.py)."""
-
-    data: str
-    teacher: str
-    size: int | None
-    text_teacher: str | None
-    tokens: bool
-
-    @property
-    def name(self) -> str:
-        return f"cache-{digest(self)[:12]}"
-
-    def __str__(self) -> str:
-        size = f" at {self.size} px" if self.size else ""
-        text = f" and {self.text_teacher}" if self.text_teacher else ""
-        return f"{self.teacher}{size}{text}" + (", with tokens" if self.tokens else "")
 
 
 def make_scenes(wanted: Scenes) -> None:
@@ -52,17 +33,18 @@ def make_scenes(wanted: Scenes) -> None:
         scenes.make_scenes(folder, **counts)
 
 
-def cache_wishes(runs: Iterable[Run]) -> dict[CacheWish, TrainSettings]:
+def cache_wishes(runs: Iterable[Run]) -> dict[Wish, TrainSettings]:
     """Every cache that runs ask to be made, with settings of one of them."""
-    found: dict[CacheWish, TrainSettings] = {}
+    found: dict[Wish, TrainSettings] = {}
     for run in runs:
-        distil = run.settings.distil
-        if distil.cache == AUTO:
-            text = distil.text_teacher if distil.branches == "image+text" else None
-            tokens = distil.criterion in ("mse", "cosine")
-            wish = CacheWish(run.settings.data, distil.teacher, distil.teacher_size, text, tokens)
-            found.setdefault(wish, run.settings)
+        if run.settings.distil.cache == AUTO:
+            found.setdefault(wish_of(run.settings), run.settings)
     return found
+
+
+def name_of(wish: Wish) -> str:
+    """Under which a study's folder holds and tells of a cache: made of the words for it, so they must stay."""
+    return f"cache-{digest(str(wish))[:12]}"
 
 
 def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], object]) -> bool:
@@ -73,7 +55,7 @@ def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], objec
     for wish, settings in cache_wishes([run]).items():
         if told_of(folder, wish):
             continue
-        taken = hold(folder, wish.name)
+        taken = hold(folder, name_of(wish))
         if taken is None:
             return False
         try:
@@ -95,15 +77,15 @@ def _made(settings: TrainSettings, make: Callable[[TrainSettings], object]) -> d
     return {}
 
 
-def tell(folder: Path, wish: CacheWish, told: dict[str, object]) -> None:
+def tell(folder: Path, wish: Wish, told: dict[str, object]) -> None:
     """Write down what came of a cache."""
     (folder / CACHES).mkdir(parents=True, exist_ok=True)
-    write_json(folder / CACHES / f"{wish.name}.json", {"cache": str(wish)} | told)
+    write_json(folder / CACHES / f"{name_of(wish)}.json", {"cache": str(wish)} | told)
 
 
-def told_of(folder: Path, wish: CacheWish) -> dict[str, object] | None:
+def told_of(folder: Path, wish: Wish) -> dict[str, object] | None:
     """What came of a cache; None if it is not made yet."""
-    path = folder / CACHES / f"{wish.name}.json"
+    path = folder / CACHES / f"{name_of(wish)}.json"
     return json.loads(path.read_text()) if path.is_file() else None
 
 

@@ -55,12 +55,14 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Results:
-    """`tuned`: learning rates that were tried, {method: {"chosen": lr, "tried": {lr: val/mean R@1}}}."""
+    """`tuned`: learning rates that were tried, {method: {"chosen": lr, "tried": {lr: val/mean R@1}}}.
+    `chances`: score → what knowing nothing would give, where the sets tell."""
 
     name: str
     runs: tuple[RunRecord, ...]
     tuned: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
+    chances: Mapping[str, float] = field(default_factory=dict)
 
     def cells(self) -> tuple[str, ...]:
         """Names of the cells that have a finished run, in the study's order."""
@@ -94,6 +96,7 @@ class Results:
             told |= {kind: [_seven_digits(told[kind].get(name)) for name in names[kind]] for kind in NUMBERED}
             lines.append(json.dumps(told, ensure_ascii=False))
         head = {"format": FORMAT, "name": self.name, "title": self.title, "tuned": dict(self.tuned)}
+        head["chances"] = {name: _seven_digits(value) for name, value in self.chances.items()}
         head |= {"settings": common, **{f"{kind}_names": names[kind] for kind in NUMBERED}}
         parts = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
         text = ",\n".join([*parts, '"runs": [\n' + ",\n".join(lines) + "\n]"])
@@ -121,7 +124,8 @@ class Results:
                 pairs = zip(stored[f"{kind}_names"], run[kind])
                 run[kind] = {name: value for name, value in pairs if value is not None}
             runs.append(RunRecord(**run))
-        return cls(stored["name"], tuple(runs), stored["tuned"], stored["title"])
+        # Files of earlier versions have no chances; `open_material` finds them in the run folders.
+        return cls(stored["name"], tuple(runs), stored["tuned"], stored["title"], stored.get("chances", {}))
 
 
 def finished(folder: Path, key: str, seconds: float) -> RunRecord:
@@ -150,6 +154,18 @@ def scores_of(folder: Path) -> dict[str, float]:
     for name, result in stored.get("sets", {}).items():
         scores |= {f"{name}/{metric}": score["value"] for metric, score in result["scores"].items()}
     return {name: value for name, value in scores.items() if value == value}  # NaN: there was nothing to score
+
+
+def chances_of(folders: Iterable[Path]) -> dict[str, float]:
+    """`SET/score` → its chance, from scores.json of these runs; left out where it depends on the model's own errors."""
+    seen: dict[str, set[float]] = {}
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            for name, result in json.loads((folder / SCORES).read_text()).get("sets", {}).items():
+                for metric, score in result["scores"].items():
+                    if "chance" in score:
+                        seen.setdefault(f"{name}/{metric}", set()).add(_seven_digits(score["chance"]))
+    return {name: values.pop() for name, values in seen.items() if len(values) == 1}
 
 
 def telemetry_of(folder: Path) -> dict[str, float]:
@@ -193,7 +209,8 @@ def collect(
         record = read_record(folder / CELLS / key)
         if record is not None:
             found.append(replace(record, cell=cell, seed=seed))
-    return Results(name, tuple(found), dict(tuned), title)
+    chances = chances_of(folder / CELLS / record.key for record in found)
+    return Results(name, tuple(found), dict(tuned), title, chances)
 
 
 def _seven_digits(value: float | None) -> float | None:

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from dinorankclip.dino.of_data import Wish
+
 from .costs import Costs, duration
 from .outline import Run, once
-from .preparing import CacheWish, cache_wishes, forget_caches, tell, told_of
+from .preparing import cache_wishes, forget_caches, name_of, tell, told_of
 from .queue import LOGS, is_failed, is_finished, is_running, record_failure, was_held_by, why_failed
 
 POLL = 0.5  # seconds between looks at the folder
@@ -117,7 +119,7 @@ class Force:
     def alive(self) -> list[subprocess.Popen]:
         return [worker for worker in self.workers if worker.poll() is None]
 
-    def replace_dead(self, folder: Path, waiting: Sequence[Run], caches: Sequence[CacheWish]) -> None:
+    def replace_dead(self, folder: Path, waiting: Sequence[Run], caches: Sequence[Wish]) -> None:
         """A worker that crashed leaves what it was at as a failure; another worker takes its place."""
         for at, worker in enumerate(self.workers):
             if worker.poll() in (None, 0):
@@ -127,7 +129,7 @@ class Force:
             for run in runs:
                 if not is_finished(folder, run.key) and not is_failed(folder, run.key):
                     record_failure(folder, run, why)
-            wishes = [wish for wish in caches if was_held_by(folder, wish.name, worker.pid)]
+            wishes = [wish for wish in caches if was_held_by(folder, name_of(wish), worker.pid)]
             for wish in wishes:
                 if told_of(folder, wish) is None:
                     tell(folder, wish, {"error": why})

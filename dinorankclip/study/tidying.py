@@ -40,11 +40,11 @@ def tidy(run: Path, seed: int) -> None:
 
 
 def _drop_moments(path: Path) -> None:
-    from safetensors.torch import load_file, save_file
+    from dinorankclip.encoders.weights_file import read_weights, write_weights
 
-    tensors = load_file(path)
+    tensors = read_weights(path)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(("optimizer/", "random/"))}
     if len(kept) < len(tensors):
         aside = path.with_name(f".{path.name}.new")
-        save_file(kept, aside)
+        write_weights(kept, aside)
         aside.replace(path)

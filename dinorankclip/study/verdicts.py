@@ -1,20 +1,25 @@
-"""From measured effects to verdicts. All rules are fixed here, before any result is looked at.
+"""From measured effects to verdicts.
+
+The rules were written before any result was looked at, but for those marked † below, which came after a first look at
+the scenes study. All of these take verdicts away; none can make one "supported" or "contradicted".
 
 One comparison, B - A paired by seed, with a claimed direction and, where the paper prints one, a claimed size:
 
     supported      its 95 % interval excludes 0 in the claimed direction
     contradicted   it excludes 0 in the other direction
     inconclusive   it contains 0, and so few seeds could not have shown the claimed effect (the smallest detectable
-                   one is larger; where the paper gives no size, larger than the smallest effect of interest); or n < 3
-    not supported  it contains 0, although the claimed effect would have been detected
+                   one is larger; where the paper gives no size, larger than the smallest effect of interest); or the
+                   claimed effect lies inside the interval as well †; or n < 3 †
+    not supported  it contains 0, although the claimed effect would have been detected, and leaves that one out
 
 Several comparisons that must all hold (a monotone hierarchy, "best of six", "on every benchmark"), `all_hold`: each
 gets a two-sided p-value, Holm's correction is applied over the family, and "excludes 0" becomes "p ≤ 5 % after Holm".
 
     supported      every comparison is shown in the claimed direction
     contradicted   at least one is shown in the other direction
-    not supported  neither, and some comparison is open although its claimed effect would have been detected
-    inconclusive   neither, and everything that is open was beyond detection
+    not supported  neither, and some comparison is open although its claimed effect would have been detected and lies
+                   outside its interval (of 1 - 5 %/m)
+    inconclusive   neither, and nothing that is open says so much
 
 Holm is stricter than "all" needs (without a correction a conjunction already errs in at most 5 %), and it is what
 "contradicted" needs, which one of many comparisons can bring about. Detection in a family of m is at 5 %/m.
@@ -36,12 +41,15 @@ as "all hold", and the worse of the two verdicts counts (`together`).
 
 A bound ("the angle is small"), `below`: supported if the 95 % interval lies below it, contradicted if above.
 
-D13: an order whose relative spread ends below 1e-3 does nothing. A claim that it helps cannot be supported, however
-the scores fell: "not supported", with the word inert in the remark. Nor can it be said to saturate: what does nothing
-equals what is without it, and that is inconclusive.
+"Supported" speaks of the direction. Where the interval leaves the claimed size out on the lower side, the claim is
+marked as smaller than claimed.
 
-Where no cell of a comparison is shown to be a point above chance, models are compared at what none of them can do: the
-effect is told, and counts as if it had no interval.
+D13: an order whose relative spread ends below 1e-3 does nothing. A claim that it helps cannot be supported, however
+the scores fell: "not supported", and marked as inert. Nor can it be said to saturate †: what does nothing equals what
+is without it, and that is inconclusive.
+
+† Where no cell of a comparison is shown to be a point above chance, models are compared at what none of them can do:
+the effect is told, and counts as if it had no interval.
 """
 
 from __future__ import annotations
@@ -51,7 +59,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .effects import NO_SPREAD, Effect, detectable, paired, t_quantile, t_tail
+from .effects import Effect, detectable, paired, t_quantile, t_tail
 
 Verdict = Literal["supported", "contradicted", "not supported", "inconclusive", "not run"]
 VERDICTS: tuple[Verdict, ...] = ("supported", "contradicted", "not supported", "inconclusive", "not run")
@@ -79,20 +87,46 @@ class Comparison:
 
 def all_hold(family: Sequence[Comparison]) -> Verdict:
     """The verdict on a claim that says all of these; of a single one, the plain rule."""
+    return decided(family)[0]
+
+
+def decided(family: Sequence[Comparison]) -> tuple[Verdict, int | None]:
+    """The verdict, and which of the comparisons brought it about: of several the weakest, seen from the claim."""
     if not family or any(part.effect.n == 0 for part in family):
-        return "not run"
-    shown = _shown([p_value(part.effect) for part in family])
-    agrees = [part.effect.mean * part.direction > 0 for part in family]
-    if any(is_shown and not agree for is_shown, agree in zip(shown, agrees)):
-        return "contradicted"
-    undecided = [part for part, is_shown in zip(family, shown) if not is_shown]
-    if not undecided:
-        return "supported"
-    could = [detectable_at(part.effect, ALPHA / len(family)) for part in family]
-    for part, smallest, is_shown in zip(family, could, shown):
-        if not is_shown and smallest is not None and smallest <= part.wanted:
-            return "not supported"
-    return "inconclusive"
+        return "not run", None
+    shown = [p <= ALPHA for p in holm([p_value(part.effect) for part in family])]
+    ahead = [part.effect.mean * part.direction for part in family]
+    groups: tuple[tuple[Verdict, list[int]], ...] = (
+        ("contradicted", [at for at in range(len(family)) if shown[at] and ahead[at] <= 0]),
+        ("not supported", [at for at in range(len(family)) if not shown[at] and _left_out(family[at], len(family))]),
+        ("inconclusive", [at for at in range(len(family)) if not shown[at]]),
+        ("supported", list(range(len(family)))),
+    )
+    verdict, deciding = next(group for group in groups if group[1])
+    return verdict, min(deciding, key=lambda at: _strength(family[at]))
+
+
+def _left_out(part: Comparison, family: int) -> bool:
+    """Whether the claimed effect would have been detected, and is not what was found."""
+    alpha = ALPHA / family
+    smallest = detectable_at(part.effect, alpha)
+    if smallest is None or smallest > part.wanted:
+        return False
+    low, high = interval(part.effect, 1 - alpha)
+    return (high if part.direction > 0 else -low) < part.wanted
+
+
+def _strength(part: Comparison) -> tuple[float, float]:
+    """Surely the other way, undecided, surely as claimed; of equally sure ones by size."""
+    ahead = part.direction * part.effect.mean
+    return math.copysign(1 - p_value(part.effect), ahead), ahead
+
+
+def smaller_than_claimed(part: Comparison) -> bool:
+    """Whether the 95 % interval leaves the claimed size out on the lower side."""
+    if part.size is None or part.effect.low is None or part.effect.constant:
+        return False
+    return (part.effect.high if part.direction > 0 else -part.effect.low) < part.size
 
 
 def equivalent(effect: Effect, margin: float) -> Verdict:
@@ -166,8 +200,10 @@ def interval(effect: Effect, share: float) -> tuple[float, float]:
 def detectable_at(effect: Effect, alpha: float) -> float | None:
     """The smallest true effect that n such pairs would show at a two-sided `alpha` in 80 % of studies; None where
     their spread does not tell."""
-    if effect.sd is None or effect.constant:
+    if effect.sd is None:
         return None
+    if effect.constant:  # nothing in every one of enough seeds: any effect would have been seen
+        return 0.0 if effect.mean == 0 and 2.0 ** (1 - effect.n) <= alpha else None
     return detectable(effect.sd, effect.n, level=1 - alpha)
 
 
@@ -175,8 +211,4 @@ def _has_interval(effect: Effect) -> bool:
     """Whether the interval is worth something: several seeds, and if all agree to the last digit, enough of them."""
     if effect.sd is None:
         return False
-    return effect.sd > NO_SPREAD * abs(effect.mean) or 2.0 ** (1 - effect.n) <= ALPHA
-
-
-def _shown(p_values: Sequence[float]) -> list[bool]:
-    return [p <= ALPHA for p in holm(p_values)]
+    return not effect.constant or 2.0 ** (1 - effect.n) <= ALPHA

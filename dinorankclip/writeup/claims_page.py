@@ -4,21 +4,22 @@ what has not run is said to be so.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dinorankclip.study.bench_figures import Bench
-from dinorankclip.study.claims import AT_CHANCE, CLAIMS, TEACHER_CAVEAT, Claim, Judged, Shown, in_unit, judged
+from dinorankclip.study.claims import CLAIMS, Claim, Judged, Shown, caveat, in_unit, judged
 from dinorankclip.study.contradictions import CONTRADICTIONS
+from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.measures import measures_of
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
-from dinorankclip.study.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at, p_value
+from dinorankclip.study.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at
+from dinorankclip.writeup.cost_tables import ORDER_COST
 from dinorankclip.writeup.numbers import MISSING
 
-SHOWN_AT_MOST = 3  # effects in one row of the overview; of more, the weakest is shown
+SHOWN_AT_MOST = 3  # effects in one row of the overview; of more, the deciding one is shown
 
 Link = Callable[[str, str], str]  # (study, experiment) → where its table is, from the page
 
@@ -50,9 +51,10 @@ def _head(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
     if not all(measures_of(study.name).dinov3 for study in studies):
         lines += [
             "Verdicts speak about the scale they were measured at: tiny trunks, thousands of pairs, minutes of",
-            "training on two CPU cores. The paper speaks about CC3M, ViT-B/32 and DINOv3. Where a teacher has a",
-            f"part here: {TEACHER_CAVEAT}.",
+            "training on two CPU cores. The paper speaks about CC3M, ViT-B/32 and DINOv3.",
         ]
+    told = dict.fromkeys(caveat(study, study.cells()) for study in studies)
+    lines += [f"Where a teacher has a part here: {one}." for one in told if one]
     lines += [
         "The paper prints numbers of its own method as projections, and those of its baselines as RankCLIP published",
         f"them; where either stands here it is labelled “{LABEL}”.",
@@ -88,11 +90,12 @@ def _reading() -> list[str]:
         "",
         "Effects are differences paired by seed, with 95 % t-intervals over seeds; a point is a hundredth of a share.",
         "*Smallest detectable*: the true effect that so many seeds of this spread would have shown in 80 % of studies;",
-        "of several comparisons that must all hold, at 5 % over their number.",
+        "of several comparisons that must all hold, at 5 % over their number. Of many, the one that decided is shown.",
         "",
         "- **supported**: the interval excludes 0 in the claimed direction; **contradicted**: in the other.",
-        f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected;",
-        "  **inconclusive**: it contains 0 and the claimed effect could not have been detected, or n < 3.",
+        f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected, and",
+        "  leaves that one out; **inconclusive**: it contains 0 and could be the claimed effect too, or n < 3.",
+        "- *Smaller than claimed*: supported in its direction, while the interval leaves the claimed size out.",
         f"  Where the paper gives no size: {in_unit(SMALLEST['points'], 'points')}, "
         f"{in_unit(SMALLEST['degrees'], 'degrees')}, {SMALLEST['number']:g} of a plain number.",
         "- Claims of several comparisons (hierarchies, “best of six”, “on every benchmark”) hold only if all do, with",
@@ -108,7 +111,12 @@ def _reading() -> list[str]:
         "- Costs are measured in rounds of a bench, sides alternating; their n counts rounds, not seeds.",
         "- Sizes “of” another comparison are borrowed from it: the paper prints none of this one. Controls that the",
         "  paper lacks are counted apart.",
-        f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance.",
+        f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance. Nor",
+        "  are they independent: claims on the modality gap, or on the order, share cells, and fall together.",
+        "- These rules came after a first look at the scenes study: at least three seeds; nothing decided at chance;",
+        "  inert orders do not saturate; a claimed size inside the interval is not refuted. They only take away.",
+        "- “Matched” is the number of pairs, steps and updates, not time: a step of the full method costs more. What",
+        "  CLIP does with the same time is a claim of its own (equal-compute).",
         "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
         "  accuracy of models this small is too near chance to tell them apart, and stands beside it.",
         "- Claimed sizes are taken as printed, in points, though the paper's accuracies are another task's.",
@@ -124,7 +132,7 @@ def _counts(found: dict[str, Sequence[Judged]]) -> list[str]:
         f"| --- | --: |{' --: |' * len(VERDICTS)}",
     ]
     for study, claims in found.items():
-        for name, control in ((study, False), (f"{study}, controls that the paper lacks", True)):
+        for name, control in ((study, False), (f"{study}, premises and controls that the paper lacks", True)):
             counts = Counter(one.evidence.verdict for one in claims if one.claim.control == control)
             if counts:
                 told = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
@@ -148,7 +156,7 @@ def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
             "<br>".join(_claimed(line) for line in shown) or MISSING,
             _n([line for line in one.evidence.shown if line.decisive]),
             "<br>".join(_detectable(line) for line in shown) or MISSING,
-            f"**{one.evidence.verdict}**" + _marks(one),
+            "<br>".join((f"**{one.evidence.verdict}**", *one.evidence.marks)),
         ]
         lines.append(f"| {' | '.join(_escaped(cell) for cell in cells)} |")
     return [*lines, ""]
@@ -166,17 +174,25 @@ def _details(found: dict[str, Sequence[Judged]], link: Link) -> list[str]:
 def _detail(claim: Claim, of_claim: Sequence[Judged], link: Link) -> list[str]:
     lines = [f"### {claim.id}", "", f"{claim.says} *{claim.where}.* Rule: {claim.judge.rule}.", ""]
     for one in of_claim:
-        tables = ", ".join(f"[{name}]({link(one.study, name)})" for name in claim.experiments)
+        tables = ", ".join(f"[{name}]({link(one.study, name)})" for name in _tables(one))
         remarks = f" {_sentences(one.evidence.remarks)}" if one.evidence.remarks else ""
         lines += [f"**{one.study}: {one.evidence.verdict}.**{remarks} Tables: {tables}.", ""]
         if any(line.effect.n for line in one.evidence.shown):
             lines += [
                 f"| | effect [95 %] | claimed, {LABEL} | n | smallest detectable | scores |",
                 "| --- | --- | --- | --: | --- | --- |",
-                *(_line(line) for line in one.evidence.shown),
+                *(_line(line) for line in one.evidence.shown if line.decisive or line.effect.n),
                 "",
             ]
     return lines
+
+
+def _tables(one: Judged) -> list[str]:
+    """Those that its study has; of what only a bench measures, the table of costs."""
+    if not one.claim.cells:
+        return [ORDER_COST]
+    known = {experiment.name for experiment in STUDIES[one.study]().experiments}
+    return [name for name in one.claim.experiments if name in known]
 
 
 def _line(line: Shown) -> str:
@@ -218,19 +234,12 @@ def _shown_unit(line: Shown) -> tuple[float, str]:
 
 
 def _telling(one: Judged) -> list[Shown]:
-    """The decisive effects, or of many the weakest."""
+    """The decisive effects, or of many the one that brought the verdict about."""
     decisive = [line for line in one.evidence.shown if line.decisive and line.effect.n]
     if len(decisive) <= SHOWN_AT_MOST:
         return decisive
-
-    def strength(line: Shown) -> tuple[float, float]:
-        """Surely the other way, undecided, surely as claimed; of equally sure ones by size."""
-        ahead = line.direction * line.effect.mean
-        return math.copysign(1 - p_value(line.effect), ahead), ahead
-
-    weakest = min(decisive, key=strength)
-    label = f"weakest of {len(decisive)}: {weakest.label}"
-    return [replace(weakest, label=label)]
+    deciding = [replace(line, label=f"decides, of {len(decisive)}: {line.label}") for line in decisive if line.deciding]
+    return deciding or decisive[:SHOWN_AT_MOST]
 
 
 def _claimed(line: Shown) -> str:
@@ -254,17 +263,6 @@ def _n(lines: Sequence[Shown]) -> str:
 
 def _range(counts: Sequence[int]) -> str:
     return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]}–{counts[-1]}"
-
-
-def _marks(one: Judged) -> str:
-    """What must stand beside the verdict itself."""
-    remarks = one.evidence.remarks
-    marks = ["an order is inert"] if any(remark.endswith("inert") for remark in remarks) else []
-    if any(remark.endswith(AT_CHANCE) for remark in remarks):
-        marks.append("at chance")
-    if TEACHER_CAVEAT in remarks and one.evidence.verdict != "not run":
-        marks.append(TEACHER_CAVEAT)
-    return "".join(f"<br>{mark}" for mark in marks)
 
 
 def _sentences(remarks: Sequence[str]) -> str:

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 
 from dinorankclip.study.bench_figures import load_bench
 from dinorankclip.study.effects import summary
-from dinorankclip.study.paper_values import LABEL, PAPER
+from dinorankclip.study.paper_values import LABEL, PAPER, PaperValue, in_black, paper_value
 from dinorankclip.study.tables.orders import PLAIN
 from dinorankclip.writeup.figures.drawn import Unavailable
 from dinorankclip.writeup.numbers import MISSING
+from dinorankclip.writeup.paper_words import digits_for, paper_words
 from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_material import StudyMaterial
+
+ORDER_COST = "order-cost"  # name of the table
 
 
 def cost_tables(material: StudyMaterial) -> list[PlainTable]:
@@ -40,44 +43,56 @@ def compute_profile(material: StudyMaterial) -> PlainTable:
             (cell, str(len(runs)), *map(_count, sizes), f"{first.steps:,}", f"{first.pairs_seen:,}", f"{seconds:,.0f}")
         )
     rows.append(("all runs", str(len(once)), "", "", "", "", f"{total / 3600:,.1f} h"))
-    hours = PAPER["tab:compute"]["total printed"]["hours"]
+    hours = paper_value("tab:compute", "total printed", "hours")
     return PlainTable(
         "compute",
         "Compute profile",
         ("cell", "n", "parameters trained", "of the loss alone", "steps", "pairs seen", "seconds a run"),
         tuple(rows),
         "Wall-clock of a run with its scoring; runs shared the machine, one thread each, so these are no step times. "
-        f"For its study at its own scale the paper plans {hours:g} hours of eight H100 ({LABEL}).",
+        f"For its study at its own scale the paper plans {hours.value:g} hours of eight H100 ({LABEL}).",
+        (hours,),
     )
 
 
 def orders(material: StudyMaterial) -> PlainTable:
     """Cost of each order beside plain order 1, ours and the paper's."""
     bench = load_bench(material.bench)
-    told, gains = PAPER["tab:cost-accuracy"], PAPER["tab:cost-accuracy, last row"]
+    paper = [_paper_costs(order) for order in range(len(PLAIN))]
+    digits = [digits_for(column) for column in zip(*paper)]
     rows = []
     for order, cell in enumerate(PLAIN):
         plain, full = (bench.ratio(side, bench.order(1)) for side in (bench.order(order), bench.full(order)))
         runs = material.results.of(cell)
         heads = next(iter(runs.values())).parameters.get("heads") if runs else None
-        paper, gain = told[str(order)], gains.get(str(order))
-        rows.append((
-            str(order), _times(plain), _times(full), _count(heads), f"{paper['step ms'] / told['1']['step ms']:.2f}",
-            f"{paper['head params M']:g} M", f"{paper['hours']:g}", f"{gain['T@1 / GPU-h']:g}" if gain else MISSING,
-        ))  # fmt: skip
+        theirs = map(paper_words, paper[order], digits)
+        rows.append((str(order), _times(plain), _times(full), _count(heads), *theirs))
     where = f"{bench.title}, {bench.machine} ({bench.source})" if bench.seconds else "not measured yet (make bench)"
     return PlainTable(
-        "order-cost",
+        ORDER_COST,
         "Cost of an order",
         (
             "order", "step, times plain order 1", "with teacher and fusion", "parameters of the heads",
-            f"step, {LABEL}", f"heads, {LABEL}", f"hours, {LABEL}", f"T@1 an hour over order 1, {LABEL}",
+            f"step, {LABEL}", f"heads in M, {LABEL}", f"hours, {LABEL}", f"T@1 an hour over order 1, {LABEL}",
         ),
         tuple(rows),
         f"Step: median and range over alternating rounds; {where}. Parameters of the heads are those of this study's "
         "small trunk; the paper's belong to ViT-B/32. The paper's column of steps is one for plain orders and the "
         "full recipe alike. What an order gains for its cost is the claim `gain-per-cost`.",
+        tuple(value for values in paper for value in values if value is not None),
     )  # fmt: skip
+
+
+def _paper_costs(order: int) -> list[PaperValue | None]:
+    """Its step beside order 1's, millions of parameters of the heads, hours, and what an hour gains."""
+    table, last, row = "tab:cost-accuracy", "tab:cost-accuracy, last row", str(order)
+    step = round(PAPER[table][row]["step ms"] / PAPER[table]["1"]["step ms"], 2)
+    return [
+        PaperValue(step, in_black(table, row, "step ms")),
+        paper_value(table, row, "head params M"),
+        paper_value(table, row, "hours"),
+        paper_value(last, row, "T@1 / GPU-h") if row in PAPER[last] else None,
+    ]
 
 
 def _times(ratios: Mapping[int, float]) -> str:
@@ -88,22 +103,23 @@ def _times(ratios: Mapping[int, float]) -> str:
 def students(material: StudyMaterial) -> PlainTable:
     """Parameters of the three image students, counted in the kept models, and their latency if it was measured."""
     latency = {row["student"]: row for row in load_bench(material.bench).latency if "student" in row}
-    told = PAPER["tab:abl-3panel (b)"]
-    rows = []
+    rows, shown = [], []
     for cell in ("full-resnet", "full-mobilenet", "full"):
         runs = material.results.of(cell)
         if runs:
             name = next(iter(runs.values())).settings["distil"]["image_student"]
             measured = f"{latency[name]['p50 ms']:.2f}" if name in latency else MISSING
-            paper = f"{told[cell]['params M']:g} M", f"{told[cell]['latency ms']:g}"
-            rows.append((cell, name, _count(_student_parameters(material, cell)), measured, *paper))
+            paper = [paper_value("tab:abl-3panel (b)", cell, what) for what in ("params M", "latency ms")]
+            shown += paper
+            rows.append((cell, name, _count(_student_parameters(material, cell)), measured, *map(paper_words, paper)))
     return PlainTable(
         "student-cost",
         "Students: parameters and latency",
-        ("cell", "student", "parameters", "latency, ms", f"parameters, {LABEL}", f"latency ms, {LABEL}"),
+        ("cell", "student", "parameters", "latency, ms", f"parameters in M, {LABEL}", f"latency ms, {LABEL}"),
         tuple(rows),
         "Parameters of the image student alone. Latency: median of one image, one thread, from the latency bench; "
         f"{MISSING} where it has not been measured.",
+        tuple(shown),
     )
 
 

@@ -22,6 +22,10 @@ class Form:
     def signed(self, value: float) -> str:
         return f"{self.factor * value:+z,.{self.digits}f}"
 
+    def end(self, value: float) -> str:
+        """Of an interval: the sign stays, since it tells on which side of zero it ends."""
+        return f"{self.factor * value:,.{self.digits}f}"
+
     def with_half(self, mean: float, low: float | None, high: float | None, sign: bool = False) -> str:
         """`12.30 ± 0.45`; without an interval the mean alone."""
         text = self.signed(mean) if sign else self.plain(mean)

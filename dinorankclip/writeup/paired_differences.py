@@ -26,6 +26,7 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "full less the same with a random teacher": ("control-random-teacher", "full"),
     "full less a trunk of its size": ("control-large-trunk", "full"),
     "full less the teacher distilled into the trunk": ("control-trunk-distil", "full"),
+    "full less CLIP, trained as long as it": ("control-clip-longer", "full"),
 }
 
 
@@ -66,4 +67,4 @@ def _told(effect: Effect, form: Form) -> str:
         return MISSING
     if effect.low is None or effect.high is None:
         return form.signed(effect.mean)
-    return f"{form.signed(effect.mean)} [{form.plain(effect.low)}, {form.plain(effect.high)}]"
+    return f"{form.signed(effect.mean)} [{form.end(effect.low)}, {form.end(effect.high)}]"

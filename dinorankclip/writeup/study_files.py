@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from dinorankclip.writeup.best_orders import best_orders
 from dinorankclip.writeup.cost_tables import cost_tables
 from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.paired_differences import paired_differences
+from dinorankclip.writeup.paper_only import TITLE as PAPER_ONLY
+from dinorankclip.writeup.paper_only import paper_only
 from dinorankclip.writeup.report import study_page, write_page
 from dinorankclip.writeup.study_claims import JUDGING, all_claims, machine_of
 from dinorankclip.writeup.study_figures import Missing, study_figures
@@ -25,8 +26,7 @@ def write_study(material: StudyMaterial, out: Path, claims: str) -> list[Drawn |
     """report.html, tables/, figures/ and claims.md below `out`; what was drawn, and what was not and why."""
     for table in material.tables:
         write_table(table, out / TABLES)
-    for plain in (*paired_differences(material), *best_orders(material), *cost_tables(material)):
-        (out / TABLES / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
+    _write_plain(material, out / TABLES)
     figures = []
     for figure in study_figures(material):
         if isinstance(figure, Drawn):
@@ -43,9 +43,10 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     folder = docs / "study" / material.study.name
     folder.mkdir(parents=True, exist_ok=True)
     if (material.folder / RESULTS).resolve() != (folder / RESULTS).resolve():
-        shutil.copyfile(material.folder / RESULTS, folder / RESULTS)
+        material.results.save(folder / RESULTS)
     for table in material.tables:
         write_table(table, folder / TABLES, ("md", "trace.json"))
+    _write_plain(material, folder / TABLES)
     figures = [_passed_on(figure, material) for figure in figures]
     for figure in figures:
         if isinstance(figure, Drawn):
@@ -55,6 +56,12 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     if material.study.name in JUDGING:
         (docs / CLAIMS).write_text(all_claims(docs, material.bench, machine_of(material)), encoding="utf-8")
     return folder
+
+
+def _write_plain(material: StudyMaterial, folder: Path) -> None:
+    """Tables that are no list of cells and scores, and so have no trace of their own."""
+    for plain in (*paired_differences(material), *best_orders(material), *cost_tables(material)):
+        (folder / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
 
 
 def _passed_on(figure: Drawn | Missing, material: StudyMaterial) -> Drawn | Missing:
@@ -92,4 +99,6 @@ def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
             lines += [f"![{figure.title}]({FIGURES}/{figure.name}.png)", "", wrapped(figure.caption), ""]
         else:
             lines += [f"Left out: {figure.why}.", ""]
+    told = paper_only(material)
+    lines += [f"## {PAPER_ONLY}", "", wrapped(told.about), "", *(plain.markdown(level=3) for plain in told.tables)]
     return "\n".join(lines).rstrip() + "\n"

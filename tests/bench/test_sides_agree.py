@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from bench import embedding, end_to_end, orders, scaling, step
+from bench.harness import Comparison
 from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
 from bench.photos import caption_lengths, enlarged, read_pairs, stored
@@ -93,6 +94,13 @@ def test_steps_of_an_order_and_of_scaling_run(pairs):
     assert len(losses) == 2 and losses[0] > clip[0] > 0  # the ranking terms come on top of InfoNCE
     step = scaling.step_of(TRUNK, 3, 16)[0]
     assert step() > step()  # the same pairs again: the first step was really taken
+
+
+def test_measured_orders_stand_beside_the_papers_projections():
+    seconds = {"order 0": [1.0, 2.0], "order 3": [1.5, 3.0], "full method, order 3": [2.0, 4.0]}
+    lines = orders.beside_paper(Comparison("a trunk", seconds, orders.BASE, 1, cost=True)).splitlines()
+    assert lines[4] == "| order | measured, times order 0 | paper (projected), times order 0 | paper (projected) ms |"
+    assert lines[6:] == ["| 0 | 1 | 1.00 | 301 |", "| 3 | 1.50 (1.50–1.50) | 1.26 | 379 |"]
 
 
 def test_the_loss_alone_is_the_whole_loss():

@@ -1,5 +1,6 @@
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -7,6 +8,7 @@ from dinorankclip.commands import entry
 from dinorankclip.commands.doctor import examine, main
 from dinorankclip.config import CheckingSettings, TrainSettings, as_dict
 from dinorankclip.pretrain.checkup import examine_run
+from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending, read_ending
 from dinorankclip.run_files import is_run, read_settings
 from dinorankclip.types import UserError
 from tests.pretrain.running import small_pairs
@@ -29,6 +31,30 @@ def test_a_loss_stuck_at_guessing_is_found(tmp_path):
     stuck = [f for f in examine_run(run_folder(tmp_path / "a", math.log(256))) if "stuck at ln B" in f.what]
     assert stuck and stuck[0].level == "problem" and "--optim.lr" in stuck[0].advice
     assert not [f for f in examine_run(run_folder(tmp_path / "b", 3.0)) if "stuck" in f.what]
+
+
+def test_a_loss_above_guessing_is_noted_before_it_is_called_stuck(tmp_path):
+    (found,) = [f for f in examine_run(run_folder(tmp_path / "a", 5.7, steps=50)) if "guessing" in f.what]
+    assert found.level == "note" and "no better than guessing" in found.what
+
+
+def test_why_a_run_ended_is_told_with_the_command_that_goes_on(tmp_path):
+    run = run_folder(tmp_path / "a", 3.0)
+    note_ending(run, Ending(12, STOPPED))
+    stopped = next(iter(examine_run(run)))
+    assert (stopped.level, stopped.what) == ("note", "stopped on request after 12 steps")
+    assert stopped.advice.startswith(f"go on: dinorankclip train --preset scenes --run {run} ")
+    with pytest.raises(UserError), ending_noted(run, SimpleNamespace(step=20)):
+        assert read_ending(run) is None  # the run goes on
+        raise UserError("9 of 10 samples could not be used:\nlines of them")
+    failed = next(iter(examine_run(run)))
+    assert failed.level == "problem" and failed.what.endswith("after 20 steps: 9 of 10 samples could not be used:")
+
+
+def test_few_lines_of_many_steps_are_said_to_be_that(tmp_path):
+    run = run_folder(tmp_path / "a", 3.0, steps=10)
+    (run / "checkpoints" / "step-16").mkdir(parents=True)
+    assert any(f.what == "1 line logged of 16 steps, newest checkpoint step-16" for f in examine_run(run))
 
 
 def test_losses_that_ln_b_is_no_measure_of_are_not_judged_by_it(tmp_path):
@@ -94,6 +120,14 @@ def test_what_is_accepted_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"there is no nowhere[^\0]*doctor takes pairs, a run folder, or nothing"):
         main(["nowhere"])
+
+
+def test_a_folder_of_runs_is_said_to_be_one(tmp_path):
+    for name in ("b", "a"):
+        run_folder(tmp_path / name, 3.0)
+        (tmp_path / name / "environment.json").write_text("{}")
+    with pytest.raises(UserError, match=rf"{tmp_path} holds runs: a, b; name one, e\.g\. .*{tmp_path}/a"):
+        main([str(tmp_path)])
 
 
 def test_a_healthy_machine_has_no_problems():

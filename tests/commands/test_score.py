@@ -44,7 +44,11 @@ def here(tmp_path, monkeypatch):
 def test_scores_table_items_and_pictures(here, capsys):
     main(["score", "run", "--sets", "sets", "--threads", "1"])
     out = capsys.readouterr().out
-    assert "95 % interval" in out and "cone separation" in out and "note:" not in out
+    assert "95 % interval" in out and "cone separation" in out
+    assert [line.split("note: ")[1] for line in out.splitlines() if "note:" in line] == [
+        f"so few images say little about the model: {name} n = 12" for name in ("classes", "pairs")
+    ]
+    assert "t2i R@10" in out and "averages" not in out
     stored = json.loads((here / "run" / "scores.json").read_text())
     assert set(stored["sets"]) == {"classes", "pairs"} and stored["set_errors"] == {}
     first = stored["sets"]["classes"]["scores"]
@@ -150,6 +154,7 @@ def test_mistakes_are_answered(here, capsys):
         (["run", "--sets", "xyzzy"], "or a name of the catalogue"),
         (["run", "--sets", "svhn"], "hf download clip-benchmark/wds_vtab-svhn"),
         (["run", "--sets", "sets", "--metrics", "zeroshot"], "there are retrieval, zero-shot"),
+        (["run", "--sets", "sets", "--metrics", "retreival"], "; did you mean retrieval?"),
         (["run", "--sets", "sets", "--shift", "a"], "write BASE=RENDITION"),
     ):
         with pytest.raises(SystemExit) as end:

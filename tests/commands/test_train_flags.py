@@ -3,6 +3,7 @@ import pytest
 from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import few_scored, score_table
 from dinorankclip.config import difference
+from dinorankclip.pretrain.dry_run import lasting
 from dinorankclip.pretrain.settling import settled
 from dinorankclip.types import UserError
 
@@ -28,7 +29,8 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--record.keep", "0"], "at least 1"),
         (["--record.log-every", "0"], "--record.log-every 0: at least 1"),
         (["--record.save-every", "0"], "--record.save-every 0: at least 1"),
-        (["--optim.clip-norm", "0"], "none switches it off"),
+        (["--optim.clip-norm", "0"], "None switches it off"),
+        (["--optim.heads-rate", "0"], "above 0"),
         (["--budget.batch", "0"], "--budget.batch 0: at least 1"),
         (["--budget.epochs", "0"], "--budget.epochs 0: at least 1"),
         (["--budget.chunk", "-1"], "--budget.chunk -1: at least 1"),
@@ -76,3 +78,30 @@ def test_fine_tuning_of_nothing_is_said(tmp_path, capsys):
     with pytest.raises(UserError, match="there is no"):
         run(parse(["--preset", "finetune", "--data", str(tmp_path / "pairs.csv")])[0], restart=False, dry=True)
     assert "training begins with random weights" in capsys.readouterr().out
+
+
+def test_a_mistake_leaves_no_run_folder_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong = parse(["--preset", "finetune", "--data", "nope.csv", "--run", "runs/x"])[0]
+    with pytest.raises(UserError, match=r"nope\.csv"):
+        run(wrong, restart=False, dry=False)
+    assert list((tmp_path / "runs").iterdir()) == []
+    old = tmp_path / "runs" / "x"
+    old.mkdir()
+    with pytest.raises(UserError, match=r"nope\.csv"):
+        run(wrong, restart=False, dry=False)
+    assert old.is_dir()  # this start did not make it
+
+
+@pytest.mark.parametrize(("flag", "kind"), [("--distil.teacher", "image"), ("--distil.text-teacher", "text")])
+def test_an_unknown_teacher_is_refused_before_anything_is_announced(flag, kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    settings = parse(["--method", "dinorankclip", "--data", "nope.csv", flag, "dinov2"])[0]
+    for dry in (False, True):
+        with pytest.raises(UserError, match=f"'dinov2' is no {kind} teacher"):
+            run(settings, restart=False, dry=dry)
+    assert capsys.readouterr().out == "" and list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_speaks_of_seconds_minutes_or_hours():
+    assert [lasting(seconds).split() for seconds in (7.4, 600, 9000)] == [["7", "s"], ["10", "min"], ["2.5", "h"]]

@@ -45,7 +45,7 @@ def test_unknown_verbs_get_the_nearest(capsys):
 @pytest.mark.parametrize("verb", ["make", "pack", "show"])
 def test_each_data_verb_shows_its_example(capsys, verb):
     code, out, _ = run(capsys, "data", verb, "--help")
-    assert code == 0 and f"Example: dinorankclip data {verb}" in out
+    assert code == 0 and f"Examples:\n  dinorankclip data {verb}" in out
     assert f"dinorankclip data {verb}" in run(capsys, "data", "--help")[1]
 
 

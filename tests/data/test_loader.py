@@ -198,6 +198,16 @@ def test_a_killed_worker_is_an_error_not_a_hang(source, tokenizer):
     assert not children() - before
 
 
+@pytest.mark.parametrize("wrong", [RuntimeError("size 0 is no size"), KeyError("size 0 is no size")])
+def test_an_error_in_a_worker_is_told_as_what_it_is(tokenizer, wrong):
+    def fails():
+        raise wrong
+
+    with pytest.raises(UserError, match=r"reading failed: (Runtime|Key)Error: .*size 0 is no size") as told:
+        batches(ListSource([fails] * 20), tokenizer, 1, WITH_TWO)
+    assert "memory" not in str(told.value) and "\n" not in str(told.value)
+
+
 ORPHANS = """
 import sys
 sys.path.insert(0, sys.argv[1])

@@ -212,6 +212,10 @@ def test_a_missing_column_names_the_nearest(tmp_path):
     with pytest.raises(UserError, match=r"--reading.caption-column 'Captions'"):
         TableSource(tmp_path / "a.csv", ReadingSettings(image_column="Image"))
     (tmp_path / "b.csv").write_text("image,caption\n")
+    for nothing in ("", "\n\n"):
+        (tmp_path / "nothing.csv").write_text(nothing)
+        with pytest.raises(UserError, match=r"nothing\.csv is empty"):
+            TableSource(tmp_path / "nothing.csv")
     with pytest.raises(UserError, match="no rows"):
         TableSource(tmp_path / "b.csv")
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.kept import digest
-from dinorankclip.dino import Card, Preprocessing, Teacher, TextTeacher
+from dinorankclip.dino.teacher import Card, Preprocessing, Teacher, TextTeacher
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.types import RawSample
 

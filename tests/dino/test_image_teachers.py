@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from dinorankclip.dino import Card, Preprocessing, Teacher, open_teacher
+from dinorankclip.dino.sources import open_teacher
+from dinorankclip.dino.teacher import Card, Preprocessing, Teacher
 from dinorankclip.dino.timm_source import _demand_tokens, timm_teacher
 from dinorankclip.dino.transformers_source import transformers_teacher
 from dinorankclip.types import UserError
@@ -191,7 +192,7 @@ def test_an_unreachable_hub_is_noticed_quickly(monkeypatch):
         ("timm:vit_small_patch16_dinov3.nothing", "vit_small_patch16_dinov3.nothing"),
         ("timm", "is no image teacher"),
         ("dino", "is no image teacher"),
-        ("minilm", "reads captions"),
+        ("minilm", "minilm is a kind of text teacher"),
         ("random-vit:x", "must be a number"),
     ],
 )

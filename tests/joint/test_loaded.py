@@ -47,7 +47,8 @@ def test_device_and_precision_come_with_a_reason(plain, tmp_path):
     folder = saved(tmp_path / "model", small_model(seed=1))
     # Not run: on a CPU without bf16 instructions a single product may take minutes.
     half = load_model(folder, device="cpu", precision="bf16")
-    assert half.reason.startswith("bf16 on cpu, as asked; some CPUs announce AMX")
+    assert half.reason.startswith("bf16 on cpu, as asked; without native support it is far slower, and some CPUs")
+    assert load_model(folder, device="cpu").reason == "running in fp32 on the CPU"
     assert half.placement.precision == "bf16"
     for wrong in ({"device": "gpu"}, {"precision": "fp8"}):
         with pytest.raises(UserError, match=r"gpu|fp8"):

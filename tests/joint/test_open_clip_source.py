@@ -25,10 +25,10 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def test_a_name_has_the_weights_of_seed_0_and_says_so():
-    with pytest.warns(UserWarning, match="open_clip:drc-tiny: random weights from seed 0"):
-        model = load_model("open_clip:drc-tiny")
-    assert "random weights from seed 0" in model.reason and model.name == "open_clip:drc-tiny"
+def test_random_weights_are_those_of_seed_0_and_only_if_asked_for():
+    with pytest.warns(UserWarning, match="open_clip:drc-tiny:random: random weights from seed 0"):
+        model = load_model("open_clip:drc-tiny:random")
+    assert "random weights from seed 0" in model.reason and model.name == "open_clip:drc-tiny:random"
     from dinorankclip.encoders.trunk import trunk_config
 
     expected = JointModel(trunk_config("drc-tiny"), seed=0).state_dict()
@@ -63,6 +63,10 @@ def test_wrong_names_get_advice():
         load_model("open_clip:ViT-B/32")
     with pytest.raises(UserError, match=r"nothing is downloaded here.*open_clip:ViT-B-32:PATH"):
         load_model("open_clip:ViT-B-32:laion2b_s34b_b79k")
+    with pytest.raises(UserError, match=r"no weights were named.*open_clip:ViT-B-32:PATH.*open_clip:ViT-B-32:random"):
+        load_model("open_clip:ViT-B-32")
+    with pytest.raises(UserError, match=r"no weights were named; give a local file: open_clip:drc-tiny:PATH"):
+        load_model("open_clip:drc-tiny")
     with pytest.raises(UserError, match=r"no weights file at gone\.pt"):
         load_model("open_clip:drc-tiny:gone.pt")
     for name in ("", "."):

@@ -1,6 +1,8 @@
 """Distillation terms: weights, masks, projectors; two processes equal one, chunks equal one shot."""
 
 import dataclasses
+import inspect
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -8,9 +10,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from dinorankclip import comm
+from dinorankclip.commands.teacher import cache as teacher_cache
 from dinorankclip.config import DistilSettings
 from dinorankclip.equations import cosine_gram, gram_loss, rkd_items, rkd_loss
-from dinorankclip.losses.distillation import Branch, DistillationLoss, needed
+from dinorankclip.losses.distillation import NEEDS, Branch, DistillationLoss, keeping_for, needed
 from dinorankclip.losses.objective import Objective
 from dinorankclip.types import Batch, Embeddings, Progress, UserError, View
 
@@ -18,7 +21,7 @@ PAIRS, WIDTH, LENGTH, WORDS = 8, 6, 7, 4
 STUDENT_GRID, GRID = (4, 4), (2, 2)
 IMAGE, TEXT = Branch(WIDTH, 5, 9), Branch(WIDTH, 3, 4)
 NOW = Progress(3, 10, 1)
-CRITERIA = ("gram+rel", "mse", "cosine", "rkd", "crd")
+CRITERIA = get_args(get_type_hints(DistilSettings)["criterion"])
 
 
 def settings(criterion, **others):
@@ -103,6 +106,17 @@ def test_what_a_criterion_needs():
         loss_of("rkd")(Embeddings(student()), {}, NOW)
     with pytest.raises(ValueError, match="give a DistillationLoss"):
         Objective(3, "distil")
+
+
+def test_a_cache_that_is_made_for_a_criterion_serves_it_and_keeps_tokens_only_for_those_that_help_names():
+    assert set(NEEDS) == set(CRITERIA)
+    assert {criterion: keeping_for(criterion) for criterion in CRITERIA} == {
+        "gram+rel": "gram", "rkd": "gram", "crd": "gram", "mse": "both", "cosine": "both",
+    }  # fmt: skip
+    assert all(needed(criterion, keeping_for(criterion)) for criterion in CRITERIA)
+    on_tokens = [criterion for criterion in CRITERIA if keeping_for(criterion) == "both"]
+    assert f"{' and '.join(on_tokens)} need cached tokens" in inspect.getsource(DistilSettings)
+    assert f"PCA tokens ({', '.join(on_tokens)};" in teacher_cache.__doc__
 
 
 def test_projectors_belong_to_the_objective():

@@ -54,6 +54,27 @@ def test_before_every_stage_order_3_is_order_1_bit_for_bit():
         assert torch.equal(a, b)
 
 
+def test_order_0_is_a_constant():
+    image, text = batch()
+    value = RankingLoss(8, 0)(image.requires_grad_(), text, 20.0).total
+    assert not value.requires_grad and value == RankingLoss(8, 0)(text, text, 5.0).total
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "says"),
+    [
+        ((6, 8), (5, 8), r"of the same pairs, \[N, 8\] each; not \[6, 8\] and \[5, 8\]"),
+        ((6, 8), (6, 9), r"not \[6, 8\] and \[6, 9\]"),
+        ((6, 9), (6, 9), r"made for embeddings \[N, 8\], not \[6, 9\]"),
+        ((8,), (8,), r"made for embeddings \[N, 8\], not \[8\]"),
+    ],
+)
+@pytest.mark.parametrize("order", [0, 1, 3])
+def test_embeddings_that_do_not_fit_are_told(image, text, says, order):
+    with pytest.raises(ValueError, match=says):
+        RankingLoss(8, order)(torch.randn(image), torch.randn(text), 20.0)
+
+
 @pytest.mark.parametrize("backend", ["reference", "blocked"])
 def test_without_self_by_hand(backend):
     """Item i leaves row i by index, even when a duplicate caption sorts before it."""
@@ -156,6 +177,20 @@ def test_before_its_stage_an_order_is_bit_unchanged_and_has_no_optimiser_state()
             order = name.split(".")[4]
             assert torch.equal(p, start[name]) == (order not in acting), (at, name)
             assert (p in optimizer.state) == (order in acting), (at, name)
+
+
+def test_while_the_lists_have_no_weight_no_order_moves():
+    """10 epochs of 31 steps: order 2's stage would begin at step 15, but μ = 0 until step 31."""
+    for staged in (True, False):
+        objective = Objective(8, "rank", LossSettings(order=3, head_dim=4, staged=staged))
+        optimizer = torch.optim.AdamW(objective.parameters(), lr=0.1, weight_decay=0.5)
+        start = {n: p.detach().clone() for n, p in objective.named_parameters()}
+        for at in (15, 30):
+            step(objective, optimizer, Progress(at, 310, 10))
+            assert all(torch.equal(p, start[n]) and p not in optimizer.state for n, p in objective.named_parameters())
+        for at in (31, 32):
+            step(objective, optimizer, Progress(at, 310, 10))
+        assert not any(torch.equal(p, start[n]) for n, p in objective.named_parameters())
 
 
 def test_the_report_of_a_log_line():

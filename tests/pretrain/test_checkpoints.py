@@ -60,6 +60,11 @@ def test_a_checkpoint_is_a_model_folder(tmp_path):
     assert torch.equal(model.trunk.towers.visual.proj, state.model.trunk.towers.visual.proj)
 
 
+def test_all_files_of_a_checkpoint_have_the_same_rights(tmp_path):
+    checkpoints.save(trained(), tmp_path, keep=1)
+    assert len({path.stat().st_mode for path in (tmp_path / "step-1").iterdir()}) == 1
+
+
 def test_half_written_folders_are_never_taken(tmp_path):
     state = trained()
     checkpoints.save(state, tmp_path, keep=2)
@@ -148,6 +153,18 @@ def test_a_run_without_a_step_may_take_other_settings(tmp_path, capsys):
         with pytest.raises(UserError, match="seed: 1 → 2"):
             claim(run, settings | {"seed": 2}, restart=False)
         (run / sign).unlink()
+
+
+def test_a_device_that_is_not_there_leaves_everything_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    settings, old = as_dict(TrainSettings()), tmp_path / "old"
+    on_gpu = settings | {"budget": settings["budget"] | {"device": "cuda"}}
+    claim(old, settings, restart=False)
+    for run, restart in ((tmp_path / "run", False), (old, True)):
+        with pytest.raises(UserError, match="torch sees no GPU"):
+            claim(run, on_gpu, restart)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert json.loads((old / "config.json").read_text())["budget"]["device"] == "auto"
 
 
 def test_records_drop_what_will_be_done_again(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,16 +12,17 @@ from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
 from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
 from dinorankclip.data import kept
-from dinorankclip.dino import open_teacher, open_text_teacher
+from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import half_as_fine
 from dinorankclip.dino.of_data import AUTOMATIC, Wish, automatic_folder
+from dinorankclip.dino.sources import open_teacher, open_text_teacher
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain import checkpoints, distilling
 from dinorankclip.pretrain.assemble import assemble
-from dinorankclip.pretrain.standin import StandIn
-from dinorankclip.types import Progress, UserError
+from dinorankclip.pretrain.standin import WORDS, StandIn
+from dinorankclip.types import Progress, UserError, View
 from tests.pretrain.running import settings_from, small_pairs
 
 STEPS = 3
@@ -225,6 +227,37 @@ def test_a_run_waits_while_another_makes_the_cache(tmp_path, monkeypatch, capsys
 def test_the_dry_run_compares_on_the_grid_that_training_does():
     settings = DistilSettings(cache="auto", teacher="efficientnet-lite0", teacher_size=224)
     assert StandIn(settings, None).compare_grid == (half_as_fine(7),) * 2 == (4, 4)
+
+
+@pytest.mark.parametrize("criterion", ["gram+rel", "mse", "rkd"])
+def test_the_dry_run_stands_in_for_the_teacher_that_was_asked_for(cached, criterion):
+    asked = DistilSettings("auto", TEACHER, TEXT_TEACHER, SIZE, criterion)
+    stand_in = StandIn(asked, Tokenizer())
+    real = distilling.cache_part(replace(asked, cache=str(cached)), "train", Tokenizer())
+    for name in ("grid", "compare_grid", "width", "summary_width", "wanted"):
+        assert getattr(stand_in, name) == getattr(real, name), name
+    assert stand_in.plan["text"].items() <= real.plan["text"].items()
+    assert stand_in.network == TEACHER
+
+
+def test_features_of_a_stand_in_have_its_teachers_shapes():
+    given = {}
+    for criterion in ("gram+rel", "mse"):
+        asked = DistilSettings("auto", TEACHER, TEXT_TEACHER, SIZE, criterion)
+        given |= StandIn(asked, Tokenizer())(["a", "b"], [View(), View()], ["a red cat", "two dogs"])
+    for name, shape in (
+        ("image_gram", (2, 4, 4)),  # of the 4×4 tokens that 64 pixels make half as fine
+        ("image_tokens", (2, 4, 192)),
+        ("image_summary", (2, 192)),
+        ("text_tokens", (2, WORDS, 192)),
+        ("text_summary", (2, 192)),
+    ):
+        assert given[name].shape == shape, name
+
+
+def test_a_dry_run_with_an_unknown_teacher_is_refused():
+    with pytest.raises(UserError, match="'random-vti' is no image teacher"):
+        StandIn(DistilSettings(cache="auto", teacher="random-vti"), None)
 
 
 def test_a_run_folder_of_other_settings_is_refused_before_anything_is_cached(pairs, tmp_path, monkeypatch):

@@ -133,8 +133,8 @@ def test_dry_run_of_the_papers_preset_needs_no_teacher(pairs, capsys):
     settings, restart, _ = parse([*flags, "--budget.batch", "8", "--budget.threads", "1", "--reading.workers", "1"])
     run(settings, restart, True)
     told = capsys.readouterr().out
-    assert "(paper: 5.7)" in told and "image_fusion" in told
-    assert "stand-ins of DINOv3 ViT-L's shape" in told
+    assert "(paper (projected): 5.7)" in told and "image_fusion" in told
+    assert "stand-ins of timm:vit_large_patch16_dinov3's shape" in told
 
 
 def test_dry_run_tells_of_the_cache_that_comes_first(pairs, capsys, tmp_path):

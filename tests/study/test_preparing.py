@@ -1,7 +1,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
+from dinorankclip.pretrain.distilling import wish_of
 from dinorankclip.study.cells import Cell
-from dinorankclip.study.preparing import cache_is_ready, cache_wishes, told_of
+from dinorankclip.study.definition import STUDIES
+from dinorankclip.study.preparing import cache_is_ready, cache_wishes, name_of, told_of
 from dinorankclip.study.queue import hold, open_runs
 from dinorankclip.study.results import CELLS, RESULT
 from tests.study.studying import tiny
@@ -27,10 +29,27 @@ def test_cells_share_caches():
     ]
 
 
+def test_a_study_prepares_what_its_runs_will_look_for():
+    for run in STUDIES["full"]().runs():
+        prepared = list(cache_wishes([run]))
+        assert prepared == ([wish_of(run.settings)] if run.settings.distil.cache == "auto" else [])
+
+
+def test_names_of_caches_stay_what_they_were():
+    found = {name_of(wish): str(wish) for wish in cache_wishes(STUDIES["full"]().runs())}
+    assert found == {
+        "cache-66c45ddc4be0": "efficientnet-lite0 at 224 px and minilm",
+        "cache-db62a914fe5b": "random-vit:0 at 112 px and random-text:0",
+        "cache-1d8d7a67d7b8": "efficientnet-lite0 at 224 px",
+        "cache-5c2781de58e8": "efficientnet-lite0 at 224 px and minilm, with tokens",
+        "cache-b9847b512c17": "efficientnet-lite0 at 128 px and minilm",
+    }
+
+
 def test_a_run_whose_cache_somebody_makes_is_passed_over(tmp_path):
     runs = tiny(FULL[:2], seeds=1).runs()
     (wish,) = cache_wishes(runs)
-    other = hold(tmp_path, wish.name)
+    other = hold(tmp_path, name_of(wish))
     taken = []
     for run, _ in open_runs(tmp_path, runs, lambda run: cache_is_ready(tmp_path, run, lambda settings: None)):
         taken.append(run.cell)

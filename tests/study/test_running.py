@@ -8,9 +8,10 @@ import time
 
 import pytest
 
+from dinorankclip.dino.of_data import Wish
 from dinorankclip.study import definition
 from dinorankclip.study.cells import Cell
-from dinorankclip.study.preparing import CacheWish, told_of
+from dinorankclip.study.preparing import name_of, told_of
 from dinorankclip.study.queue import hold, is_finished, is_running, read_queue, write_queue
 from dinorankclip.study.results import CELLS, Results, RunRecord, write_record
 from dinorankclip.study.running import Force
@@ -137,10 +138,10 @@ def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tm
     force = Force([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
     (dead,) = force.workers
     dead.wait()
-    here, elsewhere = (CacheWish("pairs", teacher, None, None, False) for teacher in ("a", "b"))
+    here, elsewhere = (Wish("pairs", teacher) for teacher in ("a", "b"))
     for wish, host in ((here, os.uname().nodename), (elsewhere, "another")):
         (tmp_path / "holds").mkdir(exist_ok=True)
-        (tmp_path / "holds" / wish.name).write_text(json.dumps({"pid": dead.pid, "host": host}))
+        (tmp_path / "holds" / name_of(wish)).write_text(json.dumps({"pid": dead.pid, "host": host}))
     force.replace_dead(tmp_path, [], [here, elsewhere])
     assert told_of(tmp_path, here)["error"] == "the worker died (exit status 3)"
     assert told_of(tmp_path, elsewhere) is None  # the same number on another machine is another process

@@ -7,12 +7,14 @@ from dinorankclip.study.verdicts import (
     Comparison,
     all_hold,
     below,
+    decided,
     detectable_at,
     equivalent,
     holm,
     interval,
     level,
     p_value,
+    smaller_than_claimed,
     together,
     unless_inert,
 )
@@ -52,6 +54,42 @@ def test_the_constructed_effects_are_what_they_say():
 )
 def test_one_comparison(mean, sd, size, verdict):
     assert one(Comparison(effect(mean, sd), 1, size)) == verdict
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(3, "inconclusive"), (6, "not supported")])
+def test_no_difference_in_any_seed_needs_six_of_them(n, verdict):
+    assert one(Comparison(level(dict.fromkeys(range(n), 0.0)), 1, 0.01)) == verdict
+
+
+def test_a_claimed_size_inside_the_interval_is_not_refuted():
+    # Three seeds that happen to lie close; at 1.25 % the interval is [-0.0019, 0.0159].
+    near = effect(0.007, 0.00173, 3)
+    others = [effect(0.001, 0.02, 3)] * 3
+    assert detectable_at(near, 0.0125) == pytest.approx(0.0113, abs=1e-4)
+    assert all_hold([Comparison(near, 1, 0.0155), *(Comparison(other, 1, 0.01) for other in others)]) == "inconclusive"
+    assert all_hold([Comparison(near, 1, 0.0170), *(Comparison(other, 1, 0.01) for other in others)]) == "not supported"
+
+
+def test_the_deciding_comparison_is_named():
+    shown, open_, far, against = effect(0.02, 0.01), effect(0.0, 0.05), effect(0.0, 0.005), effect(-0.02, 0.01)
+    compared = {name: Comparison(value, 1, 0.01) for name, value in
+                {"shown": shown, "open": open_, "far": far, "against": against}.items()}  # fmt: skip
+
+    def by(*names: str):
+        verdict, deciding = decided([compared[name] for name in names])
+        return verdict, names[deciding]
+
+    assert by("shown") == ("supported", "shown")
+    assert by("shown", "open") == ("inconclusive", "open")
+    assert by("open", "far", "shown") == ("not supported", "far")
+    assert by("open", "against", "far") == ("contradicted", "against")
+
+
+def test_supported_may_be_smaller_than_claimed():
+    assert smaller_than_claimed(Comparison(effect(0.0139, 0.0124), 1, 0.031))
+    assert not smaller_than_claimed(Comparison(effect(0.0139, 0.0124), 1, 0.02))
+    assert not smaller_than_claimed(Comparison(effect(0.0139, 0.0124), 1))
+    assert smaller_than_claimed(Comparison(effect(-0.5, 0.1), -1, 1.4, "degrees"))
 
 
 def test_the_claimed_direction_may_be_down():

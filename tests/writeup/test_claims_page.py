@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from dinorankclip.study.claims import CLAIMS, TEACHER_CAVEAT
+from dinorankclip.study.claims import CLAIMS
 from dinorankclip.study.contradictions import CONTRADICTIONS
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
@@ -10,13 +10,16 @@ from dinorankclip.study.verdicts import VERDICTS
 from dinorankclip.writeup.claims_page import claims_markdown
 from tests.study.worlds import bench, results
 
+CAVEAT = "teacher efficientnet-lite0 (ImageNet-supervised): not DINOv3"
+CONTROLS = sum(claim.control for claim in CLAIMS)
+APART = "full, premises and controls that the paper lacks"
 JUDGED = [claim for claim in CLAIMS if claim.only != "cc3m"]
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
     photos = results(seeds=3, name="flickr8k")
-    return claims_markdown([results(seeds=8), Results("flickr8k", photos.runs[:2])], bench(), machine="two cores")
+    return claims_markdown([results(), Results("flickr8k", photos.runs[:2])], bench(), machine="two cores")
 
 
 def rows_under(page: str, heading: str) -> list[list[str]]:
@@ -31,7 +34,7 @@ def test_it_is_complete_before_anything_has_run():
     rows = rows_under(empty, "Verdicts, study full")
     assert len(rows) == len(JUDGED)
     assert {row[-1] for row in rows} == {"**not run**"}
-    counts = {"full": str(len(JUDGED) - 4), "full, controls that the paper lacks": "4"}
+    counts = {"full": str(len(JUDGED) - CONTROLS), APART: str(CONTROLS)}
     assert rows_under(empty, "Summary") == [[name, n, "0", "0", "0", "0", n] for name, n in counts.items()]
     assert "no finished run yet" in empty and "not measured yet" in empty
 
@@ -42,30 +45,30 @@ def test_every_claim_has_a_row_with_effect_interval_n_and_verdict(page):
     gate = next(row for row in rows if "adds-gate" in row[0])
     assert gate[1] == "components"
     assert gate[2].startswith("full - full-no-gate, R@1: +2.00 [2.00, 2.00] points")
-    assert gate[3] == "0.20 points" and gate[4] == "8"
-    assert gate[6] == f"**supported**<br>{TEACHER_CAVEAT}"
+    assert gate[3] == "0.20 points" and gate[4] == "12"
+    assert gate[6] == f"**supported**<br>{CAVEAT}"
     order = next(row for row in rows if "adds-high-order" in row[0])
     assert order[6] == "**supported**", "no teacher, no caveat"
 
 
 def test_at_the_papers_scale_nothing_is_said_of_small_trunks(page):
-    assert "tiny trunks" in page and TEACHER_CAVEAT in page
+    assert "tiny trunks" in page and CAVEAT in page
     at_scale = claims_markdown([Results("cc3m", results(name="cc3m").runs)])
-    assert "tiny trunks" not in at_scale and TEACHER_CAVEAT not in at_scale and "#teacher-generations" in at_scale
+    assert "tiny trunks" not in at_scale and CAVEAT not in at_scale and "#teacher-generations" in at_scale
 
 
 def test_costs_count_rounds_and_borrowed_sizes_say_whose(page):
     (cost,) = (row for row in rows_under(page, "Verdicts, study full") if "#cost-order-3" in row[0])
     (control,) = (row for row in rows_under(page, "Verdicts, study full") if "#control-no-teacher" in row[0])
-    assert cost[4] == "5 rounds" and control[4] == "8"
+    assert cost[4] == "5 rounds" and control[4] == "12"
     assert control[3] == "3.10 points (of full - rank-3)"
 
 
 def test_the_summary_counts_all_of_them(page):
     found = {row[0]: [int(cell) for cell in row[1:]] for row in rows_under(page, "Summary")}
-    controls = found["full, controls that the paper lacks"]
-    assert found["full"][0] == len(JUDGED) - 4 == found["full"][1], "in this world the paper is right"
-    assert controls[:2] == [4, 4]
+    controls = found[APART]
+    assert found["full"][0] == len(JUDGED) - CONTROLS == found["full"][1], "in this world the paper is right"
+    assert controls[:2] == [CONTROLS, CONTROLS]
     for counts in found.values():
         assert len(counts) == 1 + len(VERDICTS) and counts[0] == sum(counts[1:])
     assert found["flickr8k"][-1] == found["flickr8k"][0], "its runs lack the photo sets' scores"

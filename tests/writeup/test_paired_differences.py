@@ -33,6 +33,20 @@ def test_two_seeds_have_no_interval_and_ranking_quality_keeps_its_digits():
     assert row[table.headings.index("τ-b t→i")] == "+0.0103"
 
 
+def test_an_interval_that_reaches_zero_keeps_its_sign():
+    values = {"clip": (0.2, 0.2, 0.2), "rankclip": (0.20011, 0.20015, 0.20001)}
+    score = "scenes-pairs/t2i tau-b"
+    (table,) = tables("full", [record(c, s, {score: v}) for c, both in values.items() for s, v in enumerate(both)])
+    (row,) = table.rows
+    # 0.00009 ± 4.3027 · 0.0000721/√3 = [-0.00009, 0.00027]
+    assert row[table.headings.index("τ-b t→i")] == "+0.0001 [-0.0001, 0.0003]"
+    values = {"clip": (0.2, 0.2, 0.2), "rankclip": (0.20011, 0.20015, 0.20006)}
+    (table,) = tables("full", [record(c, s, {score: v}) for c, both in values.items() for s, v in enumerate(both)])
+    (row,) = table.rows
+    # 0.000107 ± 0.000112
+    assert row[table.headings.index("τ-b t→i")] == "+0.0001 [-0.0000, 0.0002]"
+
+
 def test_photos_have_one_column_of_ranking_and_no_controls():
     cells = ("clip", "cyclip", "alip", "rankclip", "rank-2", "rank-3", "full")
     study = STUDIES["flickr8k"]()

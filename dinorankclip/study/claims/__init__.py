@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from .judging import CLAIMS, Judged, judged
 from .quantities import Context
-from .shapes import AT_CHANCE, TEACHER_CAVEAT, Claim, Evidence, Shown, in_unit
+from .shapes import Claim, Evidence, Shown, in_unit
+from .teachers import caveat
 
-__all__ = [
-    "AT_CHANCE", "CLAIMS", "TEACHER_CAVEAT", "Claim", "Context", "Evidence", "Judged", "Shown", "in_unit", "judged",
-]  # fmt: skip
+__all__ = ["CLAIMS", "Claim", "Context", "Evidence", "Judged", "Shown", "caveat", "in_unit", "judged"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ..measures import CENTRED_COSINE, COSINE, GRAM_DISTANCE
+from ..measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE
+from ..paper_values import PAPER
 from ..paper_values import gain as projected_gain
 from .building import better, named, points, relative, smaller
 from .quantities import ACCURACY, FINE, TOP1, gain, relative_gain
@@ -17,7 +18,8 @@ _CONVOLUTIONAL = ("full-resnet", "full-mobilenet")
 
 
 def _closer(cell: str) -> Contrast:
-    size = projected_gain("fig:distill-fidelity", "cosine", "full", cell)
+    printed = cell in PAPER["fig:distill-fidelity"]
+    size = projected_gain("fig:distill-fidelity", "cosine", "full", cell) if printed else None
     return named(f"full - {cell}, cosine", gain("full", cell, COSINE), size, "number")
 
 
@@ -42,11 +44,15 @@ CLAIMS = (
     ),
     Claim(
         "criterion-cosine",
-        "Gram + relational brings the student closest to the teacher: higher cosine than RKD and MSE.",
+        "Gram + relational brings the student closest to the teacher: a higher cosine, and more items above 0.9, than "
+        "any alternative.",
         "Sec. 6 (distillation fidelity), fig. distill-fidelity",
         ("criterion",),
         AllHold(
-            (_closer("full-rkd"), _closer("full-mse")),
+            (
+                *(_closer(cell) for cell in _CRITERIA),
+                *(named(f"full - {cell}, share above 0.9", gain("full", cell, ABOVE_09)) for cell in _CRITERIA),
+            ),
             also=tuple(
                 named(
                     f"full - {cell}, cosine without the teacher's mean",

@@ -58,7 +58,7 @@ CLAIMS = (
     Claim(
         "cost-full",
         "A step of the full method costs about a quarter more than CLIP's.",
-        "Sec. 4.1 (“essentially equal”), tab. cost-accuracy",
+        "Sec. 4.1 (“essentially equal … plus the small student forward pass”), tab. cost-accuracy",
         ("main",),
         AllEquivalent(
             (_beyond(Bench.full(), Bench.order(0), _STEP[3] / _STEP[0], PAPER_TRUNK),),

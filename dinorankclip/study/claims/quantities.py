@@ -31,6 +31,7 @@ UNSHIFTED: Score = attrgetter("base_top1")
 SHIFT: Score = attrgetter("shift")
 FINE: Score = attrgetter("fine_probe")
 FINE_ERRORS: Score = attrgetter("fine_errors_in_family")
+NEAR_MISSES: Score = attrgetter("near_misses")
 COARSE_PROBE: Score = attrgetter("coarse_probe")
 PROBE_AVERAGE: Score = attrgetter("probe_average")
 CONE: Score = attrgetter("cone")
@@ -109,15 +110,16 @@ def shifted(quantity: Quantity, by: float) -> Quantity:
     )
 
 
+def spreads(results: Results, cell: str, order: int) -> dict[int, float]:
+    """D13: how far an order's correction spreads beside θ at the end, by seed, of the modality where it acts more."""
+    image, text = (results.telemetry(cell, spread_name(order, side)) for side in MODALITIES)
+    return {seed: max(image.get(seed, 0.0), text.get(seed, 0.0)) for seed in sorted(image.keys() | text.keys())}
+
+
 def spread(results: Results, cell: str, order: int) -> float | None:
-    """D13: how far an order's correction spreads beside θ at the end, mean over seeds, of the modality where it acts
-    more; None if no run tells."""
-    found = []
-    for side in MODALITIES:
-        values = results.telemetry(cell, spread_name(order, side))
-        if values:
-            found.append(sum(values.values()) / len(values))
-    return max(found, default=None)
+    """The mean of `spreads`; None if no run tells."""
+    found = spreads(results, cell, order)
+    return sum(found.values()) / len(found) if found else None
 
 
 def _union(a: tuple, b: tuple) -> tuple:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from dinorankclip.joint.acting_orders import is_inert
 
-from ..cell_list import CELLS, PAPER_TEACHER_CELLS
 from ..effects import Effect, summary
 from ..verdicts import (
     SMALLEST,
@@ -17,16 +16,17 @@ from ..verdicts import (
     Verdict,
     all_hold,
     below,
+    decided,
     equivalent,
     level,
+    smaller_than_claimed,
     together,
     unless_inert,
 )
 from .quantities import Context, Quantity, score_name, spread
+from .teachers import caveat
 
-TEACHER_CAVEAT = "teacher ImageNet-supervised (efficientnet-lite0), not DINOv3"
-AT_CHANCE = "chance"  # ends the remark of a claim whose score nobody masters
-_CELLS = {cell.name: cell for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
+INERT, AT_CHANCE, SMALLER = "an order is inert", "at chance", "smaller than claimed"  # marks of a verdict
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,17 @@ class Shown:
     family: int = 1  # of how many comparisons it is one, for Holm
     borrowed: str = ""
     rounds: bool = False  # n counts rounds of a bench, not seeds
+    deciding: bool = False  # of several that must all hold, the one that brought the verdict about
 
 
 @dataclass(frozen=True)
 class Evidence:
+    """`remarks` are sentences about the claim, `marks` what must stand beside the verdict itself."""
+
     verdict: Verdict
     shown: tuple[Shown, ...] = ()
     remarks: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
 
 class Judge(Protocol):
@@ -107,14 +111,19 @@ class AllHold:
 
     def __call__(self, context: Context) -> Evidence:
         comparisons = [contrast.comparison(context) for contrast in self.contrasts]
-        inert, remarks = _inertness(context, self.acting)
+        verdict, deciding = decided(comparisons)
+        inert, inert_remarks = _inertness(context, self.acting)
+        verdict = unless_inert(verdict, inert)
+        chance_remarks = _chance_remarks(self.contrasts, context)
+        smaller = verdict == "supported" and any(smaller_than_claimed(part) for part in comparisons)
         return Evidence(
-            unless_inert(all_hold(comparisons), inert),
+            verdict,
             (
-                *_lines(self.contrasts, context, family=len(self.contrasts)),
+                *_lines(self.contrasts, context, family=len(self.contrasts), deciding=deciding),
                 *_lines(self.also, context, decisive=False),
             ),
-            remarks + _chance_remarks(self.contrasts, context),
+            inert_remarks + chance_remarks,
+            _marks({INERT: inert, AT_CHANCE: bool(chance_remarks), SMALLER: smaller}),
         )
 
 
@@ -146,9 +155,10 @@ class AllEquivalent:
         verdicts = [equivalent(contrast.deciding(context), self.margin) for contrast in self.equal]
         if self.given:
             verdicts.append(all_hold([contrast.comparison(context) for contrast in self.given]))
-        inert, remarks = _inertness(context, self.acting)
+        inert, inert_remarks = _inertness(context, self.acting)
         if inert:
             verdicts.append("inconclusive")
+        chance_remarks = _chance_remarks(self.contrasts, context)
         return Evidence(
             together(verdicts),
             (
@@ -156,7 +166,8 @@ class AllEquivalent:
                 *_lines(self.given, context, family=len(self.given)),
                 *_lines(self.also, context, decisive=False),
             ),
-            remarks + _chance_remarks(self.contrasts, context),
+            inert_remarks + chance_remarks,
+            _marks({INERT: inert, AT_CHANCE: bool(chance_remarks)}),
         )
 
 
@@ -200,28 +211,15 @@ class Claim:
     def cells(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(cell for contrast in self.judge.contrasts for cell in contrast.quantity.cells))
 
-    @property
-    def taught(self) -> bool:
-        """Whether a cached teacher had a part in any of its cells."""
-        return any(is_taught(cell) for cell in self.cells)
-
     def evidence(self, context: Context) -> Evidence:
         found = self.judge(context)
-        caveat = TEACHER_CAVEAT if self.taught and not context.measures.dinov3 else ""
-        remarks = [self.remark, *found.remarks, caveat]
+        taught_by = caveat(context.results, self.cells)
+        remarks = [self.remark, *found.remarks, taught_by]
         if found.verdict == "not run":
             missing = [cell for cell in self.cells if not context.results.of(cell)]
             remarks.insert(0, f"no finished run of {', '.join(missing)}" if missing else "not measured")
-        return Evidence(found.verdict, found.shown, tuple(remark for remark in remarks if remark))
-
-
-def is_taught(cell: str) -> bool:
-    """Whether the cell's settings have it learn from a teacher's cache; of an unknown cell, no."""
-    known = _CELLS.get(cell)
-    if known is None:
-        return False
-    default = "auto" if known.method == "dinorankclip" else None
-    return known.changes.get("distil.cache", default) is not None
+        marks = found.marks if found.verdict == "not run" or not taught_by else (*found.marks, taught_by)
+        return replace(found, remarks=tuple(remark for remark in remarks if remark), marks=marks)
 
 
 def in_unit(value: float, unit: Unit) -> str:
@@ -232,7 +230,11 @@ def in_unit(value: float, unit: Unit) -> str:
 
 
 def _lines(
-    contrasts: Sequence[Contrast], context: Context, decisive: bool = True, family: int = 1
+    contrasts: Sequence[Contrast],
+    context: Context,
+    decisive: bool = True,
+    family: int = 1,
+    deciding: int | None = None,
 ) -> tuple[Shown, ...]:
     return tuple(
         Shown(
@@ -246,8 +248,9 @@ def _lines(
             family,
             contrast.borrowed,
             rounds=not contrast.quantity.cells,
+            deciding=at == deciding,
         )
-        for contrast in contrasts
+        for at, contrast in enumerate(contrasts)
     )
 
 
@@ -274,4 +277,8 @@ def _at_chance(context: Context, score: str, cells: Sequence[str]) -> bool:
 
 def _chance_remarks(contrasts: Sequence[Contrast], context: Context) -> tuple[str, ...]:
     names = dict.fromkeys(name for contrast in contrasts for name in contrast.at_chance(context))
-    return tuple(f"{name} decides nothing: no cell is shown to be a point above {AT_CHANCE}" for name in names)
+    return tuple(f"{name} decides nothing: no cell is shown to be a point above chance" for name in names)
+
+
+def _marks(held: Mapping[str, bool]) -> tuple[str, ...]:
+    return tuple(mark for mark, holds in held.items() if holds)

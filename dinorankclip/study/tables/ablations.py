@@ -103,7 +103,7 @@ def students(measures: Measures, name: str = "students") -> Experiment:
         (columns.top1(measures), columns.mean_r1(measures), columns.fine(measures), *columns.FIDELITY_COLUMNS),
         reference="full",
         note=("" if measures.dinov3 else "Small versions of all three, made for the scenes; ")
-        + "the paper compares ResNet-50, MobileNetV3-Large and ViT-Tiny. Parameters and latency are in docs/bench.",
+        + "the paper compares ResNet-50, MobileNetV3-Large and ViT-Tiny. Parameters and latency have their own table.",
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -57,20 +57,40 @@ class RawSample:
     captions: tuple[str, ...]
 
 
-class Source(Protocol):
-    """Pairs that can be read in any order. `read` is a pure function of the index, safe in worker processes.
-
-    `read` raises `data.damage.Damage(cause)` for a sample that cannot be used.
-    """
+class _Listed(Protocol):
+    """Items in a fixed order, each with a key of its own."""
 
     fingerprint: str  # changes when the data does
 
     def __len__(self) -> int: ...
     def key(self, index: int) -> str: ...
-    def read(self, index: int) -> RawSample: ...
-    def image(self, index: int) -> bytes: ...  # half of what `read` gives
-    def captions(self, index: int) -> tuple[str, ...]: ...  # the other half, without reading the image
     def stamps(self) -> ndarray: ...  # int64 [n, …]: tell a replaced image where the fingerprint knows its name only
+
+
+class ImageSource(_Listed, Protocol):
+    """Images that can be read in any order. `image` raises `data.damage.Damage(cause)` for one that cannot be used."""
+
+    def image(self, index: int) -> bytes: ...
+    def sizes(self) -> ndarray: ...  # int64 [n]: bytes of each image, -1 where there is none
+
+
+class CaptionSource(_Listed, Protocol):
+    """Captions that can be read in any order, some for each item; `Damage` as with images."""
+
+    def captions(self, index: int) -> tuple[str, ...]: ...  # without reading an image
+
+
+class Source(ImageSource, CaptionSource, Protocol):
+    """Pairs that can be read in any order. `read` is a pure function of the index, safe in worker processes."""
+
+    def read(self, index: int) -> RawSample: ...  # image and captions at once
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """A source whose items come in groups (a product, a patient) that a validation cut must not tear apart."""
+
+    def group(self, index: int) -> str: ...
 
 
 @dataclass

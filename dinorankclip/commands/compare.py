@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from dinorankclip.run_files import SCORES, is_run
+from dinorankclip.score_words import WAYS, Unit, bare, written
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ Examples:
 Both the scores that train took at a run's end and those of `dinorankclip score` are compared.
 Exit status 1 if scores had to be left out because the two were scored on different data.
 """
-WAYS = {"i2t": "image → text", "t2i": "text → image", "i2i": "image → image"}
+_WAYS = WAYS | {"i2i": "image → image"}
 
 
 def compare(
@@ -76,7 +78,6 @@ def compare(
 def folder_of(model: str) -> Path:
     """Where the scores of a model are: with it, or where `score` puts those of models that are no runs."""
     from dinorankclip.commands.score import default_out
-    from dinorankclip.scoring.scored import SCORES
 
     elsewhere = default_out(model)
     return elsewhere if not (Path(model) / SCORES).is_file() and (elsewhere / SCORES).is_file() else Path(model)
@@ -115,7 +116,6 @@ def _paired_cells(row: Row) -> str:
 def _spending_table(a: Path, b: Path, matched: bool) -> str:
     """Who the two are and, of runs, what they spent and whether that was the same."""
     from dinorankclip.pretrain.budget import spending, unmatched
-    from dinorankclip.pretrain.checkup import is_run
 
     spent = [spending(folder) if is_run(folder) else None for folder in (a, b)]
     columns = [_about(one) for one in spent]
@@ -181,13 +181,12 @@ def _reading_notes(rows: list[Row], level: float) -> str:
 def _words(metric: str) -> str:
     """`i2t R@1` → `image → text R@1`"""
     way, _, rest = metric.partition(" ")
-    return f"{WAYS[way]:<14}{rest}" if way in WAYS else metric
+    return f"{_WAYS[way]:<14}{rest}" if way in _WAYS else metric
 
 
-def _number(value: float, unit: str, sign: str = "") -> str:
-    if unit == "share":
-        return f"{100 * value:{sign}.2f}"
-    return f"{value:{sign}.2f}°" if unit == "degrees" else f"{value:{sign}.4f}"
+def _number(value: float, unit: Unit, plus: Literal["", "+"] = "") -> str:
+    """The heading says that shares are in percent."""
+    return bare(value, unit, plus) if unit == "share" else written(value, unit, plus)
 
 
 def _count(parameters: int) -> str:

@@ -6,12 +6,16 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
-from dinorankclip.types import RawSample, UserError
+from dinorankclip.config import FindingSettings
+from dinorankclip.types import RawSample, Source, UserError
+
+if TYPE_CHECKING:
+    from dinorankclip.data.damage import DamageCount
+    from dinorankclip.data.pipes import PipeSource
 
 EXAMPLES = {
     "make": "dinorankclip data make scenes built/scenes --train 8000 --size 64",
@@ -55,7 +59,7 @@ def pack(
     to: Literal["shards", "table", "folder"] = "shards",
     shard_size: int = 1000,
     split: Literal["train", "val", "test"] | None = None,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Convert pairs, keeping the bytes of the images; damaged pairs are left out and counted.
 
@@ -92,7 +96,7 @@ def pack(
 
 
 def _good_pairs(
-    source: Any, total: int | None, name: str, reading: ReadingSettings, damage: Any
+    source: Source | PipeSource, total: int | None, name: str, reading: FindingSettings, damage: DamageCount
 ) -> Iterator[RawSample]:
     from tqdm import tqdm
 
@@ -145,7 +149,7 @@ def show(
     n: int = 24,
     split: Literal["train", "val", "test", "all"] | None = None,
     seed: int = 0,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Write a contact sheet: random pairs with their captions.
 

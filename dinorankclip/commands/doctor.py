@@ -12,7 +12,8 @@ from typing import Annotated
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import CheckingSettings
+from dinorankclip.run_files import CONFIG, is_run
 from dinorankclip.types import Finding, UserError
 
 HELP = """\
@@ -32,14 +33,14 @@ SHOWN_RUNS = 8
 def doctor(
     path: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[PATH]")] = None,
     samples: int = 2000,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: CheckingSettings = CheckingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
 
     Args:
         path: A run folder, or anything that --data of train takes.
         samples: At most this many samples of each part are decoded.
-        reading: How pairs are found, as in train.
+        reading: How pairs are found, as in train; a larger share of damaged ones than max-damaged is a problem.
     """
     problems = 0
     for finding in examine(path, samples, reading):
@@ -52,13 +53,13 @@ def doctor(
         sys.exit(1)
 
 
-def examine(path: str | None, samples: int, reading: ReadingSettings) -> Iterator[Finding]:
+def examine(path: str | None, samples: int, reading: CheckingSettings) -> Iterator[Finding]:
     if path is None:
         yield from examine_machine()
         return
-    from dinorankclip.pretrain.checkup import examine_run, is_run
-
     if is_run(Path(path)):
+        from dinorankclip.pretrain.checkup import examine_run
+
         yield from examine_run(Path(path))
         return
     if runs := runs_in(Path(path)):
@@ -75,10 +76,8 @@ def examine(path: str | None, samples: int, reading: ReadingSettings) -> Iterato
 
 
 def runs_in(folder: Path) -> list[str]:
-    """Names of the run folders in a folder; others may have a config.json, too."""
-    from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT
-
-    return sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}") if path.with_name(ENVIRONMENT).is_file())
+    """Names of the run folders in a folder."""
+    return sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}") if is_run(path.parent))
 
 
 def examine_machine() -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.types import UserError
 
 EXAMPLES = """\
@@ -26,7 +26,7 @@ def embed(
     split: Literal["train", "val", "test", "all"] = "all",
     half: bool = False,
     device: str = "auto",
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Embed images, captions or both. The same command again resumes, or says that all is there.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from dinorankclip.run_files import REPORT, is_run
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def report(
         docs: Studies: also put small copies to commit under DOCS/study/NAME, and the claims into DOCS/claims.md.
         bench: Studies: the folder with the dated records of what a step costs.
     """
-    from dinorankclip.pretrain.checkup import is_run
     from dinorankclip.study.definition import STUDIES
     from dinorankclip.study.results import RESULTS
 
@@ -59,7 +59,7 @@ def report(
         raise UserError(_no_results(where))
     else:
         raise UserError(
-            f"{where} is neither a run (no config.json) nor a study (no {RESULTS}); a run is made by "
+            f"{where} is neither a run (no config.json of training) nor a study (no {RESULTS}); a run is made by "
             "dinorankclip train, a study by dinorankclip study run NAME"
         )
 
@@ -75,7 +75,7 @@ def _no_results(study: str) -> str:
 
 
 def write_run(run: Path, out: Path) -> None:
-    from dinorankclip.writeup.run_report import REPORT, run_page
+    from dinorankclip.writeup.run_report import run_page
 
     run_page(run).write(out / REPORT)
     print(f"report: {out / REPORT}")

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
+from dinorankclip.run_files import PICTURES, is_run
+from dinorankclip.score_words import bare, written
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def score(
     device: str = "auto",
     precision: str = "auto",
     threads: int | None = None,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Score a model.
 
@@ -114,7 +116,7 @@ def score(
     folder = out or default_out(model)
     print(f"\nscores in {write_scores(folder, loaded, found)}")
     if pictures:
-        drawn = draw(found, folder / "pictures", wanted, plane)
+        drawn = draw(found, folder / PICTURES, wanted, plane)
         if drawn:
             print(f"{drawn} pictures in {folder / 'pictures'}")
     if found.errors:
@@ -127,7 +129,7 @@ def score(
 def find(
     where: str,
     root: Path,
-    reading: ReadingSettings | None = None,
+    reading: FindingSettings | None = None,
     trained_on: RunData | None = None,
     split: str | None = None,
 ) -> list[Place]:
@@ -138,7 +140,7 @@ def find(
     from dinorankclip.data.benchmark_sets import find_sets
     from dinorankclip.scoring.catalogue import catalogue
 
-    reading = reading or ReadingSettings()
+    reading = reading or FindingSettings()
 
     if not Path(where).exists() and catalogue().find(where) is not None:
         return [catalogue().locate(where, root)]
@@ -182,8 +184,6 @@ def parse_shift(text: str) -> Shift:
 
 def default_out(model: str) -> Path:
     """A run keeps its scores; other models' go to a folder named after them."""
-    from dinorankclip.pretrain.checkup import is_run
-
     if is_run(Path(model)):
         return Path(model)
     return OUT / (re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model")
@@ -191,7 +191,6 @@ def default_out(model: str) -> Path:
 
 def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> None:
     """Of runs that were distilled, how faithful the students are."""
-    from dinorankclip.pretrain.checkup import is_run
     from dinorankclip.scoring import run_fidelity
     from dinorankclip.scoring.suite import add_scores
 
@@ -263,18 +262,13 @@ def rows_of(result: SetResult) -> str:
 
 
 def _shown(found: Score, value: float | None) -> str:
-    if value is None:
-        return ""
-    if found.unit == "share":
-        return f"{100 * value:.2f} %"
-    return f"{value:.2f}°" if found.unit == "degrees" else f"{value:.4f}"
+    return "" if value is None else written(value, found.unit)
 
 
 def _interval(found: Score) -> str:
     if found.low is None:
         return ""
-    scale, digits = {"share": (100, 2), "degrees": (1, 2)}.get(found.unit, (1, 4))
-    return f"[{scale * found.low:.{digits}f}, {scale * found.high:.{digits}f}]"
+    return f"[{bare(found.low, found.unit)}, {bare(found.high, found.unit)}]"
 
 
 def main(argv: list[str]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from dinorankclip.config import TrainSettings
 from dinorankclip.study.outline import Run
-from dinorankclip.study.queue import CELLS, Hold, read_queue
+from dinorankclip.study.queue import Hold, read_queue
+from dinorankclip.study.results import CELLS
 from dinorankclip.types import UserError
 
 DRAWS = 100  # of the bootstrap over items: a study's intervals are over seeds
@@ -77,7 +78,7 @@ def train_in_processes(folder: Path, key: str) -> None:
 
 def is_trained(place: Path) -> bool:
     """Training writes its scores after the last step."""
-    from dinorankclip.pretrain.records import SCORES
+    from dinorankclip.run_files import SCORES
 
     return (place / SCORES).is_file()
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.dino.sources import KINDS, kinds_of, usages
 from dinorankclip.types import UserError
 
@@ -29,7 +29,7 @@ def cache(
     split: tuple[Literal["train", "val", "test", "all"], ...] = (),
     device: str = "auto",
     threads: int | None = None,
-    reading: ReadingSettings = ReadingSettings(),  # noqa: B008 (frozen)
+    reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
     """Compute a teacher's features once, for `train --distil.cache OUT`. The same command again resumes.
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
+from dinorankclip.config import traits_of
 from dinorankclip.pretrain.assemble import Parts
-from dinorankclip.pretrain.records import BEFORE, FUSION, SCORES, say, write_json
+from dinorankclip.pretrain.records import say, write_json
+from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object
+from dinorankclip.score_words import RECALLS, bare, held_out, images_scored
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
 from dinorankclip.scoring.inspection import inspect
 from dinorankclip.scoring.score_files import write_training_items
@@ -19,7 +21,7 @@ from dinorankclip.types import UserError
 
 
 def evaluators(parts: Parts, *splits: str) -> list[RetrievalEvaluator]:
-    if parts.settings.method == "distil":  # the trunk does not learn: its retrieval says nothing
+    if not traits_of(parts.settings.method).contrasts:  # the trunk does not learn: its retrieval says nothing
         return []
     image = parts.state.model.trunk.image_spec
     return [
@@ -75,7 +77,7 @@ def starting_scores(parts: Parts, folder: Path) -> dict[str, float]:
     if comm.world().leads and not (folder / BEFORE).exists():
         write_json(folder / BEFORE, take(parts))
     comm.wait_for_all()
-    return json.loads((folder / BEFORE).read_text())
+    return read_object(folder / BEFORE)
 
 
 def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
@@ -84,9 +86,9 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
         items: dict[str, Score] = {}
         scores = take(parts, items)
         faithful = take_fidelity(parts)
-        found = {"checkpoint": "last", "step": parts.state.step, "scores": scores, "before": before}
+        found = {"checkpoint": LAST, "step": parts.state.step, "scores": scores, "before": before}
         found[HELD_OUT] = {split: source.fingerprint for split, source in parts.held_out.items()}
-        kept = json.loads((folder / SCORES).read_text()) if (folder / SCORES).exists() else {}
+        kept = read_object(folder / SCORES) if (folder / SCORES).exists() else {}
         if kept.get("step") != parts.state.step:
             kept = {}  # what `score` wrote while the run went on is of earlier weights
         write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
@@ -102,22 +104,21 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
 
 def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
     """Percentages, a line for each held-out part and direction; the starting weights above, if they were scored."""
-    columns = ("R@1", "R@5", "R@10")
-    lines = [f"{'held-out retrieval, %':<28}" + "".join(f"{name:>8}" for name in columns)]
-    for part in dict.fromkeys(name.split("/")[0] for name in scores):
-        for way, words in (("i2t", "image → text"), ("t2i", "text → image")):
-            for when, values in (("before", before), ("after" if before else "", scores)):
-                cells = [values[f"{part}/{way} {name}"] for name in columns] if values else []
+    lines = [f"{'held-out retrieval, %':<28}" + "".join(f"{name:>8}" for name in RECALLS)]
+    started = held_out(before)
+    for part, ways in held_out(scores).items():
+        for words, now in ways.items():
+            for when, cells in (("before", started[part][words] if before else ()), ("after" if before else "", now)):
                 if cells:
-                    lines.append(f"{part:<6}{words:<14}{when:<8}" + "".join(f"{100 * cell:>8.2f}" for cell in cells))
-        lines.append(f"{part:<6}{'chance':<22}{100 * scores[f'{part}/chance R@1']:>8.2f}")
+                    numbers = "".join(f"{bare(cell, 'share'):>8}" for cell in cells)
+                    lines.append(f"{part:<6}{words:<14}{when:<8}{numbers}")
+        lines.append(f"{part:<6}{'chance':<22}{bare(scores[f'{part}/chance R@1'], 'share'):>8}")
     return "\n".join(lines)
 
 
 def few_scored(scores: dict[str, float]) -> str:
     """A line of caution for parts that are too small to tell models apart; empty if there is none."""
-    counts = {name.split("/")[0]: round(value) for name, value in scores.items() if name.endswith("/images")}
-    told = caution(counts)
+    told = caution(images_scored(scores))
     return f"\n{told}" if told else ""
 
 
@@ -129,7 +130,7 @@ def starting_inspection(parts: Parts, folder: Path) -> None:
 
 def final_inspection(parts: Parts, folder: Path) -> None:
     if is_fused(parts):
-        start = json.loads((folder / FUSION).read_text()) if (folder / FUSION).exists() else {}
+        start = read_object(folder / FUSION) if (folder / FUSION).exists() else {}
         told = start | {"end": take_inspection(parts)}
         write_json(folder / FUSION, told)
         say("\n" + inspection_table(told))

@@ -14,22 +14,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tarfile import BLOCKSIZE
-from typing import Any, Literal
+from typing import Literal
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data.contents import source_digest
 from dinorankclip.data.damage import CAUSES, NAMED, printable
 from dinorankclip.data.labelled import CLASS_NAMES, LabelledSource, read_class_names, read_templates
 from dinorankclip.data.opening import PART_NAMES, built_in_scenes, open_pairs, splits_of
+from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.shards import ShardSource, shards_of_folder
-from dinorankclip.types import UserError
+from dinorankclip.types import Source, UserError
 
 KIND_FILE = "dataset_type.txt"
 FAMILIES = "families.json"  # of fine-grained sets: family name → names of its classes
 
 Kind = Literal["classification", "retrieval"]
-Split = Literal["train", "val", "test", "all"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Place:
 
     name: str
     where: str
-    reading: ReadingSettings = field(default_factory=ReadingSettings)
+    reading: FindingSettings = field(default_factory=FindingSettings)
     note: str = ""
 
 
@@ -55,15 +55,17 @@ class BenchmarkSet:
     templates: tuple[str, ...] = ()
     families: Mapping[str, Sequence[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    reading: ReadingSettings = field(default_factory=ReadingSettings)
+    reading: FindingSettings = field(default_factory=FindingSettings)
 
-    def open(self, split: str) -> Any:
-        """The samples of a part: a `LabelledSource`, or a source of pairs. Its fingerprint covers every byte."""
+    def open(self, split: str) -> Source:
+        """The samples of a part; of a classification set a `LabelledSource`. Its fingerprint covers every byte."""
         if self.kind == "classification":
             shards = self._shards(split)
             _refuse_cut(shards)
             return LabelledSource(shards, len(self.class_names))
         source = open_pairs(self.where, self.reading, split)
+        if isinstance(source, PipeSource):
+            raise UserError(f"the {split} part of pipe: shards is a stream, and scores look at pairs again: store it")
         if isinstance(source, ShardSource):
             _refuse_cut(source.shards)
         source.fingerprint = source_digest(source)
@@ -95,9 +97,9 @@ class BenchmarkSet:
         return shards
 
 
-def find_sets(where: str, reading: ReadingSettings | None = None) -> list[Place]:
+def find_sets(where: str, reading: FindingSettings | None = None) -> list[Place]:
     """The sets behind what a user typed; `UserError` if there is none."""
-    reading = reading or ReadingSettings()
+    reading = reading or FindingSettings()
     path = built_in_scenes() if where == "scenes" else Path(where)
     if path.is_dir():
         if _looks_like_a_set(path):

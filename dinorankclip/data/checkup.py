@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import CheckingSettings
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.types import Finding, Source, TextSpec, UserError
 
@@ -22,7 +23,7 @@ UNEVEN = 3.0  # largest shard over the median one
 FEW_PAIRS = 1000
 
 
-def examine_data(where: str, reading: ReadingSettings, most: int) -> Iterator[Finding]:
+def examine_data(where: str, reading: CheckingSettings, most: int) -> Iterator[Finding]:
     """Findings on every part of the data; at most `most` samples of each are decoded, spread evenly."""
     parts = splits_of(where, reading)
     for part in ("train", "val") if parts == ("all",) else parts:
@@ -31,18 +32,18 @@ def examine_data(where: str, reading: ReadingSettings, most: int) -> Iterator[Fi
         except UserError as error:
             yield Finding("problem", f"{part} cannot be opened: {error}")
             continue
-        if not hasattr(source, "read"):
+        if isinstance(source, PipeSource):
             yield Finding("note", f"{part}: a stream, which cannot be examined without reading it all")
             continue
         carved = " (carved from the rest)" if part == "val" and "val" not in parts else ""
         yield Finding("fine", f"{part}: {len(source)} images{carved}")
         if part == "train" and len(source) < FEW_PAIRS:
             yield Finding("note", f"{len(source)} training images are few", "start from trained weights: train --init")
-        yield from _samples(part, source, most, reading.max_pixels)
+        yield from _samples(part, source, most, reading)
     yield from _shards(where)
 
 
-def _samples(part: str, source: Source, most: int, max_pixels: int) -> Iterator[Finding]:
+def _samples(part: str, source: Source, most: int, reading: CheckingSettings) -> Iterator[Finding]:
     chosen = np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(int)).tolist()
     damage = DamageCount(max_damaged=1.0)
     captions: list[tuple[str, ...]] = []
@@ -50,7 +51,7 @@ def _samples(part: str, source: Source, most: int, max_pixels: int) -> Iterator[
     for index in tqdm(chosen, desc=part, unit="image", leave=False):
         try:
             raw = source.read(index)
-            pixels = decode(raw.image, read_header(raw.image, max_pixels))
+            pixels = decode(raw.image, read_header(raw.image, reading.max_pixels))
             sides.append(min(pixels.shape[:2]))
             captions.append(raw.captions)
             damage.add(1)
@@ -58,7 +59,7 @@ def _samples(part: str, source: Source, most: int, max_pixels: int) -> Iterator[
             damage.add(0, [(source.key(index), found.cause)])
     if damage.keys:
         yield Finding(
-            "problem" if damage.share > ReadingSettings().max_damaged else "note",
+            "problem" if damage.share > reading.max_damaged else "note",
             f"{part}: {len(damage.keys)} of {len(chosen)} examined samples are damaged:\n{damage.summary()}",
             "training replaces them; `dinorankclip data pack` writes a copy without them",
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -19,12 +18,13 @@ from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.parts import Part
 from dinorankclip.data.shards import ShardSource, file_stamp
+from dinorankclip.types import Source
 
 _PIECE = 1 << 22
 _WORTH_A_BAR = 1 << 30  # bytes; less than this takes a second or two
 
 
-def source_digest(source: Any) -> str:
+def source_digest(source: Source) -> str:
     """A name for all that a source of pairs holds."""
     if isinstance(source, ShardSource):
         return content_digest(source.shards)

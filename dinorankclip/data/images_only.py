@@ -5,8 +5,7 @@
     FILE.csv, .tsv, .parquet       the column of image paths, each image once
     DIR of .tar files, FILE.tar    shards with or without captions or classes; also a-{000..123}.tar and globs
 
-Both kinds of source answer `len`, `key(index)`, `fingerprint` and `stamps()`; then `image(index)`, or
-`captions(index)`.
+The first are an `ImageSource`, the others a `CaptionSource`; pairs are both.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import find_images, read_file, sizes_and_times
@@ -26,7 +24,7 @@ from dinorankclip.data.kept import digest
 from dinorankclip.data.opening import local_shards, nearest, open_pairs
 from dinorankclip.data.shards import ShardSource, shards_of_folder
 from dinorankclip.data.tables import TABLE_KINDS, table_rows
-from dinorankclip.types import RawSample, UserError
+from dinorankclip.types import CaptionSource, ImageSource, RawSample, UserError
 
 LIST_KIND = ".txt"
 _MARK = b"\xef\xbb\xbf"  # the byte-order mark that Windows editors put first
@@ -46,6 +44,10 @@ class ImageFiles:
     def key(self, index: int) -> str:
         return self._names[index]
 
+    def sizes(self) -> np.ndarray:
+        """Bytes of each image, -1 where there is none."""
+        return self.stamps()[:, 0]
+
     def stamps(self) -> np.ndarray:
         """What tells a replaced image from the old one."""
         return sizes_and_times(self.base / name for name in self._names)
@@ -62,9 +64,9 @@ class ImageShards(ShardSource):
 
 
 class WithoutCaptions:
-    """A source of images as `data.evaluation` reads sources of pairs. A missing caption does not damage an image."""
+    """Images as a source of pairs, each with no caption at all. A missing caption does not damage an image."""
 
-    def __init__(self, images: Any) -> None:
+    def __init__(self, images: ImageSource) -> None:
         self.images = images
         self.fingerprint = images.fingerprint
 
@@ -74,8 +76,20 @@ class WithoutCaptions:
     def key(self, index: int) -> str:
         return self.images.key(index)
 
+    def image(self, index: int) -> bytes:
+        return self.images.image(index)
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        return ()
+
+    def sizes(self) -> np.ndarray:
+        return self.images.sizes()
+
+    def stamps(self) -> np.ndarray:
+        return self.images.stamps()
+
     def read(self, index: int) -> RawSample:
-        return RawSample(self.key(index), self.images.image(index), ())
+        return RawSample(self.key(index), self.image(index), ())
 
 
 class Lines(Sequence[bytes]):
@@ -123,9 +137,9 @@ class CaptionLines:
         return caption_files.cleaned([text])
 
 
-def open_images(where: str | Path, reading: ReadingSettings | None = None) -> ImageFiles | ImageShards:
+def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
     """The images behind what a user types after `--images`."""
-    reading, path, where = reading or ReadingSettings(), Path(where), str(where)
+    reading, path, where = reading or FindingSettings(), Path(where), str(where)
     if path.is_dir():
         if shards := shards_of_folder(path):
             return ImageShards(shards)
@@ -151,9 +165,9 @@ def open_images(where: str | Path, reading: ReadingSettings | None = None) -> Im
     raise UserError(f"there is no {where}.{nearest(path)}")
 
 
-def open_captions(where: str | Path, reading: ReadingSettings | None = None) -> Any:
+def open_captions(where: str | Path, reading: FindingSettings | None = None) -> CaptionSource:
     """The captions behind what a user types after `--captions`: a text file, a table, or those of pairs."""
-    reading, path = reading or ReadingSettings(), Path(where)
+    reading, path = reading or FindingSettings(), Path(where)
     if path.is_file() and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
         if path.suffix.lower() == LIST_KIND:
             captions: Sequence[bytes] = Lines(path)

@@ -33,6 +33,7 @@ import numpy as np
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data import draws as streams
 from dinorankclip.data.damage import Damage, DamageCount
+from dinorankclip.data.parts import chosen_among
 from dinorankclip.data.pipes import PipeLoader, PipeSource
 from dinorankclip.data.samples import Recipe, Sample
 from dinorankclip.data.tokens import Tokenizer
@@ -76,7 +77,7 @@ class PairLoader:
         recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
         self._steps = _Steps(source, recipe, batch, seed, first=rank * share, share=share, rows=rows)
         self._reading = reading
-        self.steps_per_epoch = (getattr(source, "chosen_from", None) or len(source)) // batch
+        self.steps_per_epoch = chosen_among(source) // batch
         self.step = start
         self.damage = DamageCount(reading.max_damaged)
 

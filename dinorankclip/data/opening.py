@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import difflib
 import glob
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import kept, parts, pipes
 from dinorankclip.data.folders import FolderSource, has_images
+from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.shards import ShardSource, shards_of_folder
 from dinorankclip.data.tables import TABLE_KINDS, TableSource
-from dinorankclip.types import UserError
+from dinorankclip.types import Source, UserError
 
 Split = Literal["train", "val", "test", "all"]
 SCENES = Path("built/scenes")
@@ -35,14 +37,16 @@ ACCEPTED = (
 PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
-def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split: Split = "train") -> Any:
-    """The `Source` (or `PipeSource`) behind `where`.
+def open_pairs(
+    where: str | Path, reading: FindingSettings | None = None, split: Split = "train"
+) -> Source | PipeSource:
+    """The pairs behind `where`.
 
     A validation part that the data lacks is carved from the training part (`parts.carve`), which then loses
     those images; `reading.train_items` chooses among what is left. "all" is everything that is not divided into
     parts, undivided.
     """
-    reading = reading or ReadingSettings()
+    reading = reading or FindingSettings()
     where = located(where)
     if where.startswith("pipe:"):
         return _open_pipe(_expand(where), reading, split)
@@ -54,7 +58,7 @@ def open_pairs(where: str | Path, reading: ReadingSettings | None = None, split:
     return source
 
 
-def _open_whole(where: str, reading: ReadingSettings, split: Split) -> Any:
+def _open_whole(where: str, reading: FindingSettings, split: Split) -> Source:
     found = _parts(where, reading)
     if split in found:
         return found[split]() if split != "train" or "val" in found else parts.carve(found["train"](), reading)[0]
@@ -71,10 +75,10 @@ def _open_whole(where: str, reading: ReadingSettings, split: Split) -> Any:
     raise UserError(f"{where} has no {split!r} part, only {', '.join(found)}")
 
 
-def splits_of(where: str | Path, reading: ReadingSettings | None = None) -> tuple[str, ...]:
+def splits_of(where: str | Path, reading: FindingSettings | None = None) -> tuple[str, ...]:
     """The parts that the data itself has; ("all",) if it is not divided."""
     where = located(where)
-    return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or ReadingSettings()))
+    return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or FindingSettings()))
 
 
 def located(where: str | Path) -> str:
@@ -93,7 +97,7 @@ def built_in_scenes() -> Path:
         return make_scenes(SCENES)
 
 
-def _parts(where: str, reading: ReadingSettings) -> dict[str, Any]:
+def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
     """Part name → function that opens it; "all" for data that is not divided."""
     path = Path(where)
     if path.is_dir():
@@ -114,8 +118,8 @@ def _parts(where: str, reading: ReadingSettings) -> dict[str, Any]:
     raise UserError(f"there is no {where}.{built_in or nearest(path) or ACCEPTED}")
 
 
-def _parts_of_folder(folder: Path, reading: ReadingSettings) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _parts_of_folder(folder: Path, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
+    found: dict[str, Callable[[], Source]] = {}
     for part, names in PART_NAMES.items():
         for name in names:
             if part not in found and (folder / name).is_dir():
@@ -126,7 +130,7 @@ def _parts_of_folder(folder: Path, reading: ReadingSettings) -> dict[str, Any]:
     return found or {"all": lambda: _undivided(folder, reading)}
 
 
-def _undivided(folder: Path, reading: ReadingSettings) -> Any:
+def _undivided(folder: Path, reading: FindingSettings) -> Source:
     if shards := shards_of_folder(folder):
         return ShardSource(shards)
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in TABLE_KINDS]
@@ -164,12 +168,12 @@ def local_shards(where: str) -> list[Path]:
     return shards
 
 
-def _open_pipe(shards: list[str], reading: ReadingSettings, split: Split) -> Any:
+def _open_pipe(shards: list[str], reading: FindingSettings, split: Split) -> Source | PipeSource:
     stray = [shard for shard in shards if not shard.startswith("pipe:")]
     if stray:
         raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {stray[0]}'")
     if split == "all":
-        return pipes.PipeSource(shards, reading.epoch_samples)
+        return PipeSource(shards, reading.epoch_samples)
     if reading.train_items is not None:
         raise UserError(
             "--reading.train-items chooses images by name, and what is in pipe: shards is not known beforehand: "
@@ -180,7 +184,7 @@ def _open_pipe(shards: list[str], reading: ReadingSettings, split: Split) -> Any
     val, train = pipes.held_out(shards, reading)
     if split == "val":
         return pipes.read_into_memory(val, reading.val_most)
-    return pipes.PipeSource(train, reading.epoch_samples)
+    return PipeSource(train, reading.epoch_samples)
 
 
 def nearest(path: Path) -> str:

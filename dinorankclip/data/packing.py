@@ -20,7 +20,7 @@ from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.pipes import Found, PipeSource, stream_shard
 from dinorankclip.data.tars import IMAGE_KINDS
-from dinorankclip.types import RawSample, UserError
+from dinorankclip.types import RawSample, Source, UserError
 
 Layout = Literal["shards", "table", "folder"]
 _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"II*": "tif", b"MM": "tif"}
@@ -43,7 +43,7 @@ def new_folder(out: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def checked_pairs(source: Any, max_pixels: int) -> Iterator[Found]:
+def checked_pairs(source: Source | PipeSource, max_pixels: int) -> Iterator[Found]:
     """Every pair of a source, in order, decoded once to see that it is whole; damaged ones as (key, damage)."""
 
     def check(found: Found) -> Found:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any
 
 import numpy as np
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
-from dinorankclip.types import RawSample, Source, UserError
+from dinorankclip.types import Grouped, RawSample, Source, UserError
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 class Part:
     """Some samples of a source, in their order. `chosen_from`: how many there were, if they are a mere choice."""
 
-    def __init__(self, source: Any, indices: np.ndarray, chosen_from: int | None = None) -> None:
+    def __init__(self, source: Source, indices: np.ndarray, chosen_from: int | None = None) -> None:
         self.source, self.chosen_from = source, chosen_from
         self.indices = np.asarray(indices, dtype=np.int64)
         self.fingerprint = kept.digest("part", source.fingerprint, self.indices.tobytes())
@@ -47,13 +46,27 @@ class Part:
     def stamps(self) -> np.ndarray:
         return self.source.stamps()[self.indices]
 
+    def sizes(self) -> np.ndarray:
+        return self.source.sizes()[self.indices]
+
     def read(self, index: int) -> RawSample:
         return self.source.read(int(self.indices[index]))
 
 
-def carve(source: Any, reading: ReadingSettings) -> tuple[Part, Part]:
+def whole(source: Source) -> Source:
+    """What a part was taken from; a source that is no part is whole."""
+    return source.source if isinstance(source, Part) else source
+
+
+def chosen_among(source: Source) -> int:
+    """Among how many samples these were chosen (`reading.train_items`); without a choice, their own number."""
+    chosen_from = source.chosen_from if isinstance(source, Part) else None
+    return chosen_from or len(source)
+
+
+def carve(source: Source, reading: FindingSettings) -> tuple[Part, Part]:
     """(training part, validation part) of a source without a validation part of its own."""
-    if reading.group_column and not hasattr(source, "group"):
+    if reading.group_column and not isinstance(source, Grouped):
         raise UserError(
             f"--reading.group-column {reading.group_column}: only tables (.csv, .tsv, .parquet) have columns, and this "
             "data is no table; without groups, leave it out"
@@ -69,7 +82,7 @@ def carve(source: Any, reading: ReadingSettings) -> tuple[Part, Part]:
     return Part(source, cut["train"]), Part(source, cut["val"])
 
 
-def choose(train: Any, items: int) -> Part:
+def choose(train: Source, items: int) -> Part:
     """`items` of the training images: those with the smallest hashes. They are a part of what `train` is a part of."""
     if not 0 < items <= len(train):
         raise UserError(f"--reading.train-items {items}: the training part has {len(train)} images to choose from")
@@ -80,8 +93,8 @@ def choose(train: Any, items: int) -> Part:
     return Part(train, chosen, len(train))
 
 
-def _cut(source: Any, reading: ReadingSettings) -> dict[str, np.ndarray]:
-    group_of = getattr(source, "group", source.key)
+def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
+    group_of = source.group if isinstance(source, Grouped) else source.key
     groups: dict[str, list[int]] = {}
     for index in range(len(source)):
         groups.setdefault(group_of(index), []).append(index)
@@ -108,7 +121,7 @@ def _hash(name: str) -> bytes:
     return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
-def _same_bytes(source: Any, val: np.ndarray, train: np.ndarray) -> np.ndarray:
+def _same_bytes(source: Source, val: np.ndarray, train: np.ndarray) -> np.ndarray:
     """Training images that are stored byte for byte like a validation image.
 
     Only those of the same length as some validation image are read: a few per cent.

@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings, ReadingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data import draws as streams
 from dinorankclip.data import tars
@@ -80,6 +80,9 @@ class MemorySource:
 
     def stamps(self) -> np.ndarray:
         return np.empty((len(self), 0), dtype=np.int64)
+
+    def sizes(self) -> np.ndarray:
+        return np.array([len(sample.image) for sample in self.samples], dtype=np.int64)
 
     def read(self, index: int) -> RawSample:
         return self.samples[index]
@@ -240,7 +243,7 @@ class _Stream(IterableDataset):
             number += lanes
 
 
-def held_out(shards: Sequence[str], reading: ReadingSettings) -> tuple[list[str], list[str]]:
+def held_out(shards: Sequence[str], reading: FindingSettings) -> tuple[list[str], list[str]]:
     """(validation shards, training shards): the first ones are held out, at least one."""
     if len(shards) < 2:
         raise UserError(

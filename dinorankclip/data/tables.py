@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import read_file, sizes_and_times
@@ -35,8 +35,8 @@ class TableSource:
     The fingerprint covers the table, not the bytes of the images it points to.
     """
 
-    def __init__(self, table: Path, reading: ReadingSettings | None = None) -> None:
-        reading = reading or ReadingSettings()
+    def __init__(self, table: Path, reading: FindingSettings | None = None) -> None:
+        reading = reading or FindingSettings()
         self.table = Path(table)
         wanted = {"image-column": reading.image_column, "caption-column": reading.caption_column}
         wanted |= {"group-column": reading.group_column} if reading.group_column else {}

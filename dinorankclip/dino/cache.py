@@ -31,7 +31,7 @@ from dinorankclip import comm
 from dinorankclip.data import draws
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import MAX_PIXELS
-from dinorankclip.types import UserError
+from dinorankclip.types import Source, UserError
 
 from . import layout
 from .captions import encode_captions, text_record
@@ -49,7 +49,7 @@ IMAGE_BASIS, TEXT_BASIS = "image", "text"
 
 def make_cache(
     folder: str | Path,
-    parts: dict[str, Any],
+    parts: dict[str, Source],
     teacher: Teacher,
     text_teacher: TextTeacher | None = None,
     keeping: Keeping | None = None,
@@ -80,7 +80,7 @@ class _Maker:
     def __init__(
         self,
         folder: Path,
-        parts: dict[str, Any],
+        parts: dict[str, Source],
         teacher: Teacher,
         text_teacher: TextTeacher | None,
         keeping: Keeping,
@@ -201,7 +201,7 @@ class _Maker:
                     bar.update(1)
                 layout.write_whole(self.folder / layout.shard_name(part, number), data.tobytes())
 
-    def _whole(self, source: Any, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
+    def _whole(self, source: Source, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
         return whole_images(source, indices, self.teacher.preprocessing, self.max_pixels, ahead=2 * BATCH)
 
     def _encode(self, record: layout.ImageRecord, images: Tensor) -> np.ndarray:

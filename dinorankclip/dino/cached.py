@@ -30,8 +30,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dinorankclip.data.parts import whole
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import UserError, View
+from dinorankclip.types import Source, UserError, View
 
 from . import layout
 from .cache import IMAGE_BASIS
@@ -103,10 +104,10 @@ class TeacherCache:
         """Changes when anything does that the features depend on."""
         return f"{layout.hashes([str(sorted(self.plan.items()))])[0]:016x}"
 
-    def check_data(self, source: Any) -> None:
+    def check_data(self, source: Source) -> None:
         """Refuse data that the cache was not made of. A part carved from a source belongs to that source."""
-        whole, made_of = getattr(source, "source", source), self.plan["data"][self.part]
-        if whole.fingerprint != made_of["fingerprint"]:
+        made_of = self.plan["data"][self.part]
+        if whole(source).fingerprint != made_of["fingerprint"]:
             raise UserError(
                 f"{self.folder} was made of other data ('{self.part}', {made_of['images']} images): make a cache of "
                 "this data with dinorankclip teacher cache, or train on that data"

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.opening import open_pairs, splits_of
-from dinorankclip.types import UserError
+from dinorankclip.data.parts import whole
+from dinorankclip.types import Source, UserError
 
 from . import layout
 from .cache import HELD_OUT, make_cache
@@ -51,7 +52,7 @@ class Wish:
         return f"{self.teacher}{size}{text}" + (", with tokens" if self.keeps_tokens else "")
 
 
-def cache_of_data(out: str | Path, wish: Wish, reading: ReadingSettings, device: torch.device) -> dict[str, Any]:
+def cache_of_data(out: str | Path, wish: Wish, reading: FindingSettings, device: torch.device) -> dict[str, Any]:
     """Make (or finish) the cache. All processes call; returns the manifest."""
     parts = undivided_parts(wish, reading)
     frozen = open_teacher(wish.teacher, wish.input_size).to(device)
@@ -61,16 +62,16 @@ def cache_of_data(out: str | Path, wish: Wish, reading: ReadingSettings, device:
     return make_cache(out, parts, frozen, reader, wish.keeping, reading.max_pixels)
 
 
-def undivided_parts(wish: Wish, reading: ReadingSettings) -> dict[str, Any]:
+def undivided_parts(wish: Wish, reading: FindingSettings) -> dict[str, Source]:
     """Part → source. A validation part carved from the data belongs to the same cache as the rest."""
     if wish.data.startswith("pipe:"):
         raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
     parts = wish.split or splits_of(wish.data, reading)
     opened = {part: open_pairs(wish.data, reading, part) for part in parts}
-    return {part: getattr(source, "source", source) for part, source in opened.items()}
+    return {part: whole(source) for part, source in opened.items()}
 
 
-def amount(wish: Wish, reading: ReadingSettings) -> tuple[int, int]:
+def amount(wish: Wish, reading: FindingSettings) -> tuple[int, int]:
     """Images, and about how many captions, a cache of this wish has to read: some of the images tell of the others."""
     images = captions = 0
     for part, source in undivided_parts(wish, reading).items():
@@ -80,7 +81,7 @@ def amount(wish: Wish, reading: ReadingSettings) -> tuple[int, int]:
     return images, captions
 
 
-def _captions_an_image(source: Any) -> float:
+def _captions_an_image(source: Source) -> float:
     asked = range(0, len(source), max(1, len(source) // SAMPLED))
     found = 0
     for index in asked:
@@ -89,7 +90,7 @@ def _captions_an_image(source: Any) -> float:
     return found / max(1, len(asked))
 
 
-def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
+def automatic_folder(wish: Wish, reading: FindingSettings) -> Path:
     """Where the cache of this wish lies: another name for other data, other teachers, other keeping. A complete folder
     is used as it is, so the name must tell images and weights apart that were replaced under their old names."""
     prints = []
@@ -105,7 +106,7 @@ def automatic_folder(wish: Wish, reading: ReadingSettings) -> Path:
     return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
 
 
-def _some_images(source: Any) -> Iterator[bytes]:
+def _some_images(source: Source) -> Iterator[bytes]:
     """Uncompressed images have equal sizes: a few are looked at."""
     for index in range(0, len(source), max(1, len(source) // SAMPLES)):
         with contextlib.suppress(Damage):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import decode, read_header
+from dinorankclip.types import Source
 
 from .teacher import Preprocessing
 
@@ -23,7 +23,7 @@ THREADS = 2
 
 
 def whole_images(
-    source: Any, indices: Sequence[int] | np.ndarray, preprocessing: Preprocessing, max_pixels: int, ahead: int
+    source: Source, indices: Sequence[int] | np.ndarray, preprocessing: Preprocessing, max_pixels: int, ahead: int
 ) -> Iterator[Tensor | None]:
     """uint8 [3, S, S] of each index, in order, at most `ahead` of them waiting; None for a damaged sample."""
 

@@ -1,4 +1,7 @@
-"""Every numbered equation as a pure function: number, formula, shapes, plain loops. Imports nothing of the project."""
+"""Every numbered equation as a pure function: number, formula, shapes, plain loops. Imports nothing of the project.
+
+Equations 3 and 4 are weighted sums of the others: they are `losses.Objective`, with the weights of `losses.weights`.
+"""
 
 from .alip import alip_weights
 from .contrastive import info_nce, info_nce_rows, unit_rows
@@ -27,8 +30,10 @@ from .fusion import (
     rescaled,
 )
 from .geometry import cone_separation
+from .rank_consistency import rank_consistency, reference_order, symmetrised
 from .ranking import mean_plackett_luce_nll, plackett_luce_nll, rankclip_nll
 from .resampling import resample_gram, resample_grid, resample_tokens, word_matrix, word_pooling
+from .transitions import gated_query, history_norm, pair_history, transitions
 
 __all__ = [
     "PYRAMID",
@@ -42,26 +47,33 @@ __all__ = [
     "crd_loss",
     "cyclip_consistency",
     "fused_angle",
+    "gated_query",
     "gated_sum",
     "gram_distance",
     "gram_loss",
     "gram_loss_to",
+    "history_norm",
     "info_nce",
     "info_nce_rows",
     "lengths_of",
     "mean_plackett_luce_nll",
     "mse_loss",
     "normalise_gram",
+    "pair_history",
     "plackett_luce_nll",
     "pyramid_matrix",
     "pyramid_pool",
+    "rank_consistency",
     "rankclip_nll",
+    "reference_order",
     "resample_gram",
     "resample_grid",
     "resample_tokens",
     "rescaled",
     "rkd_items",
     "rkd_loss",
+    "symmetrised",
+    "transitions",
     "unit_rows",
     "word_matrix",
     "word_pooling",

@@ -9,12 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_SHORTEST = 1e-8  # a row shorter than this has no direction; dividing by its length would blow up its gradient
+
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length one, in at least single precision: at s = 100 half precision would move a logit by 0.4."""
+    """Rows of length one, in at least single precision: at s = 100 half precision would move a logit by 0.4.
+
+    A row without a direction gives zero and gets no gradient.
+
+    As loops:
+        for n in range(N):
+            unit[n] = rows[n] / norm(rows[n]) if norm(rows[n]) > 1e-8 else 0
+    """
     if rows.dtype in (torch.float16, torch.bfloat16):
         rows = rows.float()
-    return F.normalize(rows, dim=-1)
+    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    too_short = length <= _SHORTEST
+    return (rows / length.masked_fill(too_short, 1.0)).masked_fill(too_short, 0.0)
 
 
 def info_nce(image: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:

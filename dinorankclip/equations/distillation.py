@@ -84,11 +84,18 @@ def gram_loss_to(student: Tensor, gram: Tensor, mask: Tensor | None = None, redu
 def gram_distance(student_gram: Tensor, teacher_gram: Tensor) -> Tensor:
     """‖G_S - G_T‖_F / ‖G_T‖_F of cosine Grams [B, L, L], for reports. Returns [B].
 
-    Both must be on the same grid; entries that are zero in both (masked tokens) do not count.
+    Both must be on the same grid; entries that are zero in both (masked tokens) do not count. NaN where the teacher's
+    Gram is zero: it says nothing that a student could be near to.
+
+    As loops:
+        for b in range(B):
+            squares = sum((student[b, i, j] - teacher[b, i, j]) ** 2 for i in range(L) for j in range(L))
+            distance[b] = sqrt(squares) / sqrt(sum(teacher[b, i, j] ** 2 for i in range(L) for j in range(L)))
     """
     student_gram, teacher_gram = _single(student_gram), _single(teacher_gram)
-    scale = torch.linalg.matrix_norm(teacher_gram).clamp_min(_SHORTEST)
-    return torch.linalg.matrix_norm(student_gram - teacher_gram) / scale
+    scale = torch.linalg.matrix_norm(teacher_gram)
+    distance = torch.linalg.matrix_norm(student_gram - teacher_gram) / scale
+    return distance.masked_fill(scale <= _SHORTEST, torch.nan)
 
 
 def _gram_error(student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: Reduction) -> Tensor:

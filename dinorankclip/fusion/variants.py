@@ -50,7 +50,8 @@ VARIANTS = (*FROM_CLASS_TOKEN, *FROM_TOKENS)
 def build_fusion(variant: str, gate: bool, dim: int, student_width: int, branch: str, seed: int = 0) -> Fusion:
     """The fusion of one branch, "image" or "text": (trunk embedding [B, dim], `StudentFeatures`) → `Fused`.
 
-    concat and additive have no gate, whatever `gate` says: their α is 1.
+    concat and additive have no gate, whatever `gate` says: their α is 1. (Training refuses to switch off what is not
+    there; models of earlier versions may say so, and are built as they were.)
     """
     if variant not in VARIANTS:
         raise UserError(f"no fusion is called '{variant}'; there are {', '.join(VARIANTS)}")

@@ -8,22 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dinorankclip.config import traits_of_stored
 from dinorankclip.joint.acting_orders import inert_words
 from dinorankclip.joint.loaded import LoadedModel
 from dinorankclip.joint.model import parameters_by_part
+from dinorankclip.score_words import RECALLS, bare, held_out, images_scored, written
 
-_METHODS = {
-    "clip": "contrastive loss (CLIP)",
-    "cyclip": "contrastive loss with cyclic consistency (CyCLIP)",
-    "alip": "contrastive loss weighted by a second caption (ALIP-style)",
-    "rankclip": "contrastive loss with first-order ranking consistency (RankCLIP)",
-    "rank": "contrastive loss with ranking consistency of order {order}",
-    "dinorankclip": "contrastive loss, ranking consistency of order {order}, distillation and fusion (DinoRankCLIP)",
-    "distil": "distillation of a teacher into students alone: the trunk did not learn",
-}
-_WAYS = {"i2t": "image → text", "t2i": "text → image"}
 FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
-_RECALLS = ("R@1", "R@5", "R@10")
 
 
 def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
@@ -97,7 +88,7 @@ def _training(known: dict[str, Any]) -> str:
     if not settings:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
     budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
-    method = _METHODS.get(settings["method"], settings["method"]).format(order=loss["order"])
+    method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
     start = settings.get("init") or settings.get("model", {}).get("weights")
     lines = [
         f"- method: `{settings['method']}`, {method}{_inert(known)}",
@@ -154,16 +145,16 @@ def _training_scores(known: dict[str, Any]) -> str:
     """Retrieval that was taken at the end of training."""
     scores = known.get("scores") or {}
     values = scores.get("values", {})
-    rows = []
-    for part in dict.fromkeys(name.split("/")[0] for name in values):
-        for way, words in _WAYS.items():
-            cells = [values.get(f"{part}/{way} {recall}") for recall in _RECALLS]
-            if None not in cells:
-                rows.append(f"| {part}, {words} | " + " | ".join(f"{100 * cell:.2f}" for cell in cells) + " |")
+    rows = [
+        f"| {part}, {words} | " + " | ".join(bare(cell, "share") for cell in cells) + " |"
+        for part, ways in held_out(values).items()
+        for words, cells in ways.items()
+        if None not in cells
+    ]
     if not rows:
         return ""
-    head = ["| held-out retrieval, % | " + " | ".join(_RECALLS) + " |", "| --- |" + " --- |" * len(_RECALLS)]
-    counts = {name.split("/")[0]: round(value) for name, value in values.items() if name.endswith("/images")}
+    head = ["| held-out retrieval, % | " + " | ".join(RECALLS) + " |", "| --- |" + " --- |" * len(RECALLS)]
+    counts = images_scored(values)
     told = [f"{part} {n:,}{' (so few say little)' if n < FEW_SCORED else ''}" for part, n in counts.items()]
     closing = "Measured on the held-out parts of the training data's own source, by this program"
     closing += f"; images: {', '.join(told)}." if told else "."
@@ -186,9 +177,7 @@ def _set_scores(known: dict[str, Any], identity: str) -> str:
 
 
 def _number(score: dict[str, Any]) -> str:
-    """Shares as percentages, with their interval."""
-    share = score.get("unit", "share") == "share"
-    found = [score[name] for name in ("value", "low", "high") if name in score]
-    shown = [f"{100 * value:.2f}" if share else f"{value:.4g}" for value in found]
-    interval = f" ({shown[1]} to {shown[2]})" if len(shown) == 3 else ""
-    return f"{shown[0]}{' %' if share else ''}{interval}"
+    """With its interval, if it has one."""
+    unit = score.get("unit", "share")
+    interval = f" ({bare(score['low'], unit)} to {bare(score['high'], unit)})" if "low" in score else ""
+    return written(score["value"], unit) + interval

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from dinorankclip import run_files
 from dinorankclip.encoders.weights_file import read_weights, write_weights
 from dinorankclip.joint.identity import weights_hash
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
@@ -58,7 +59,7 @@ def save_model(model: JointModel, folder: Path, *, seal: bool = False) -> None:
 def find_model(where: str | Path) -> Path:
     """The model folder meant by a run (its last checkpoint), a checkpoint or a model folder."""
     where = Path(where)
-    for candidate in (where, where / "checkpoints" / "last", where / "last"):
+    for candidate in (where, where / run_files.CHECKPOINTS / run_files.LAST, where / run_files.LAST):
         if (candidate / CONFIG).is_file():
             return candidate.resolve()
     raise UserError(_why_no_model(where))
@@ -157,14 +158,12 @@ def _why_no_model(where: Path) -> str:
         return f"{where} is a file: {expected}; a file of open_clip weights is open_clip:NAME:{where}"
     if (where / OPEN_CLIP_CONFIG).is_file():
         return f"{where} is an open_clip folder: use open_clip:{where}"
-    settings = where / "config.json"
-    begun = (where / "metrics.jsonl").is_file() or (where / "checkpoints").is_dir()
-    if begun or (settings.is_file() and _says(settings, ("budget",))):
+    if run_files.is_run(where) or any((where / name).exists() for name in (run_files.METRICS, run_files.CHECKPOINTS)):
         return (
             f"{where} holds no model: it is a run that has no checkpoint yet; let it train on (give its train command "
             "again), a checkpoint comes every --record.save-every steps and at the end of an epoch"
         )
-    if settings.is_file() and _says(settings, ("model_type", "architectures")):
+    if _is_of_transformers(where / "config.json"):
         return (
             f"{where} holds no model of ours: it is a Hugging Face transformers folder; {expected}. Models that also "
             f"come in open_clip's format (with {OPEN_CLIP_CONFIG}) load as open_clip:FOLDER"
@@ -174,9 +173,8 @@ def _why_no_model(where: Path) -> str:
     return f"{where} holds no model: {expected}"
 
 
-def _says(path: Path, keys: tuple[str, ...]) -> bool:
+def _is_of_transformers(path: Path) -> bool:
     try:
-        found = json.loads(path.read_text())
-    except (ValueError, OSError):
+        return not {"model_type", "architectures"}.isdisjoint(run_files.read_object(path))
+    except (UserError, OSError):
         return False
-    return isinstance(found, dict) and any(key in found for key in keys)

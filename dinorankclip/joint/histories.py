@@ -1,10 +1,9 @@
-"""Equation 7, and its continuation above order 3: how an order sees what was ranked before.
+"""Equation 7 as modules, and its continuation above order 3: how an order sees what was ranked before.
 
 Every head answers two questions about the items e [M, D] of one modality:
   keys(e)                  [M, h]      what a candidate offers
   queries(e, lists, gate)  [N, K, h]   for each list [N, K]: (gate/√h)·W_q·history; exactly zero at the first r-1
                                        positions, whose history is too short
-The gate and 1/√h are multiplied into W_q, the smallest tensor on the way.
 
 Shapes: M items, D embedding width, h head width, r order, N lists, K positions, K' = K-r+1 those with a history.
 """
@@ -18,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from dinorankclip.equations import gated_query, history_norm
 
 MLP_RATIO = 4
 BLOCK = 1 << 23  # numbers that one block of histories may hold; what needs more is cut and recomputed in backward
@@ -34,14 +35,14 @@ class PairHead(nn.Module):
         return self.key(items)
 
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
-        table = F.linear(items, _scaled(self.query, gate))
+        table = F.linear(items, gated_query(self.query.weight, gate))
         return [_pick_late(table, order[:, :-1], order.shape[1]) for order in lists]
 
 
 class TripleHead(nn.Module):
     """Order 3: γ_abd = (W_q h_ab)·(W_k e_d)/√h with h_ab = LN(W_1 e_a + W_2 e_b + W_3(e_a ⊙ e_b)).
 
-    LN has no weights of its own: W_q follows and would only repeat them.
+    W_1 and W_2 are applied to items, not to pairs, and W_3 in the cheaper of two ways: the value is `pair_history`'s.
     """
 
     def __init__(self, dim: int, width: int):
@@ -53,7 +54,7 @@ class TripleHead(nn.Module):
         return self.key(items)
 
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
-        weight = _scaled(self.query, gate)
+        weight = gated_query(self.query.weight, gate)
         n_items = len(items)
         if n_items * n_items <= sum(order[:, 2:].numel() for order in lists):
             table = self._table(items, weight).flatten(0, 1)
@@ -68,7 +69,7 @@ class TripleHead(nn.Module):
             # W_3(e_a ⊙ e_b) = (W_3 diag e_a) e_b: scaling the weights costs M·h·D where e_a ⊙ e_b costs M²·D
             scaled = items[rows, None, :] * self.product.weight  # [A, h, D]
             product = (items @ scaled.flatten(0, 1).T).view(len(items), -1, first.shape[1]).transpose(0, 1)
-            return F.linear(_norm(product + first[rows, None] + second), weight)
+            return F.linear(history_norm(product + first[rows, None] + second), weight)
 
         return torch.cat(_in_blocks(some, len(items), len(items) * first.shape[1]))
 
@@ -79,7 +80,7 @@ class TripleHead(nn.Module):
         def some(rows: slice) -> Tensor:
             a, b = before[rows], last[rows]
             product = self.product(_pick(items, a) * _pick(items, b))
-            return F.linear(_norm(product + _pick(first, a) + _pick(second, b)), weight)
+            return F.linear(history_norm(product + _pick(first, a) + _pick(second, b)), weight)
 
         return torch.cat(_in_blocks(some, len(before), before.shape[1] * items.shape[1]))
 
@@ -109,9 +110,9 @@ class DeepHead(nn.Module):
         return self.key(items)
 
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
-        weight = _scaled(self.query, gate)
+        weight = gated_query(self.query.weight, gate)
         placed = self.project(items) + self.positional_embedding[:, None, :]  # z [r-1, M, h], offset 1 first
-        normed = _norm(placed)
+        normed = history_norm(placed)
         values = self.attend_out(self.attend_value(normed))
         asked = self.attend_query(normed[0]) / math.sqrt(normed.shape[-1])
         logits = asked @ self.attend_key(normed).mT  # [r-1, M, M]: the last item asks, the item at an offset answers
@@ -131,8 +132,8 @@ class DeepHead(nn.Module):
             g = _pick(start, last)
             for o in range(span):
                 g = g + share[..., o, None] * _pick(values[o], past[o][rows])
-            g = g + self.narrow(F.gelu(self.widen(_norm(g))))
-            return F.linear(_norm(g), weight)
+            g = g + self.narrow(F.gelu(self.widen(history_norm(g))))
+            return F.linear(history_norm(g), weight)
 
         return torch.cat(_in_blocks(some, len(order), past[0].shape[1] * weight.shape[0] * (MLP_RATIO + self.order)))
 
@@ -144,14 +145,6 @@ def _linear(width_in: int, width_out: int, bias: bool = False) -> nn.Linear:
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
-
-
-def _scaled(query: nn.Linear, gate: Tensor) -> Tensor:
-    return query.weight * (gate / math.sqrt(query.out_features))
-
-
-def _norm(values: Tensor) -> Tensor:
-    return F.layer_norm(values, values.shape[-1:], eps=1e-5)
 
 
 def _pick(table: Tensor, index: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dinorankclip import __version__
+from dinorankclip import __version__, run_files
 from dinorankclip.dino.layout import MANIFEST, PLAN
 from dinorankclip.encoders.trunk import trunk_config, trunk_name
 from dinorankclip.joint.acting_orders import inert_orders
@@ -48,12 +48,12 @@ def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]
 def _of_run(checkpoint: Path) -> dict[str, Any]:
     """A checkpoint lies in RUN/checkpoints; a model folder that is no checkpoint has none of these files."""
     run = checkpoint.parent.parent
-    state = _read(checkpoint / "training.json")
+    state = _read(checkpoint / run_files.NUMBERS)
     if not state:
         return {}
-    settings = with_own_trunk(_read(run / "config.json"), checkpoint)
-    environment = _read(run / "environment.json")
-    scores = _read(run / "scores.json")
+    settings = with_own_trunk(_read(run / run_files.CONFIG), checkpoint)
+    environment = _read(run / run_files.ENVIRONMENT)
+    scores = _read(run / run_files.SCORES)
     found: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
     if inert := inert_orders(run):
         found["inert_orders"] = inert

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from dinorankclip.config import HIGHEST_ORDER
+from dinorankclip.equations import pair_history, transitions
 from dinorankclip.joint.histories import DeepHead, PairHead, TripleHead
 from dinorankclip.seeds import drawing_from
-
-HIGHEST_ORDER = 5
 
 
 def first_gate(order: int) -> float:
@@ -63,24 +63,27 @@ class TransitionHeads(nn.Module):
     @torch.no_grad()
     def centred_pairs(self, items: Tensor) -> Tensor:
         """β̃ [M, M] without its gate for a heatmap: row a centred over candidates d ≠ a, the cell (a, a) empty (NaN)."""
+        head, scaled = self.heads["2"], self.item_scale * items
         each = torch.arange(len(items), device=items.device)
-        return self._centred(items, 2, torch.stack([each, each], 1), history=each[:, None])
+        return _centred(transitions(scaled, scaled, head.query.weight, head.key.weight), history=each[:, None])
 
     @torch.no_grad()
     def centred_triples(self, items: Tensor, before: int) -> Tensor:
         """γ̃ [M, M] without its gate after (before, b), one row for each b; cells of a history item are empty (NaN)."""
+        head, scaled = self.heads["3"], self.item_scale * items
+        first, second, product = head.first.weight, head.second.weight, head.product.weight
+        pairs = pair_history(scaled[before].expand_as(scaled), scaled, first, second, product)
         each = torch.arange(len(items), device=items.device)
-        pairs = torch.stack([torch.full_like(each, before), each], 1)
-        table = self._centred(items, 3, torch.cat([pairs, pairs[:, :1]], 1), history=pairs)
+        history = torch.stack([torch.full_like(each, before), each], 1)
+        table = _centred(transitions(pairs, scaled, head.query.weight, head.key.weight), history)
         table[before] = torch.nan  # the same item twice is no history
         return table
 
-    def _centred(self, items: Tensor, order: int, lists: Tensor, history: Tensor) -> Tensor:
-        head, scaled = self.heads[str(order)], self.item_scale * items
-        (queries,) = head.queries(scaled, [lists], torch.ones((), dtype=items.dtype, device=items.device))
-        table = queries[:, -1] @ head.keys(scaled).T
-        table.scatter_(1, history, torch.nan)
-        return table - table.nanmean(1, keepdim=True)
+
+def _centred(table: Tensor, history: Tensor) -> Tensor:
+    """Rows of [M, M] centred over the candidates that are not in the row's `history` [M, r-1]; those cells are NaN."""
+    table = table.scatter(1, history, torch.nan)
+    return table - table.nanmean(1, keepdim=True)
 
 
 def _head(dim: int, width: int, order: int) -> nn.Module:

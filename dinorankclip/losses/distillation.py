@@ -115,7 +115,7 @@ class DistillationLoss(nn.Module):
             with torch.no_grad():
                 student = cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
                 distance = gram_distance(student, normalise_gram(companions["image_gram"]))
-            report["gram_distance_image"] = distance.mean().item()
+            report["gram_distance_image"] = distance.nanmean().item()
         return terms, report
 
     def _branch(

@@ -1,4 +1,4 @@
-"""Equation 8: ranking consistency in and across modalities, at any order. Usable on its own, without our trainer.
+"""Equation 8 as a module: ranking consistency in and across modalities, at any order. Usable without our trainer.
 
 Four lists a pair. Each ranks the items of one modality by one similarity (the prediction), in the order that another
 gives (the reference, without gradient):
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from dinorankclip import comm
-from dinorankclip.equations import mean_plackett_luce_nll, rankclip_nll, unit_rows
+from dinorankclip.equations import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised, unit_rows
+from dinorankclip.joint.acting_orders import gate_name, spread_name
 from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.losses import weights
 from dinorankclip.losses.telemetry import relative_spread
@@ -105,12 +106,12 @@ class RankingLoss(nn.Module):
         if self.progress is None:
             active, mu = tuple(range(2, self.order + 1)), weights.RAMP_TOP
         else:
-            active = weights.active_orders(self.order, self.progress, self.staged)
+            active = weights.active_orders(self.order, self.progress, self.staged, self.ramp)
             mu = weights.ranking_weight(self.progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
         nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
-        # Equation 8's half-sum of two lists, per position, in RankCLIP's size.
+        # Equation 8, per position, in RankCLIP's size.
         terms = {f"rank_{name}": mu * weights.RANKCLIP_SIZE / length * value for name, value in nll.items()}
         if active:
             terms["gate_l1"] = weights.total(
@@ -119,7 +120,7 @@ class RankingLoss(nn.Module):
         if detailed:
             report |= {f"nll_{name}": value.item() for name, value in nll.items()}
             for modality, heads in self.transitions.items():
-                report |= {f"gate{r}_{modality}": heads.gate(r).item() for r in active}
+                report |= {gate_name(r, modality): heads.gate(r).item() for r in active}
         return LossTerms(weights.total(terms.values()), terms, report)
 
     @torch.no_grad()
@@ -152,19 +153,18 @@ class RankingLoss(nn.Module):
             "text": [RankedList("cross", image_text, text_image), RankedList("in", text_text, image_image)],
             "image": [RankedList("cross", text_image, image_text), RankedList("in", image_image, text_text)],
         }
-        nll: dict[str, Tensor] = {}
+        nll: dict[str, list[Tensor]] = {"in": [], "cross": []}
         for modality, items in (("image", images), ("text", texts)):
             lists = ranked[modality]
             orders = [self._order(one.reference, own, length) for one in lists]
             utilities = [self._utility(one.prediction, own, scale) for one in lists]
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
             for one, theta, order, query in zip(lists, utilities, orders, queries):
-                value = self._mean_nll(theta, order, query, keys) / 2
-                nll[one.term] = nll[one.term] + value if one.term in nll else value
+                nll[one.term].append(self._mean_nll(theta, order, query, keys))
             if report is not None and active:
                 spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
-                report |= {f"spread{r}_{modality}": sum(s[r] for s in spreads) / len(spreads) for r in active}
-        return {"in": nll["in"], "cross": nll["cross"]}
+                report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
+        return {term: symmetrised(*directions) for term, directions in nll.items()}
 
     def _mean_nll(self, theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
         if self.rankclip_eps:
@@ -172,9 +172,7 @@ class RankingLoss(nn.Module):
         return mean_plackett_luce_nll(theta, order, queries, keys, backend=self.backend)
 
     def _order(self, reference: Tensor, own: slice, length: int) -> Tensor:
-        """The reference list: descending, ties by item index, without gradient."""
-        reference = self._without_self(reference.detach(), own)
-        return reference.sort(dim=1, descending=True, stable=True).indices[:, :length].contiguous()
+        return reference_order(self._without_self(reference.detach(), own), length)
 
     def _utility(self, cosines: Tensor, own: slice, scale: Tensor | float) -> Tensor:
         theta = scale * cosines if self.utility == "scaled" else cosines

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import replace
 
 from dinorankclip.types import Progress
 
@@ -26,14 +28,19 @@ def ranking_weight(progress: Progress, ramp: str = "rankclip") -> float:
     """μ₁ = μ₂ at this step: clip(3i/(n-1), 0, 2) with i the epoch from 0.
 
     `ramp="paper"` is the schedule the paper prints, clip((3i-1)/(n-1), 0, 2).
-    Runs under 8 epochs count i in steps; a single epoch, where n-1 = 0, climbs linearly from 0 to the top.
+    Runs under 8 epochs count i in steps; a single epoch, where n-1 = 0, climbs linearly from 0 to the top. Between one
+    and two epochs the line turns from that, 2i, to that of two epochs, 3i: 3i/(n-1) would jump to the top at once.
     """
     n = progress.epochs
+    late = 1.0 if ramp == "paper" else 0.0
     if n <= 1:
-        return RAMP_TOP * progress.step / max(1, progress.total_steps)
-    i = progress.epoch if n < SHORT_RUN else math.floor(progress.epoch + 1e-9)
-    rise = RAMP_SLOPE * i - (1.0 if ramp == "paper" else 0.0)
-    return min(max(rise / (n - 1), 0.0), RAMP_TOP)
+        rise = RAMP_TOP * progress.step / max(1, progress.total_steps)
+    elif n < 2:
+        rise = (2 - n) * RAMP_TOP * progress.epoch + (n - 1) * (RAMP_SLOPE * progress.epoch - late)
+    else:
+        i = progress.epoch if n < SHORT_RUN else math.floor(progress.epoch + 1e-9)
+        rise = (RAMP_SLOPE * i - late) / (n - 1)
+    return min(max(rise, 0.0), RAMP_TOP)
 
 
 def gate_l1(order: int) -> float:
@@ -41,23 +48,34 @@ def gate_l1(order: int) -> float:
     return GATE_L1[order] if order <= 3 else GATE_L1[3] * 10.0 ** (order - 3)
 
 
-def stage_steps(order: int, progress: Progress) -> dict[int, int]:
-    """The step at which each order 2 … `order` begins to act: epoch 3(r-1)·min(1, epochs/64), at least a step apart."""
+def first_weighted_step(progress: Progress, ramp: str = "rankclip") -> int:
+    """The first step of the run with μ > 0; `total_steps` if there is none."""
+    return bisect_left(
+        range(progress.total_steps), True, key=lambda step: ranking_weight(replace(progress, step=step), ramp) > 0
+    )
+
+
+def stage_steps(order: int, progress: Progress, ramp: str = "rankclip") -> dict[int, int]:
+    """The step at which each order 2 … `order` begins to act: epoch 3(r-1)·min(1, epochs/64), at least a step apart.
+
+    None begins while μ = 0, as in the first epoch of a run of 8 epochs or more: nothing but its L1 and weight decay
+    would move it.
+    """
     steps_per_epoch = progress.total_steps / max(progress.epochs, 1e-9)
     shrink = min(1.0, progress.epochs / STAGE_RUN)
     starts: dict[int, int] = {}
-    previous = 0
+    previous = first_weighted_step(progress, ramp) - 1
     for r in range(2, order + 1):
         previous = max(previous + 1, round(STAGE_EPOCHS * (r - 1) * shrink * steps_per_epoch))
         starts[r] = previous
     return starts
 
 
-def active_orders(order: int, progress: Progress, staged: bool = True) -> tuple[int, ...]:
-    """Orders above 1 that act at this step."""
+def active_orders(order: int, progress: Progress, staged: bool = True, ramp: str = "rankclip") -> tuple[int, ...]:
+    """Orders above 1 that act at this step; not staged, all of them as soon as the lists have weight."""
     if not staged:
-        return tuple(range(2, order + 1))
-    return tuple(r for r, start in stage_steps(order, progress).items() if progress.step >= start)
+        return tuple(range(2, order + 1)) if ranking_weight(progress, ramp) > 0 else ()
+    return tuple(r for r, start in stage_steps(order, progress, ramp).items() if progress.step >= start)
 
 
 def uniform_nll(items: int, length: int) -> float:

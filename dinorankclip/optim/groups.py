@@ -1,4 +1,5 @@
-"""Which parameters are decayed, and which are not trained at all. Every parameter must be covered by a rule."""
+"""Which parameters are decayed, which have a rate of their own, and which are not trained at all. Every parameter must
+be covered by a rule."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ RULES: tuple[tuple[str, bool], ...] = (
     ("*weight", True),
     ("*query", True),
 )
+HEADS = "*transitions.*"  # the heads and gates of the orders above 1
 
 
 def decayed(name: str, parameter: nn.Parameter) -> bool:
@@ -53,15 +55,17 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
     return frozen
 
 
-def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float) -> list[dict]:
-    """Two AdamW groups over the trainable parameters, each remembering its names in order."""
-    groups = [
-        {"params": [], "names": [], "weight_decay": weight_decay},
-        {"params": [], "names": [], "weight_decay": 0.0},
-    ]
+def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_heads: float) -> list[dict]:
+    """AdamW's groups of trainable parameters, decayed or not, heads apart from all others. Each remembers its names in
+    order and `rate_factor`, its share of the schedule's rate; `of_heads` are options that the heads alone have."""
+    groups = {
+        (is_head, is_decayed): {"params": [], "names": [], "weight_decay": decay, "rate_factor": 1.0} | own
+        for is_head, own in ((False, {}), (True, of_heads))
+        for is_decayed, decay in ((True, weight_decay), (False, 0.0))
+    }
     for name, parameter in named.items():
         if parameter.requires_grad:
-            group = groups[0] if decayed(name, parameter) else groups[1]
+            group = groups[fnmatchcase(name, HEADS), decayed(name, parameter)]
             group["params"].append(parameter)
             group["names"].append(name)
-    return [group for group in groups if group["params"]]
+    return [group for group in groups.values() if group["params"]]

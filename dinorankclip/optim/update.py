@@ -25,8 +25,9 @@ class Updater:
         self.parameters = {name: p for name, p in named.items() if p.requires_grad}
         if not self.parameters:
             raise UserError("--optim.freeze freezes everything: nothing is left to train")
+        heads_eps = settings.eps if settings.heads_eps is None else settings.heads_eps
         self.optimizer = torch.optim.AdamW(
-            parameter_groups(named, settings.weight_decay),
+            parameter_groups(named, settings.weight_decay, rate_factor=settings.heads_rate, eps=heads_eps),
             lr=settings.lr,
             betas=settings.betas,
             eps=settings.eps,
@@ -37,6 +38,7 @@ class Updater:
         self.warmup = warmup_length(total_steps, settings.warmup_steps)
 
     def rate(self, step: int) -> float:
+        """The schedule's; heads take `heads_rate` times it."""
         return learning_rate(step, self.total_steps, self.settings.lr, self.warmup)
 
     def step(self, progress: Progress, logit_scale: nn.Parameter) -> float:
@@ -50,7 +52,7 @@ class Updater:
         if self.settings.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.settings.clip_norm, norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(progress.step)
+            group["lr"] = group["rate_factor"] * self.rate(progress.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import TrainSettings, preset
+from dinorankclip.config import TrainSettings, preset, traits_of
 from dinorankclip.data.loader import PairLoader, load_pairs
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.tokens import Tokenizer
@@ -28,6 +28,7 @@ from dinorankclip.pretrain.frozen import FrozenImages, freeze_image_side, frozen
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.state import TrainingState
+from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.types import Source, UserError
 
 
@@ -81,7 +82,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
         reading=settings.reading,
         rank=world.rank,
         world=world.size,
-        second_caption=settings.method == "alip",
+        second_caption=traits_of(settings.method).second_caption,
         companions=cache,
         rows=frozen.rows["train"] if frozen else None,
     )
@@ -147,7 +148,7 @@ def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None
 
 def resume(parts: Parts, run: Path) -> None:
     """Continue from the run's newest checkpoint, if there is one."""
-    newest = checkpoints.newest(run / "checkpoints")
+    newest = checkpoints.newest(run / CHECKPOINTS)
     if newest is not None:
         parts.state.read(newest)
         if parts.frozen is not None:

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import difference
+from dinorankclip.config import difference, traits_of_stored
 from dinorankclip.dino.layout import PLAN
 from dinorankclip.joint.acting_orders import inert_orders, inert_words
 from dinorankclip.joint.provenance import with_own_trunk
-from dinorankclip.pretrain.checkpoints import LAST
-from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, SCORES
-from dinorankclip.pretrain.state import NUMBERS, TENSORS
-from dinorankclip.types import UserError
-
-NAMES = {"alip": "alip-style"}  # its second captions are others of the image, not synthetic ones
+from dinorankclip.run_files import CHECKPOINTS, ENVIRONMENT, LAST, NUMBERS, SCORES, TENSORS, read_object, read_settings
 
 # What makes a method a method; everything else must agree for a difference to be the method's.
 OF_THE_METHOD = ("preset", "method", "loss.", "distil.", "fusion.")
@@ -45,9 +40,9 @@ class Spending:
     @property
     def method(self) -> str:
         """As a reader would name it: `rank, order 3`, with what was added to it."""
-        settings = self.settings
-        words = [NAMES.get(settings["method"], settings["method"])]
-        if settings["method"] in ("rank", "dinorankclip"):
+        settings, traits = self.settings, traits_of_stored(self.settings["method"])
+        words = [traits.title or settings["method"]]
+        if traits.fixed_order is None:
             inert = inert_words(list(self.inert))
             words.append(f"order {settings['loss']['order']}" + (f" ({inert})" if inert else ""))
         fusion = settings.get("fusion", {}).get("variant", "none")
@@ -61,12 +56,12 @@ class Spending:
 
 def spending(run: Path) -> Spending:
     """What `run` has spent up to its last checkpoint or, if it was scored at its end, up to there."""
-    last = run / "checkpoints" / LAST
-    settings = with_own_trunk(_json(run / CONFIG), last)
-    numbers = _json(last / NUMBERS) if (last / NUMBERS).is_file() else {}
-    scores = _json(run / SCORES) if (run / SCORES).is_file() else {}
+    last = run / CHECKPOINTS / LAST
+    settings = with_own_trunk(read_settings(run), last)
+    numbers = read_object(last / NUMBERS) if (last / NUMBERS).is_file() else {}
+    scores = read_object(run / SCORES) if (run / SCORES).is_file() else {}
     steps = scores.get("step", numbers.get("step"))
-    around = _json(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
+    around = read_object(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
     trained = _trained(last / TENSORS) if (last / TENSORS).is_file() else None
     return Spending(
         settings,
@@ -105,7 +100,7 @@ def _teacher(cache: str | None) -> str | None:
         return None
     if not (Path(cache) / PLAN).is_file():
         return f"of {cache}"
-    plan = _json(Path(cache) / PLAN)
+    plan = read_object(Path(cache) / PLAN)
     told = [plan, *([plan["text"]] if plan.get("text") else [])]
     return ", ".join(one["teacher"] + (f" ({one['note']})" if one.get("note") else "") for one in told)
 
@@ -123,10 +118,3 @@ def _trained(path: Path) -> dict[str, int]:
         if name.startswith("optimizer/") and name.endswith("/exp_avg"):
             found[name.removeprefix("optimizer/").split(".")[0]] += math.prod(entry["shape"])
     return found
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from error

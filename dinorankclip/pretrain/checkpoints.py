@@ -11,9 +11,8 @@ from torch import Tensor
 
 from dinorankclip import comm
 from dinorankclip.pretrain.state import TrainingState, random_state
+from dinorankclip.run_files import BEST, LAST, STEP
 from dinorankclip.types import UserError
-
-LAST, BEST = "last", "best"
 
 
 def save(state: TrainingState, folder: Path, keep: int) -> None:
@@ -21,11 +20,11 @@ def save(state: TrainingState, folder: Path, keep: int) -> None:
     states = comm.gather_bytes(random_state())
     if comm.world().leads:
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"step-{state.step}"
+        target = folder / f"{STEP}{state.step}"
         if not target.exists():
             _write(state, states, folder / f".writing-step-{state.step}", target)
         _point(folder / LAST, target.name)
-        best = folder / f"step-{state.best_step}"
+        best = folder / f"{STEP}{state.best_step}"
         if best.is_dir() and (folder / BEST).resolve() != best.resolve():  # a kill can fall before the link, too
             _point(folder / BEST, best.name)
         _flush(folder)
@@ -57,12 +56,12 @@ def newest(folder: Path) -> Path | None:
 
 def whole(folder: Path) -> list[Path]:
     """Our own checkpoints, oldest first: a copy that somebody made beside them, step-200.bak, is nobody's business."""
-    steps = [path for path in folder.glob("step-*") if path.is_dir() and path.name.removeprefix("step-").isdecimal()]
+    steps = [path for path in folder.glob(f"{STEP}*") if path.is_dir() and path.name.removeprefix(STEP).isdecimal()]
     return sorted(steps, key=step_of)
 
 
 def step_of(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
+    return int(path.name.removeprefix(STEP))
 
 
 def _point(link: Path, name: str) -> None:

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dinorankclip.config import traits_of_stored
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.command_line import train_command
 from dinorankclip.pretrain.divergence import way_on
 from dinorankclip.pretrain.ending import DIVERGED, STOPPED, read_ending
-from dinorankclip.pretrain.records import CONFIG, METRICS, has_begun
+from dinorankclip.pretrain.loop import CHOOSES_BEST, ITS_CHANCE
+from dinorankclip.pretrain.records import has_begun
+from dinorankclip.run_files import BEST, CHECKPOINTS, METRICS, read_settings
 from dinorankclip.types import Finding
 
 STUCK_WITHIN = 0.03  # of ln B: no better than guessing
@@ -24,12 +27,8 @@ HOTTEST = 99.0  # the temperature's bound is 100
 FEW_NEGATIVES = 64
 
 
-def is_run(folder: Path) -> bool:
-    return (folder / CONFIG).is_file()
-
-
 def examine_run(folder: Path) -> Iterator[Finding]:
-    settings = json.loads((folder / CONFIG).read_text())
+    settings = read_settings(folder)
     yield from _ending(folder, settings)
     lines = read_metrics(folder / METRICS)
     steps = [line for line in lines if "loss" in line]
@@ -77,7 +76,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _checkpoints(folder: Path, steps: list[dict[str, Any]]) -> Iterator[Finding]:
-    newest = checkpoints.newest(folder / "checkpoints")
+    newest = checkpoints.newest(folder / CHECKPOINTS)
     if newest is None:
         yield Finding(
             "problem", "no checkpoint was written", "a kill now would lose everything: lower --record.save-every"
@@ -94,7 +93,7 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
         yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
     # Distil-only runs have no contrastive loss, and ALIP's is weighted: ln B is no measure of either.
     contrastive = [line["loss/contrastive"] for line in steps if "loss/contrastive" in line]
-    contrastive = [] if settings["method"] == "alip" else contrastive[-5:]
+    contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
     last = steps[-1]
@@ -168,7 +167,7 @@ def _reading(steps: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
-    scores = [(line["step"], line["val/mean R@1"], line["val/chance R@1"]) for line in lines if "val/mean R@1" in line]
+    scores = [(line["step"], line[CHOOSES_BEST], line[ITS_CHANCE]) for line in lines if CHOOSES_BEST in line]
     if not scores:
         yield Finding("note", "no validation score yet", "one is taken at the end of every epoch")
         return
@@ -179,5 +178,5 @@ def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"validation was best at step {best_step} ({100 * best:.1f} %): overfitting since",
-            "use checkpoints/best, fewer epochs, or stronger --reading.crop-scale",
+            f"use {CHECKPOINTS}/{BEST}, fewer epochs, or stronger --reading.crop-scale",
         )

@@ -7,19 +7,19 @@ from pathlib import Path
 from dinorankclip import comm
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.pipes import PipeSource
+from dinorankclip.run_files import DAMAGED, DAMAGED_OF_ALL
 from dinorankclip.types import Source
 
-FILE = "damaged.tsv"
 NAMES = {"encoding": "utf-8", "errors": "surrogateescape"}  # files may be named by bytes that are no UTF-8
 
 
 def damage_line(run: Path, train: Source | PipeSource) -> str:
     """How many images of the training part no process could use, and where they are named; "" if there were none."""
-    keys = {key for path in run.glob("damaged*.tsv") for key in _read(path)}
+    keys = {key for path in run.glob(DAMAGED_OF_ALL) for key in _read(path)}
     if not keys:
         return ""
     of = "" if isinstance(train, PipeSource) else f" of {len(train)}"
-    return f"{len(keys)}{of} training images could not be used: {run / FILE}"
+    return f"{len(keys)}{of} training images could not be used: {run / DAMAGED}"
 
 
 def _read(path: Path) -> dict[str, str]:
@@ -33,7 +33,7 @@ class DamagedFile:
 
     def __init__(self, run: Path, count: DamageCount):
         rank = comm.world().rank
-        self.path = run / (f"damaged-{rank}.tsv" if rank else FILE)
+        self.path = run / (f"damaged-{rank}.tsv" if rank else DAMAGED)
         self.count = count
         count.keys |= _read(self.path)
         self.written = len(count.keys)

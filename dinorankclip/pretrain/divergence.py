@@ -9,6 +9,7 @@ from dinorankclip.config import as_dict, for_method, preset
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.command_line import train_command
 from dinorankclip.pretrain.records import has_begun
+from dinorankclip.run_files import BEST, CHECKPOINTS
 from dinorankclip.types import UserError
 
 LOWER = 10  # times
@@ -24,7 +25,7 @@ class Diverged(UserError):
 
 def way_on(run: Path, settings: dict[str, Any]) -> str:
     """`settings` as in the run's config.json."""
-    return f"{_left(run / 'checkpoints')}{_next(run, settings)}"
+    return f"{_left(run / CHECKPOINTS)}{_next(run, settings)}"
 
 
 def _left(folder: Path) -> str:
@@ -32,7 +33,7 @@ def _left(folder: Path) -> str:
     if not steps:
         return "No step was taken before, so there is no checkpoint. "
     *older, last = steps
-    best = folder / checkpoints.BEST
+    best = folder / BEST
     names = [f"best ({best.resolve().name})"] if best.exists() else []
     names += [path.name for path in reversed(older) if path != best.resolve()]
     others = f"others in {folder}: {', '.join(names)}. " if names else "there is no other. "
@@ -44,7 +45,7 @@ def _next(run: Path, settings: dict[str, Any]) -> str:
     usual = for_method(preset(settings["preset"]), settings["method"]).optim.lr
     rate = float(f"{min(settings['optim']['lr'] / LOWER, usual):.2g}")
     changed = settings | {"optim": settings["optim"] | {"lr": rate}, "run": str(run)}
-    best = run / "checkpoints" / checkpoints.BEST
+    best = run / CHECKPOINTS / BEST
     if not best.exists():
         again = ["--restart"] if has_begun(run) else []
         return f"Begin anew with a lower rate:\n  {train_command(changed, *again)}"

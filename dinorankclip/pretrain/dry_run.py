@@ -15,15 +15,13 @@ from dinorankclip.device import Placement
 from dinorankclip.encoders.students import describe
 from dinorankclip.joint.model import parameters_by_part
 from dinorankclip.optim.gradients import backward
+from dinorankclip.paper import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS
 from dinorankclip.pretrain.loop import Length
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
-# Millions of parameters the paper states: students, and rank heads by order. Of towers and fusion it states none.
-PAPER_STUDENTS = {"image_student": 5.7, "text_student": 5.7}
-PAPER_HEADS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)
 _BYTES = 4
 
 
@@ -79,10 +77,13 @@ def lasting(seconds: float) -> str:
 
 
 def part_lines(counts: dict[str, int], settings: TrainSettings) -> list[str]:
-    """`image_student  5.52 M parameters (paper: 5.7)`; the paper's counts hold for its own preset alone."""
-    said = PAPER_STUDENTS | {"objective": PAPER_HEADS[settings.loss.order]} if settings.preset == "cc3m" else {}
+    """`image_student  5.52 M parameters (paper (projected): 5.7)`; its counts hold for its own preset alone."""
+    said = {}
+    if settings.preset == "cc3m":
+        said = dict.fromkeys(("image_student", "text_student"), STUDENT_MILLIONS)
+        said["objective"] = HEAD_MILLIONS[settings.loss.order]
     return [
-        f"  {part:<18}{count / 1e6:10.2f} M parameters" + (f" (paper: {said[part]})" if part in said else "")
+        f"  {part:<18}{count / 1e6:10.2f} M parameters" + (f" ({LABEL}: {said[part]})" if part in said else "")
         for part, count in counts.items()
     ]
 

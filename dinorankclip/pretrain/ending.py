@@ -10,8 +10,9 @@ from pathlib import Path
 
 from dinorankclip import comm
 from dinorankclip.pretrain.divergence import Diverged
-from dinorankclip.pretrain.records import ENDED, write_json
+from dinorankclip.pretrain.records import write_json
 from dinorankclip.pretrain.state import TrainingState
+from dinorankclip.run_files import ENDED
 
 STOPPED, FAILED, DIVERGED = "stopped", "failed", "diverged"
 

@@ -14,6 +14,7 @@ from dinorankclip.config import RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.joint.finite_rows import BrokenModel
+from dinorankclip.optim.damping import undamped_shares
 from dinorankclip.optim.gradients import NonFinite, backward
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.damaged import DamagedFile
@@ -21,9 +22,10 @@ from dinorankclip.pretrain.divergence import Diverged
 from dinorankclip.pretrain.records import Records
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.pretrain.stopping import StopRequest
+from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.types import Evaluator, Progress
 
-CHOOSES_BEST = "val/mean R@1"
+CHOOSES_BEST, ITS_CHANCE = "val/mean R@1", "val/chance R@1"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def pretrain(
     """Train from `state.step` to the end. False: stopped early on request, with everything saved; `stop` knows why."""
     records = Records(run, state.step, settings.record.tensorboard)
     damaged = DamagedFile(run, loader.damage)
-    folder, keep = run / "checkpoints", settings.record.keep
+    folder, keep = run / CHECKPOINTS, settings.record.keep
     bar = tqdm(
         total=length.steps * settings.budget.batch, initial=state.step * settings.budget.batch, unit="pair",
         unit_scale=True, smoothing=0.1, mininterval=1.0, disable=not comm.world().leads, dynamic_ncols=True,
@@ -113,6 +115,7 @@ def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -
         "gradient norm": norm,
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,
+        **undamped_shares(state.updater.optimizer, state.updater.parameters.items()),
     }  # fmt: skip
 
 

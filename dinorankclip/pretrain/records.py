@@ -19,18 +19,22 @@ from dinorankclip import comm
 from dinorankclip.config import difference
 from dinorankclip.data import kept
 from dinorankclip.device import choose
+from dinorankclip.run_files import (
+    BEFORE,
+    CHECKPOINTS,
+    CONFIG,
+    DAMAGED_OF_ALL,
+    ENDED,
+    ENVIRONMENT,
+    FUSION,
+    METRICS,
+    SCORES,
+    STEP,
+    TENSORBOARD,
+    read_settings,
+)
 from dinorankclip.types import UserError
 
-CONFIG, ENVIRONMENT, METRICS, BEFORE, SCORES, FUSION, ENDED = (
-    "config.json",
-    "environment.json",
-    "metrics.jsonl",
-    "before.json",
-    "scores.json",
-    "fusion.json",
-    "ended.json",
-)
-TENSORBOARD = "tensorboard"
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
 
 
@@ -67,11 +71,10 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         say(f"moved the old run to {aside}")
     stored = run / CONFIG
     if stored.exists():
-        changed = difference(_stored(stored), settings)
-        # The second file tells our folders from others with a config.json, which must not be overwritten.
-        if changed and (run / ENVIRONMENT).is_file() and not has_begun(run):
+        changed = difference(_stored(run), settings)
+        if changed and not has_begun(run):
             # Left by a start that was refused or failed: nothing is lost, and its first numbers are of other settings.
-            for leftover in (run / BEFORE, run / FUSION, *run.glob("damaged*.tsv")):
+            for leftover in (run / BEFORE, run / FUSION, *run.glob(DAMAGED_OF_ALL)):
                 leftover.unlink(missing_ok=True)
             say(f"{run} was made with other settings, but no step was taken: it now belongs to these")
         elif changed:
@@ -86,11 +89,12 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     write_json(run / ENVIRONMENT, about)
 
 
-def _stored(path: Path) -> dict[str, Any]:
+def _stored(run: Path) -> dict[str, Any]:
+    """Settings of an earlier run. Others write a config.json, too, which must not be overwritten."""
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); choose another --run, or --restart to move it aside") from error
+        return read_settings(run)
+    except UserError as error:
+        raise UserError(f"{error}; choose another --run, or --restart to move the folder aside") from error
 
 
 @contextmanager
@@ -113,7 +117,7 @@ def _empty(run: Path) -> bool:
 def has_begun(run: Path) -> bool:
     """Whether a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
     logged = (run / METRICS).is_file() and (run / METRICS).stat().st_size > 0
-    return logged or (run / SCORES).is_file() or any((run / "checkpoints").glob("step-*"))
+    return logged or (run / SCORES).is_file() or any((run / CHECKPOINTS).glob(f"{STEP}*"))
 
 
 def _placed(budget: dict[str, Any]) -> dict[str, str]:

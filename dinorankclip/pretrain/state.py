@@ -17,10 +17,8 @@ from dinorankclip import comm
 from dinorankclip.encoders.weights_file import read_weights, write_weights
 from dinorankclip.joint.folder import load_weights, save_model
 from dinorankclip.optim.update import Updater
+from dinorankclip.run_files import NUMBERS, TENSORS
 from dinorankclip.types import UserError
-
-TENSORS = "training.safetensors"
-NUMBERS = "training.json"
 
 
 @dataclass

@@ -96,6 +96,3 @@ def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, lab
     return table
 
 
-def captions_of(source: Source, index: int) -> tuple[str, ...]:
-    """The captions of one sample, without reading its image where the source can do that."""
-    return source.captions(index) if hasattr(source, "captions") else source.read(index).captions

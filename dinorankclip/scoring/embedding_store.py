@@ -27,6 +27,7 @@ from dinorankclip.data.images import MAX_PIXELS, decode
 from dinorankclip.data.kept import digest
 from dinorankclip.data.views import evaluation_view, render
 from dinorankclip.scoring.embed import EmbeddedImages, embed_images, embed_texts
+from dinorankclip.types import Source
 
 FOLDER = Path("built/embeddings")
 VERSION = 1  # of this file's layout
@@ -45,7 +46,7 @@ class EmbeddingStore:
     def images(
         self,
         model: Any,
-        source: Any,
+        source: Source,
         kinds: Sequence[str] = ("embedding",),
         label: str = "",
         max_pixels: int = MAX_PIXELS,
@@ -76,7 +77,7 @@ class EmbeddingStore:
         return found.rows["text"]
 
     def _make(
-        self, model: Any, source: Any, wanted: Mapping[str, str], label: str, max_pixels: int
+        self, model: Any, source: Source, wanted: Mapping[str, str], label: str, max_pixels: int
     ) -> EmbeddedImages:
         """`wanted`: kind of row → its key."""
         with ExitStack() as stack:
@@ -162,7 +163,7 @@ def _flush(folder: Path) -> None:
             os.fsync(file.fileno())
 
 
-def _image_key(model: Any, source: Any, kind: str, max_pixels: int) -> str:
+def _image_key(model: Any, source: Source, kind: str, max_pixels: int) -> str:
     seen_as = (model.image_spec, _known_picture(model.image_spec.size))
     seen_as += (max_pixels,) if max_pixels != MAX_PIXELS else ()  # it decides which images are damaged
     return digest("image", VERSION, model.identity, _precision(model), kind, source.fingerprint, *seen_as)

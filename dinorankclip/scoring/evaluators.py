@@ -15,7 +15,7 @@ from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import TeacherCache
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import JointModel
-from dinorankclip.scoring.embed import EmbeddedImages, captions_of, embed_images, embed_texts
+from dinorankclip.scoring.embed import EmbeddedImages, embed_images, embed_texts
 from dinorankclip.scoring.fidelity import Fidelity, collect, fidelity
 from dinorankclip.scoring.retrieval import retrieval_scores
 from dinorankclip.scoring.scores import Score
@@ -46,7 +46,7 @@ class RetrievalEvaluator:
         else:
             encoders = {"embedding": encoder.encode_image}
             seen = embed_images(encoders, self.source, self.image, max_pixels=self.max_pixels)
-        captions = [captions_of(self.source, int(index)) for index in seen.indices]
+        captions = [self.source.captions(int(index)) for index in seen.indices]
         rows = embed_texts(encoder.encode_text, self.tokenizer, [text for group in captions for text in group])
         self.taken = list(retrieval_scores(seen.rows["embedding"], rows, captions))
         yield from ((score.name, score.value) for score in self.taken)

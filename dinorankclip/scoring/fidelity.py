@@ -39,13 +39,16 @@ from dinorankclip.types import Source, View
 
 BATCH = 128
 PENALTIES = tuple(10.0**power for power in range(-6, 3))  # relative to the mean variance of the student's features
-BINS = 50
 SHOWN = 8  # Gram matrices kept as pictures
 
 
 @dataclass
 class Sides:
-    """Student and teacher of the same items. Grams are cosine Grams of the first few."""
+    """Student and teacher of the same items. Grams are cosine Grams of the first few.
+
+    A distance or own cosine is NaN where there is nothing to compare: one word has no relations, and neither has a
+    caption of which the two sides read no word in common.
+    """
 
     student: Tensor  # [N, C]
     teacher: Tensor  # [N, C']
@@ -63,14 +66,7 @@ class Fidelity:
     cosine: Tensor  # [N], after the ridge map
     cosine_of_mean: Tensor  # [N], of the teacher's training mean
     centred_cosine: Tensor  # [N], after the ridge map and without the training mean on both sides
-    penalty: float
     held_out: Sides
-
-    def histogram(self, bins: int = BINS) -> dict[str, list[float]]:
-        """Edges [bins + 1] from -1 to 1 and the share of items in each bin."""
-        # Rounding takes a cosine beyond 1, and histc would drop it.
-        counts = torch.histc(self.cosine.float().clamp(-1, 1), bins, -1, 1) / max(1, len(self.cosine))
-        return {"edges": torch.linspace(-1, 1, bins + 1).tolist(), "shares": counts.tolist()}
 
     def numbers(self) -> dict[str, float]:
         found = {
@@ -79,23 +75,27 @@ class Fidelity:
             "centred cosine": self.centred_cosine.mean().item(),
             "above 0.9": (self.cosine > 0.9).double().mean().item(),
         }
-        if len(self.held_out.gram_distance):
-            found["gram distance"] = self.held_out.gram_distance.mean().item()
-        if self.held_out.own_cosine is not None:
-            found["own projector's cosine"] = self.held_out.own_cosine.mean().item()
+        columns = {"gram distance": self.held_out.gram_distance, "own projector's cosine": self.held_out.own_cosine}
+        for name, column in columns.items():
+            if column is not None and len(known := comparable(column)):
+                found |= {name: known.mean().item(), f"{name}, n": len(known)}
         return found
+
+
+def comparable(column: Tensor) -> Tensor:
+    """The values of a column [N] that has NaN where there was nothing to compare: [n]."""
+    return column[~column.isnan()]
 
 
 def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
     """Fit on `train`, choose on `val`, score on `test`."""
-    mapping, penalty = ridge(train.student, train.teacher, val.student, val.teacher)
+    mapping, _ = ridge(train.student, train.teacher, val.student, val.teacher)
     mean = train.teacher.mean(0)
     mapped = mapping(test.student)
     return Fidelity(
         cosine=F.cosine_similarity(mapped, test.teacher, dim=-1),
         cosine_of_mean=F.cosine_similarity(mean[None], test.teacher, dim=-1),
         centred_cosine=F.cosine_similarity(mapped - mean, test.teacher - mean, dim=-1),
-        penalty=penalty,
         held_out=test,
     )
 
@@ -162,7 +162,7 @@ def collect(
         gram = _teacher_gram(told, branch, mask)
         if gram is not None:
             ours = cosine_gram(tokens, mask).cpu()
-            columns["gram_distance"].append(gram_distance(ours, gram))
+            columns["gram_distance"].append(_with_relations(gram_distance(ours, gram), mask))
             if len(shown) < SHOWN:
                 shown += list(zip(ours, gram))[: SHOWN - len(shown)]
         columns["student"].append(seen.summary.float().cpu())
@@ -209,6 +209,11 @@ def _teacher_gram(told: dict[str, Tensor], branch: str, mask: Tensor | None) -> 
     return gram
 
 
+def _with_relations(distances: Tensor, mask: Tensor | None) -> Tensor:
+    """Distances [n], NaN for captions of fewer than two common words: a single word is at distance 0 from anything."""
+    return distances if mask is None else distances.masked_fill(mask.sum(1).cpu() < 2, torch.nan)
+
+
 def _own_cosine(
     projector: torch.nn.Module,
     tokens: Tensor,
@@ -217,12 +222,12 @@ def _own_cosine(
     branch: str,
     mask: Tensor | None,
 ) -> Tensor:
-    """[n]: of the projected tokens (mse, cosine), mean over tokens; or of the projected summary (crd)."""
+    """[n]: of the projected tokens (mse, cosine), mean over tokens, NaN without any; of the projected summary (crd)."""
     out = projector.out_features
     if f"{branch}_tokens" in told and told[f"{branch}_tokens"].shape[-1] == out:
         cosines = F.cosine_similarity(projector(tokens).cpu(), told[f"{branch}_tokens"], dim=-1)
         if mask is None:
             return cosines.mean(1)
         mask = mask.cpu()
-        return (cosines * mask).sum(1) / mask.sum(1).clamp_min(1)
+        return (cosines * mask).sum(1) / mask.sum(1)
     return F.cosine_similarity(projector(summary).cpu(), told[f"{branch}_summary"], dim=-1)

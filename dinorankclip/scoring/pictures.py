@@ -114,8 +114,7 @@ def plane(seen: SeenSet, method: Method = "pca", seed: int = 0) -> Projection:
 
 def picture_at(seen: SeenSet, at: int) -> bytes:
     """The stored bytes of a usable image."""
-    source, index = seen.source(), int(seen.indices()[at])
-    return source.image(index) if hasattr(source, "image") else source.read(index).image
+    return seen.source().image(int(seen.indices()[at]))
 
 
 def _some(places: np.ndarray, seed: int) -> list[int]:

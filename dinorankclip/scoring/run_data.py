@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings
 from dinorankclip.data.benchmark_sets import Place
 from dinorankclip.data.opening import PAIRS, SCENES, located, splits_of
-from dinorankclip.types import UserError
+from dinorankclip.run_files import is_run, read_settings
 
-CONFIG = "config.json"
 DIVIDING = ("val_fraction", "val_most", "group_column")  # what decides which images are set aside
 NONE_HELD_OUT = "the model was trained on these pairs"
 OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"
@@ -22,16 +20,16 @@ OTHERS_HELD_OUT = "divided in another way than for the model's training: it was 
 @dataclass(frozen=True)
 class RunData:
     where: str
-    reading: ReadingSettings
+    reading: FindingSettings
 
     def is_same(self, where: str) -> bool:
         """Whether a user who types `where` means this data."""
         return where == self.where or _path(where) == _path(self.where)
 
-    def reading_for(self, asked: ReadingSettings) -> ReadingSettings:
+    def reading_for(self, asked: FindingSettings) -> FindingSettings:
         """The run's own reading, but for what was asked for."""
-        usual = ReadingSettings()
-        names = [each.name for each in dataclasses.fields(asked)]
+        usual = FindingSettings()
+        names = [each.name for each in dataclasses.fields(usual)]
         changed = {name: getattr(asked, name) for name in names if getattr(asked, name) != getattr(usual, name)}
         return dataclasses.replace(self.reading, **changed)
 
@@ -57,19 +55,13 @@ def run_data(model: str | Path) -> RunData | None:
     """Of a run, or of the run that a checkpoint belongs to; None of other models."""
     path = Path(model)
     for folder in (path, *path.absolute().parents[:2]) if path.is_dir() else ():  # RUN/checkpoints/last
-        if not (folder / CONFIG).is_file():
-            continue
-        try:
-            settings = json.loads((folder / CONFIG).read_text())
+        if is_run(folder):
+            settings = read_settings(folder)
             return RunData(str(settings["data"]), stored_reading(settings["reading"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if (folder / "checkpoints").is_dir():
-                about = f"{folder / CONFIG} cannot be read ({error})"
-                raise UserError(f"{about}: it says what the run was trained on") from error
-    return None  # no run: a config.json of something else
+    return None
 
 
-def stored_reading(stored: dict[str, Any]) -> ReadingSettings:
+def stored_reading(stored: dict[str, Any]) -> FindingSettings:
     """Settings that this version does not know are left out."""
-    known = {each.name for each in dataclasses.fields(ReadingSettings)}
-    return ReadingSettings(**{n: tuple(v) if isinstance(v, list) else v for n, v in stored.items() if n in known})
+    known = {each.name for each in dataclasses.fields(FindingSettings)}
+    return FindingSettings(**{name: value for name, value in stored.items() if name in known})

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.run_files import read_settings
 from dinorankclip.scoring.evaluators import FidelityEvaluator
-from dinorankclip.scoring.run_data import CONFIG, stored_reading
+from dinorankclip.scoring.fidelity import comparable
+from dinorankclip.scoring.run_data import stored_reading
 from dinorankclip.scoring.scores import Score, mean_score
 from dinorankclip.scoring.suite import SetResult
 from dinorankclip.types import UserError
 
-NAME, VERSION = "fidelity", 1
+NAME, VERSION = "fidelity", 2  # 2: captions without two common words are left out of the Gram distance
 
 
 def run_fidelity(run: Path, model: Any) -> SetResult | None:
     """Fidelity on the run's held-out pairs; None for a run without students or teacher, or whose cache is gone."""
-    settings = json.loads((run / CONFIG).read_text())
+    settings = read_settings(run)
     distil = settings.get("distil", {})
     if distil.get("cache") and distil.get("into") == "trunk":
         model.parts.teach_trunk(*distil["branches"].split("+"))
@@ -41,12 +42,12 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
 
 
 def _scores(found: Any, branch: str) -> list[Score]:
-    """The columns that are means over images; their contributions are the images' own values."""
+    """The columns that are means over items; their contributions are the items' own values, of those that have one."""
     columns = {
         "cosine": found.cosine,
         "cosine of the mean": found.cosine_of_mean,
         "centred cosine": found.centred_cosine,
-        "gram distance": found.held_out.gram_distance,
+        "gram distance": comparable(found.held_out.gram_distance),
     }
     return [
         mean_score(f"{branch} {name}", values.numpy(), unit="number") for name, values in columns.items() if len(values)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dinorankclip.scoring.scored import ITEMS, SCORES
+from dinorankclip.run_files import ITEMS, SCORES
 from dinorankclip.scoring.scores import Score
 from dinorankclip.scoring.suite import SetResult, SuiteResult
 

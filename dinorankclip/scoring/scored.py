@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dinorankclip.run_files import ITEMS, SCORES
 from dinorankclip.types import UserError
 
-SCORES = "scores.json"
-ITEMS = "scores_items.npz"
 HELD_OUT = "held_out"
 
 

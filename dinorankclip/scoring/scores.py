@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from dinorankclip.score_words import Unit
 from dinorankclip.scoring.bootstrap import interval
 
 if TYPE_CHECKING:
     from dinorankclip.scoring.seen import SeenSet
-
-Unit = Literal["share", "degrees", "number"]  # shares are shown in percent
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ import numpy as np
 from torch import Tensor
 
 from dinorankclip.data.benchmark_sets import BenchmarkSet, refuse_damage
-from dinorankclip.scoring.embed import EmbeddedImages, captions_of
+from dinorankclip.data.labelled import LabelledSource
+from dinorankclip.scoring.embed import EmbeddedImages
 from dinorankclip.scoring.embedding_store import EmbeddingStore
+from dinorankclip.types import Source
 
 
 class SeenSet:
@@ -33,7 +35,7 @@ class SeenSet:
         self.kinds = tuple(kinds)
         self.max_damaged = max_damaged
         self._model, self._store = model, store
-        self._sources: dict[str, Any] = {}
+        self._sources: dict[str, Source] = {}
         self._embedded: dict[str, EmbeddedImages] = {}
         self._texts: dict[tuple[str, ...], Tensor] = {}
 
@@ -45,7 +47,7 @@ class SeenSet:
     def kind(self) -> str:
         return self.benchmark.kind
 
-    def source(self, split: str | None = None) -> Any:
+    def source(self, split: str | None = None) -> Source:
         """The samples of a part; the scored one by default, here and below."""
         split = split or self.split
         if split not in self._sources:
@@ -65,11 +67,13 @@ class SeenSet:
 
     def labels(self, split: str | None = None) -> np.ndarray:
         """Class indices of the usable images, int64 [N]; of classification sets."""
-        return self.source(split).labels[self.indices(split)]
+        source = self.source(split)
+        assert isinstance(source, LabelledSource), f"{self.name} has captions, no classes"
+        return source.labels[self.indices(split)]
 
     def captions(self) -> list[tuple[str, ...]]:
         """Captions of every usable image; of retrieval sets."""
-        return [captions_of(self.source(), int(index)) for index in self.indices()]
+        return [self.source().captions(int(index)) for index in self.indices()]
 
     def caption_rows(self) -> tuple[Tensor, np.ndarray]:
         """Embeddings of all captions, image by image [T, D], and which image each belongs to [T]; of retrieval sets."""

@@ -19,6 +19,7 @@ from dinorankclip.data.images_only import WithoutCaptions
 from dinorankclip.data.kept import digest
 from dinorankclip.data.parts import Part
 from dinorankclip.serving.embedding_files import EmbeddingFolder
+from dinorankclip.types import CaptionSource, ImageSource
 
 PART = 2048  # items of the source: what a kill costs at most
 BATCH = 128
@@ -26,7 +27,7 @@ CAPTIONS_AT_ONCE = 1024
 _MOST_THREADS = 8
 
 
-def plan_of(model: Any, images: Any | None, captions: Any | None, part: int = PART) -> dict[str, Any]:
+def plan_of(model: Any, images: ImageSource | None, captions: CaptionSource | None, part: int = PART) -> dict[str, Any]:
     """What must be the same for a folder to be resumed, in words that a refusal can use."""
     spec = model.image_spec
     return {
@@ -45,14 +46,19 @@ def plan_of(model: Any, images: Any | None, captions: Any | None, part: int = PA
     }
 
 
-def _summary(source: Any | None) -> str:
+def _summary(source: ImageSource | CaptionSource | None) -> str:
     if source is None:
         return "none"
     return f"{len(source)} items, fingerprint {digest(source.fingerprint, source.stamps().tobytes())}"
 
 
 def embed_images(
-    folder: EmbeddingFolder, model: Any, images: Any, part: int = PART, max_pixels: int = MAX_PIXELS, show: bool = True
+    folder: EmbeddingFolder,
+    model: Any,
+    images: ImageSource,
+    part: int = PART,
+    max_pixels: int = MAX_PIXELS,
+    show: bool = True,
 ) -> None:
     """Every image of a source (`data.images_only`, or pairs) that `folder` does not have yet."""
     source = WithoutCaptions(images)
@@ -73,7 +79,9 @@ def embed_images(
             bar.update(len(stretch) - len(names))
 
 
-def embed_captions(folder: EmbeddingFolder, model: Any, captions: Any, part: int = PART, show: bool = True) -> None:
+def embed_captions(
+    folder: EmbeddingFolder, model: Any, captions: CaptionSource, part: int = PART, show: bool = True
+) -> None:
     """Every caption of a source that `folder` does not have yet; all captions of an image carry its key."""
     with _bar("captions of", folder.items("texts"), len(captions), show) as bar:
         for start in range(folder.items("texts"), len(captions), part):

@@ -20,6 +20,7 @@ import numpy as np
 from dinorankclip import __version__
 from dinorankclip.data.folders import sizes_and_times
 from dinorankclip.data.kept import digest
+from dinorankclip.run_files import CHECKPOINTS, LAST
 
 FILE = "models.json"
 MOST = 100  # models remembered
@@ -76,7 +77,7 @@ def stamp(model: str) -> str | None:
         name = model.removeprefix(_OPEN_CLIP)
         places = [Path(name), Path(name.partition(":")[2] or name)]
     else:
-        places = [Path(model), Path(model, "checkpoints", "last"), Path(model, "last")]
+        places = [Path(model), Path(model, CHECKPOINTS, LAST), Path(model, LAST)]
     files: list[Path] = []
     for place in (place.resolve() for place in places if place.exists()):
         files += sorted(file for file in place.iterdir() if file.is_file()) if place.is_dir() else [place]

@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from dinorankclip.pretrain.records import write_json
+from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.types import UserError
 
 from .outline import Run, Study
-from .queue import CELLS, is_finished
-from .results import RESULT, Results, earlier_record, read_record, write_record
-from .tidying import CHECKPOINTS, KEPT_SEED
+from .queue import is_finished
+from .results import CELLS, RESULT, Results, earlier_record, read_record, write_record
+from .tidying import KEPT_SEED
 from .tuning import TUNED, rates, read_tuned
 
 

@@ -19,13 +19,14 @@ Seconds = Mapping[str, Sequence[float]]  # side → seconds of each round
 
 @dataclass(frozen=True)
 class Bench:
-    """`comparisons`: title → what was timed in turn; `latency`: rows of the newest latency record. Empty: not
-    measured."""
+    """`comparisons`: title → what was timed in turn; `latency`: rows of the newest latency record, `latency_about`: on
+    what and how they were timed. Empty: not measured."""
 
     source: str = ""  # name of the record
     machine: str = ""
     comparisons: Mapping[str, Seconds] = field(default_factory=dict)
     latency: Sequence[Mapping[str, Any]] = ()
+    latency_about: str = ""
 
     @property
     def title(self) -> str:
@@ -58,9 +59,9 @@ class Bench:
 def load_bench(folder: str | Path) -> Bench:
     """The newest records in a folder; what is missing stays empty."""
     latency, record = _newest(Path(folder), "latency"), _newest(Path(folder), "orders")
-    rows = json.loads(latency.read_text()) if latency else ()
+    rows, how = (json.loads(latency.read_text()), _first_line(latency.with_suffix(".md"))) if latency else ((), "")
     if record is None:
-        return Bench(latency=rows)
+        return Bench(latency=rows, latency_about=how)
     stored = json.loads(record.read_text())
     about = stored["machine"]
     return Bench(
@@ -68,7 +69,13 @@ def load_bench(folder: str | Path) -> Bench:
         f"{about.get('processor', '?')}, {about.get('threads', '?')} threads",
         {one["title"]: one["seconds"] for one in stored["comparisons"]},
         rows,
+        how,
     )
+
+
+def _first_line(words: Path) -> str:
+    """Of the text that is written beside a record: the machine, its threads, the rounds."""
+    return words.read_text(encoding="utf-8").partition("\n")[0] if words.is_file() else ""
 
 
 def _newest(folder: Path, kind: str) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from .outline import Run, Study, once
-from .results import read_record
+from .results import CELLS, read_record
 
 # Cost of a run beside CLIP's on one thread, 48 px trunk, batch 128, scoring included. Rough: CLIP and the full method
 # were timed, other orders follow the ranking benchmark; finished runs correct it.
@@ -25,11 +25,11 @@ class Costs:
         self.seen: dict[str, list[float]] = defaultdict(list)
         self.scale: list[float] = []
         for run in once(runs):
-            if read_record(folder / "cells" / run.key) is not None:
+            if read_record(folder / CELLS / run.key) is not None:
                 self.learn(folder, run)
 
     def learn(self, folder: Path, run: Run) -> float:
-        seconds = read_record(folder / "cells" / run.key).seconds
+        seconds = read_record(folder / CELLS / run.key).seconds
         self.seen[run.cell].append(seconds)
         self.scale.append(seconds / self.guess(run))
         return seconds

@@ -87,8 +87,9 @@ def detectable(sd: float, n: int, power: float = POWER, level: float = LEVEL) ->
 def noncentrality(n: int, power: float = POWER, level: float = LEVEL) -> float:
     """The δ for which |t| exceeds its limit with probability `power`: noncentral t, n - 1 degrees."""
     limit = t_quantile(0.5 + level / 2, n - 1)
-    # Beyond limit + 10 the power is as good as 1.
-    return _root(lambda delta: t_tail(limit, n - 1, delta) + t_tail(limit, n - 1, -delta) - power, 0.0, limit + 10)
+    # With few degrees of freedom t spreads as widely as δ itself: what is added to the limit must grow with it.
+    most = 2 * limit + 10
+    return _root(lambda delta: t_tail(limit, n - 1, delta) + t_tail(limit, n - 1, -delta) - power, 0.0, most)
 
 
 @lru_cache(maxsize=256)

@@ -16,6 +16,7 @@ def _all(measures: Measures) -> tuple[Experiment, ...]:
         orders.with_teacher(measures),
         orders.mixed(measures),
         orders.best_order(measures),
+        orders.quick_heads(measures),
         orders.head_width(measures),
         orders.warm_start(measures),
         comparison.scaling(measures),
@@ -33,7 +34,7 @@ def _all(measures: Measures) -> tuple[Experiment, ...]:
 
 
 EXPERIMENTS = _all(SCENES)
-CC3M_EXPERIMENTS = _all(CC3M)
+CC3M_EXPERIMENTS = tuple(experiment for experiment in _all(CC3M) if experiment.name != "quick-heads")  # short runs only
 
 FLICKR_CELLS = ("clip", "cyclip", "alip", "rankclip", "rank-2", "rank-3", "full")
 

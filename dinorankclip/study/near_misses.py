@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dinorankclip.scoring.scored import ITEMS
+from dinorankclip.run_files import ITEMS
 
 from .measures import Measures
 from .results import RunRecord

@@ -1,15 +1,22 @@
 """The paper's own numbers, by the label of its table or figure, row and column.
 
-They are PROJECTIONS: the paper says of its red numbers that they "will be replaced once the runs complete", and its
-black baseline rows are those that RankCLIP published, not runs of its own. Nothing may print them without `LABEL`.
-Shares are in percent, as printed; cone separations in degrees.
+Most are PROJECTIONS: the paper says of its red numbers (its macro TODO) that they are "projected from the trends
+reported by RankCLIP and CLIP on CC3M and will be replaced once the runs complete". Red are all rows of its own method
+and its variants, and CUB, Cars, Flowers and FG-avg of the baselines, too. What is black it prints as results; of the
+baselines it says that they were retrained. Figures have no such colours: of the cone separations the text prints the
+differences in red, of the scaling curves their ends are in tab:main. Nothing may print any of them without `LABEL`;
+`in_black` tells the two apart. Shares are in percent, as printed; cone separations in degrees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-LABEL = "paper (projected)"
+from dinorankclip.paper import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS
+
+__all__ = ["LABEL", "PAPER", "PAPER_GPUS", "TITLES", "PaperValue", "gain", "in_black", "paper_value", "projected"]
+
 PAPER_GPUS = 8  # of its one node
 
 Rows = Mapping[str, Mapping[str, float]]
@@ -78,7 +85,7 @@ _STUDENT = _rows(
     "params M | latency ms | T@1",
     full_resnet="25.6 12.4 10.4",
     full_mobilenet="5.4 5.1 10.6",
-    full="5.7 8.6 11.3",
+    full=f"{STUDENT_MILLIONS} 8.6 11.3",
 )
 
 _FUSION = _rows(
@@ -93,14 +100,14 @@ _FUSION = _rows(
 
 # Rows are orders. Orders 0 and 1 are CLIP and RankCLIP, the others the full recipe.
 _ORDERS = _rows(
-    "T@1 | InR | step ms | head params M | hours",
+    "T@1 | InR | step ms | hours | head params M",
     **{
-        "0": "9.06 9.36 301 0 10.8",
-        "1": "10.16 11.34 312 0 11.2",
-        "2": "10.85 12.40 348 0.16 12.4",
-        "3": "11.30 13.50 379 0.61 13.7",
-        "4": "11.27 13.47 412 1.32 14.8",
-        "5": "11.18 13.20 446 2.30 16.0",
+        "0": f"9.06 9.36 301 10.8 {HEAD_MILLIONS[0]}",
+        "1": f"10.16 11.34 312 11.2 {HEAD_MILLIONS[1]}",
+        "2": f"10.85 12.40 348 12.4 {HEAD_MILLIONS[2]}",
+        "3": f"11.30 13.50 379 13.7 {HEAD_MILLIONS[3]}",
+        "4": f"11.27 13.47 412 14.8 {HEAD_MILLIONS[4]}",
+        "5": f"11.18 13.20 446 16.0 {HEAD_MILLIONS[5]}",
     },
 )
 
@@ -191,14 +198,69 @@ PAPER: Mapping[str, Rows] = {
     "tab:compute": _COMPUTE,
 }
 
+TITLES: Mapping[str, str] = {
+    "tab:main": "Main comparison",
+    "tab:ood-fg": "Natural shift and Fine-grained Probe",
+    "tab:lp-component (a)": "Linear probing",
+    "tab:lp-component (b)": "Component ablation",
+    "tab:abl-3panel (a)": "Distillation criterion",
+    "tab:abl-3panel (b)": "Student architecture",
+    "tab:abl-3panel (c)": "Fusion module",
+    "tab:cost-accuracy": "Cost and accuracy of an order",
+    "tab:cost-accuracy, last row": "Gain over order 1 for each further hour",
+    "fig:scaling": "T@1 by millions of pairs, drawn without colours",
+    "fig:cone": "Cone separation in degrees, drawn without colours",
+    "fig:distill-fidelity": "Mean cosine of teacher and student",
+    "fig:case-gram": "Distance of the Grams of teacher and student",
+    "tab:teacher": "Teacher",
+    "tab:per-dataset-order": "Best order of each suite",
+    "tab:compute": "Compute profile, hours of a node of eight H100",
+}
 
-def projected(table: str, row: str, columns: Mapping[str, str]) -> dict[str, float]:
+_BASELINES = ("clip", "cyclip", "alip", "rankclip")
+# (table, rows, columns) in black; None: all of them.
+_BLACK: tuple[tuple[str, tuple[str, ...] | None, tuple[str, ...] | None], ...] = (
+    ("tab:main", _BASELINES, None),
+    ("tab:ood-fg", _BASELINES, ("V2-M", "V2-T", "V2-Top", "InR", "FGVC", "DTD")),
+    ("tab:lp-component (a)", _BASELINES, None),
+    ("tab:lp-component (b)", _BASELINES, None),
+    ("tab:abl-3panel (b)", None, ("params M", "latency ms")),
+    ("tab:cost-accuracy", ("0", "1"), ("T@1", "InR")),
+    ("tab:cost-accuracy", None, ("step ms", "hours", "head params M")),
+    ("tab:cost-accuracy, last row", ("1",), None),
+    ("tab:per-dataset-order", None, ("best order",)),
+    ("tab:compute", None, None),
+    ("fig:scaling", _BASELINES, ("2.7",)),  # drawn, but the same as in tab:main
+)
+
+
+@dataclass(frozen=True)
+class PaperValue:
+    """`black`: printed as a result. `place`: table, row and column; None for what we worked out of several."""
+
+    value: float
+    black: bool
+    place: tuple[str, str, str] | None = None
+
+
+def in_black(table: str, row: str, column: str) -> bool:
+    return any(
+        name == table and (rows is None or row in rows) and (columns is None or column in columns)
+        for name, rows, columns in _BLACK
+    )
+
+
+def paper_value(table: str, row: str, column: str) -> PaperValue:
+    return PaperValue(PAPER[table][row][column], in_black(table, row, column), (table, row, column))
+
+
+def projected(table: str, row: str, columns: Mapping[str, str]) -> dict[str, PaperValue]:
     """Values of a row under our own headings: `columns` says heading → the paper's column that it stands for.
 
     Rows that the paper's table does not have give nothing.
     """
     told = PAPER[table].get(row, {})
-    return {heading: told[column] for heading, column in columns.items() if column in told}
+    return {heading: paper_value(table, row, column) for heading, column in columns.items() if column in told}
 
 
 def gain(table: str, column: str, row: str, over: str) -> float:

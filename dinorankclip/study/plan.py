@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dinorankclip.paper import LABEL, STUDENT_MILLIONS
+
 from .costs import Costs, duration
 from .outline import Run, Study, once
-from .paper_values import PAPER_GPUS
+from .paper_values import PAPER, PAPER_GPUS
 from .preparing import cache_wishes
 from .queue import is_failed, is_finished, is_running
 from .tidying import KEPT_SEED
 from .tuning import rates, read_tuned
 
-# The paper's scale. Its step times on eight H100 (order 0 to 5) are projections, as all its numbers are.
-PAPER_STEP_MS = (301, 312, 348, 379, 412, 446)
-PAPER_NODE_HOURS = 72
-TRUNK_PARAMETERS, STUDENT_PARAMETERS = 151.3e6, 5.7e6  # ViT-B/32; a student
+# At the paper's scale.
+TRUNK_PARAMETERS, STUDENT_PARAMETERS = 151.3e6, 1e6 * STUDENT_MILLIONS  # ViT-B/32; a student
 CACHE_BYTES = {"8×8": 3_537, "14×14": 21_163}  # an image, Gram and class token (docs/results.md)
 TOKEN_BYTES = 196 * 256  # an image, PCA-256 tokens of a 14×14 grid in 8 bits, for mse and cosine
 SMALL_MODEL_BYTES, SMALL_RUN_BYTES = 25e6, 1e6  # on this machine: a kept model; all else of a run
@@ -81,8 +81,8 @@ def plan_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Ite
 
 
 def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
-    """The same for the paper's machine; GPU hours are steps × the paper's projected step times."""
-    budget = study.base.budget
+    """The same for the paper's machine; GPU hours are steps × the paper's step times."""
+    budget, paper = study.base.budget, PAPER["tab:cost-accuracy"]
     steps = study.pairs // budget.batch * budget.epochs
     yield f"study {study.name}: {study.title}"
     yield f"{study.pairs / 1e6:.2f} M pairs × {budget.epochs} epochs, batch {budget.batch}: {steps:,} steps a run"
@@ -90,21 +90,21 @@ def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
     total = 0.0
     for cell, theirs in by_cell(runs).items():
         order = theirs[0].settings.loss.order
-        longer = theirs[0].settings.budget.epochs / budget.epochs
-        hours = len(theirs) * longer * steps * PAPER_STEP_MS[order] / 3.6e6 * PAPER_GPUS
+        step, longer = paper[str(order)]["step ms"], theirs[0].settings.budget.epochs / budget.epochs
+        hours = len(theirs) * longer * steps * step / 3.6e6 * PAPER_GPUS
         total += hours
-        yield f"{cell:<28}{len(theirs):>6}{order:>7}{PAPER_STEP_MS[order]:>11}{hours:>11,.0f}"
+        yield f"{cell:<28}{len(theirs):>6}{order:>7}{step:>11g}{hours:>11,.0f}"
     own = {cell.name: cell.changes for cell in study.cells if "reading.train_items" in cell.changes}
     if own:
         items = (f"{name} {changes['reading.train_items'] / 1e6:g} M" for name, changes in own.items())
         yield f"\nDifferent pairs, where they are fewer (names are those of the small studies): {', '.join(items)}."
     nodes = total / PAPER_GPUS
     yield f"\n{len(runs)} runs, {total:,.0f} GPU hours: {nodes:,.0f} hours of a node with {PAPER_GPUS} H100."
-    yield "Step times: paper (projected); scoring and the extraction of teacher features are not in them."
-    one = steps * PAPER_STEP_MS[0] / 3.6e6
+    yield f"Step times: {LABEL}; scoring and the extraction of teacher features are not in them."
+    one, planned = steps * paper["0"]["step ms"] / 3.6e6, PAPER["tab:compute"]["total printed"]["hours"]
     yield (
-        f"The paper plans its whole study in {PAPER_NODE_HOURS} node hours, most of it on 1 M pairs × 32 epochs, and "
-        f"10.8 h for an order-0 run; its own step time times its own steps is {one:.1f} h."
+        f"The paper plans its whole study in {planned:g} node hours, most of it on 1 M pairs × 32 epochs, and "
+        f"{paper['0']['hours']:g} h for an order-0 run ({LABEL}); its own step time times its own steps is {one:.1f} h."
     )
     yield from _paper_disk(study, runs)
 

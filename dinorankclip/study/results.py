@@ -18,11 +18,13 @@ from typing import Any
 from dinorankclip.config import flatten
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import read_metrics
-from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, SCORES, write_json
+from dinorankclip.pretrain.records import write_json
+from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_object, read_settings
 from dinorankclip.types import UserError
 
 RESULT, RESULTS = "result.json", "results.json"
-EARLIER = "earlier"  # beside cells/: records of runs that are being made again
+CELLS = "cells"  # run folders by key, in the folder of a study
+EARLIER = "earlier"  # beside them: records of runs that are being made again
 FORMAT = 2
 NUMBERED = ("scores", "telemetry")  # fields of a record that are numbers by name
 # Beside scores of the validation part, which come at each epoch's end, a line of metrics.jsonl has numbers of a step.
@@ -53,12 +55,14 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Results:
-    """`tuned`: learning rates that were tried, {method: {"chosen": lr, "tried": {lr: val/mean R@1}}}."""
+    """`tuned`: learning rates that were tried, {method: {"chosen": lr, "tried": {lr: val/mean R@1}}}.
+    `chances`: score → what knowing nothing would give, where the sets tell."""
 
     name: str
     runs: tuple[RunRecord, ...]
     tuned: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
+    chances: Mapping[str, float] = field(default_factory=dict)
 
     def cells(self) -> tuple[str, ...]:
         """Names of the cells that have a finished run, in the study's order."""
@@ -92,6 +96,7 @@ class Results:
             told |= {kind: [_seven_digits(told[kind].get(name)) for name in names[kind]] for kind in NUMBERED}
             lines.append(json.dumps(told, ensure_ascii=False))
         head = {"format": FORMAT, "name": self.name, "title": self.title, "tuned": dict(self.tuned)}
+        head["chances"] = {name: _seven_digits(value) for name, value in self.chances.items()}
         head |= {"settings": common, **{f"{kind}_names": names[kind] for kind in NUMBERED}}
         parts = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
         text = ",\n".join([*parts, '"runs": [\n' + ",\n".join(lines) + "\n]"])
@@ -119,7 +124,8 @@ class Results:
                 pairs = zip(stored[f"{kind}_names"], run[kind])
                 run[kind] = {name: value for name, value in pairs if value is not None}
             runs.append(RunRecord(**run))
-        return cls(stored["name"], tuple(runs), stored["tuned"], stored["title"])
+        # Files of earlier versions have no chances; `open_material` finds them in the run folders.
+        return cls(stored["name"], tuple(runs), stored["tuned"], stored["title"], stored.get("chances", {}))
 
 
 def finished(folder: Path, key: str, seconds: float) -> RunRecord:
@@ -127,12 +133,12 @@ def finished(folder: Path, key: str, seconds: float) -> RunRecord:
 
     Whose run it is (cell and seed) is for `collect` to say, since several cells may share it.
     """
-    settings = json.loads((folder / CONFIG).read_text())
+    settings = read_settings(folder)
     spent = spending(folder)
     steps = spent.pairs_seen // settings["budget"]["batch"]
     return RunRecord(
-        cell="", seed=settings["seed"], key=key, folder=f"cells/{key}",
-        revision=json.loads((folder / ENVIRONMENT).read_text())["revision"],
+        cell="", seed=settings["seed"], key=key, folder=f"{CELLS}/{key}",
+        revision=read_object(folder / ENVIRONMENT)["revision"],
         settings=settings, scores=scores_of(folder), telemetry=telemetry_of(folder), seconds=round(seconds, 1),
         pairs_seen=spent.pairs_seen, steps=steps,
         parameters={"model": spent.model_parameters, "heads": spent.heads}, data=spent.data, teacher=spent.teacher,
@@ -142,12 +148,24 @@ def finished(folder: Path, key: str, seconds: float) -> RunRecord:
 
 def scores_of(folder: Path) -> dict[str, float]:
     """`val/…`, `test/…`, `fidelity/…` of training, `SET/…` of the sets, from scores.json."""
-    stored = json.loads((folder / SCORES).read_text())
+    stored = read_object(folder / SCORES)
     scores = {name: value for name, value in stored.get("scores", {}).items() if "/chance " not in name}
     scores |= {f"fidelity/{name}": value for name, value in stored.get("fidelity", {}).items()}
     for name, result in stored.get("sets", {}).items():
         scores |= {f"{name}/{metric}": score["value"] for metric, score in result["scores"].items()}
     return {name: value for name, value in scores.items() if value == value}  # NaN: there was nothing to score
+
+
+def chances_of(folders: Iterable[Path]) -> dict[str, float]:
+    """`SET/score` → its chance, from scores.json of these runs; left out where it depends on the model's own errors."""
+    seen: dict[str, set[float]] = {}
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            for name, result in json.loads((folder / SCORES).read_text()).get("sets", {}).items():
+                for metric, score in result["scores"].items():
+                    if "chance" in score:
+                        seen.setdefault(f"{name}/{metric}", set()).add(_seven_digits(score["chance"]))
+    return {name: values.pop() for name, values in seen.items() if len(values) == 1}
 
 
 def telemetry_of(folder: Path) -> dict[str, float]:
@@ -156,7 +174,7 @@ def telemetry_of(folder: Path) -> dict[str, float]:
     for line in read_metrics(folder / METRICS):
         last |= {n: v for n, v in line.items() if isinstance(v, int | float) and not n.startswith(HELD_OUT)}
     if (folder / FUSION).is_file():
-        told = flatten(json.loads((folder / FUSION).read_text()))
+        told = flatten(read_object(folder / FUSION))
         last |= {f"fusion/{n.replace('.', '/')}": v for n, v in told.items() if not n.endswith("items")}
     last.pop("step", None)
     return last
@@ -188,10 +206,11 @@ def collect(
     """Finished runs of `wanted` (cell, seed, key), in that order."""
     found = []
     for cell, seed, key in wanted:
-        record = read_record(folder / "cells" / key)
+        record = read_record(folder / CELLS / key)
         if record is not None:
             found.append(replace(record, cell=cell, seed=seed))
-    return Results(name, tuple(found), dict(tuned), title)
+    chances = chances_of(folder / CELLS / record.key for record in found)
+    return Results(name, tuple(found), dict(tuned), title, chances)
 
 
 def _seven_digits(value: float | None) -> float | None:

@@ -6,24 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .paper_values import PaperValue
+
 
 @dataclass(frozen=True)
 class Column:
-    """`score` is a name in `RunRecord.scores`. Percent: a share, shown times 100."""
+    """`score` is a name in `RunRecord.scores`. Percent: a share, shown times 100. `over`: the share that it is divided
+    by; where that is at chance, the quotient says nothing and is not shown."""
 
     score: str
     heading: str
     percent: bool = True
     better: Literal["higher", "lower"] | None = "higher"
+    over: str | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """`paper`: column heading → the paper's projected value, where it has one (shown as "paper (projected)")."""
+    """`paper`: column heading → the paper's value, where it has one (shown under its label)."""
 
     label: str
     cell: str
-    paper: Mapping[str, float] = field(default_factory=dict)
+    paper: Mapping[str, PaperValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

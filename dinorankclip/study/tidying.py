@@ -6,14 +6,13 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from dinorankclip.pretrain.checkpoints import LAST
-from dinorankclip.pretrain.state import TENSORS
+from dinorankclip.run_files import CHECKPOINTS, LAST, TENSORS
 
 from .outline import Run
-from .queue import CELLS, is_finished
+from .queue import is_finished
+from .results import CELLS
 
 KEPT_SEED = 0
-CHECKPOINTS = "checkpoints"
 
 
 def tidy_finished(folder: Path, runs: Iterable[Run]) -> None:

@@ -17,7 +17,7 @@ from dinorankclip.pretrain.records import write_json
 from dinorankclip.types import UserError
 
 from .outline import TUNING_SEED, Run
-from .results import read_record
+from .results import CELLS, read_record
 
 TUNED = "tuned.json"
 
@@ -26,7 +26,7 @@ def choose(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
     """Read the finished tuning runs of all methods, choose, and keep choice and values in tuned.json."""
     tuned: dict[str, Any] = {}
     for run in runs:
-        record = read_record(folder / "cells" / run.key)
+        record = read_record(folder / CELLS / run.key)
         if record is None:
             raise UserError(f"the tuning run {run.cell} at {run.settings.optim.lr:g} is not finished")
         tried = tuned.setdefault(run.settings.method, {"cell": run.cell, "seed": TUNING_SEED, "tried": {}})["tried"]

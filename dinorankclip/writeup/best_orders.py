@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dinorankclip.study.chances import chance_of
 from dinorankclip.study.effects import paired, summary
-from dinorankclip.study.paper_values import LABEL, PAPER
+from dinorankclip.study.paper_values import LABEL, PaperValue, paper_value
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column
 from dinorankclip.study.tables.orders import PLAIN, WITH_TEACHER
 from dinorankclip.writeup.numbers import MISSING, form_of
+from dinorankclip.writeup.paper_words import paper_words
 from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_material import StudyMaterial
 
@@ -15,6 +17,7 @@ SWEEPS = {"plain": PLAIN, "with teacher": WITH_TEACHER}
 CLAIMED = 3
 # What of the paper's stands beside our suites, by the column's place in the table `best-order`.
 _PAPER_SUITES = ("ImageNet1K", "ImageNet-R", "COCO i2t R@1", "COCO t2i R@1", "CIFAR-100", "CUB-200")
+_PAPER_COLUMNS = ("best order", "score")
 
 
 def best_orders(material: StudyMaterial) -> list[PlainTable]:
@@ -22,44 +25,49 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
     table = material.table("best-order")
     if table is None:
         return []
+    beside = {
+        suite: [paper_value("tab:per-dataset-order", suite, what) for what in _PAPER_COLUMNS] for suite in _PAPER_SUITES
+    }
     rows = [
         row
-        for column, suite in zip(table.columns, _PAPER_SUITES, strict=True)
+        for column, paper in zip(table.columns, beside.values(), strict=True)
         for sweep, cells in SWEEPS.items()
-        if (row := _row(material.results, column, sweep, cells, suite)) is not None
+        if (row := _row(material.results, column, sweep, cells, paper)) is not None
     ]
     return [
         PlainTable(
             "best-order-named",
             "Best order of each suite, by name",
             (
-                "suite", "orders", "n", "best", "score there", f"less order {CLAIMED}", f"told from {CLAIMED}",
-                f"best, {LABEL}", f"score there, {LABEL}",
+                "suite", "orders", "n", "best", "score there", "chance", f"less order {CLAIMED}",
+                f"told from {CLAIMED}", f"best, {LABEL}", f"score there, {LABEL}",
             ),
             tuple(rows),
             "Of the seeds that all orders of a sweep have; the smallest of equal orders. “No” where the paired "
             f"interval to order {CLAIMED} contains zero or n < 3: any order may then come out best. The best of six "
             "noisy means is also a little too good. The paper's suites are "
-            f"{', '.join(_PAPER_SUITES[:-1])} and {_PAPER_SUITES[-1]}, on other data.",
+            f"{', '.join(_PAPER_SUITES[:-1])} and {_PAPER_SUITES[-1]}.",
+            tuple(value for values in beside.values() for value in values),
         )
     ]  # fmt: skip
 
 
-def _row(results: Results, column: Column, sweep: str, cells: tuple[str, ...], suite: str) -> tuple[str, ...] | None:
+def _row(
+    results: Results, column: Column, sweep: str, cells: tuple[str, ...], paper: list[PaperValue]
+) -> tuple[str, ...] | None:
     common = results.on_common_seeds(cells)
     values = {order: found for order, cell in enumerate(cells) if (found := common.values(cell, column.score))}
     if len(values) < len(cells):
         return None  # the best of some orders is not the best of all
     means = {order: summary(found).mean for order, found in values.items()}
     best = max(means, key=lambda order: (means[order], -order))
-    form = form_of(means.values(), column.percent)
+    form, chance = form_of(means.values(), column.percent), chance_of(results, column.score)
     difference, told = MISSING, MISSING
     if best != CLAIMED:
         effect = paired(values[CLAIMED], values[best])
         difference = form.with_half(effect.mean, effect.low, effect.high, sign=True)
         told = "yes" if effect.shown else "no"
-    paper = PAPER["tab:per-dataset-order"][suite]
     return (
-        column.heading, sweep, str(len(values[best])), str(best), form.plain(means[best]), difference, told,
-        f"{paper['best order']:g}", f"{paper['score']:g}",
+        column.heading, sweep, str(len(values[best])), str(best), form.plain(means[best]),
+        MISSING if chance is None else form.plain(chance), difference, told, *map(paper_words, paper),
     )  # fmt: skip

@@ -10,14 +10,18 @@ from collections.abc import Mapping
 
 from dinorankclip.study.bench_figures import load_bench
 from dinorankclip.study.effects import summary
-from dinorankclip.study.paper_values import LABEL, PAPER
+from dinorankclip.study.paper_values import LABEL, PAPER, PaperValue, in_black, paper_value
 from dinorankclip.study.tables.orders import PLAIN
 from dinorankclip.writeup.figures.drawn import Unavailable
 from dinorankclip.writeup.numbers import MISSING
+from dinorankclip.writeup.paper_words import digits_for, paper_words
 from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_material import StudyMaterial
 
 ORDER_COST = "order-cost"  # name of the table
+OWN = "the paper's own"
+PAPER_STUDENTS = {"resnet50": "full-resnet", "mobilenetv3-large": "full-mobilenet", "vit-tiny": "full"}
+_STUDENT_COLUMNS = ("params M", "latency ms")
 
 
 def cost_tables(material: StudyMaterial) -> list[PlainTable]:
@@ -42,44 +46,56 @@ def compute_profile(material: StudyMaterial) -> PlainTable:
             (cell, str(len(runs)), *map(_count, sizes), f"{first.steps:,}", f"{first.pairs_seen:,}", f"{seconds:,.0f}")
         )
     rows.append(("all runs", str(len(once)), "", "", "", "", f"{total / 3600:,.1f} h"))
-    hours = PAPER["tab:compute"]["total printed"]["hours"]
+    hours = paper_value("tab:compute", "total printed", "hours")
     return PlainTable(
         "compute",
         "Compute profile",
         ("cell", "n", "parameters trained", "of the loss alone", "steps", "pairs seen", "seconds a run"),
         tuple(rows),
         "Wall-clock of a run with its scoring; runs shared the machine, one thread each, so these are no step times. "
-        f"For its study at its own scale the paper plans {hours:g} hours of eight H100 ({LABEL}).",
+        f"For its study at its own scale the paper plans {hours.value:g} hours of eight H100 ({LABEL}).",
+        (hours,),
     )
 
 
 def orders(material: StudyMaterial) -> PlainTable:
     """Cost of each order beside plain order 1, ours and the paper's."""
     bench = load_bench(material.bench)
-    told, gains = PAPER["tab:cost-accuracy"], PAPER["tab:cost-accuracy, last row"]
+    paper = [_paper_costs(order) for order in range(len(PLAIN))]
+    digits = [digits_for(column) for column in zip(*paper)]
     rows = []
     for order, cell in enumerate(PLAIN):
         plain, full = (bench.ratio(side, bench.order(1)) for side in (bench.order(order), bench.full(order)))
         runs = material.results.of(cell)
         heads = next(iter(runs.values())).parameters.get("heads") if runs else None
-        paper, gain = told[str(order)], gains.get(str(order))
-        rows.append((
-            str(order), _times(plain), _times(full), _count(heads), f"{paper['step ms'] / told['1']['step ms']:.2f}",
-            f"{paper['head params M']:g} M", f"{paper['hours']:g}", f"{gain['T@1 / GPU-h']:g}" if gain else MISSING,
-        ))  # fmt: skip
+        theirs = map(paper_words, paper[order], digits)
+        rows.append((str(order), _times(plain), _times(full), _count(heads), *theirs))
     where = f"{bench.title}, {bench.machine} ({bench.source})" if bench.seconds else "not measured yet (make bench)"
     return PlainTable(
         ORDER_COST,
         "Cost of an order",
         (
             "order", "step, times plain order 1", "with teacher and fusion", "parameters of the heads",
-            f"step, {LABEL}", f"heads, {LABEL}", f"hours, {LABEL}", f"T@1 an hour over order 1, {LABEL}",
+            f"step, {LABEL}", f"heads in M, {LABEL}", f"hours, {LABEL}", f"T@1 an hour over order 1, {LABEL}",
         ),
         tuple(rows),
         f"Step: median and range over alternating rounds; {where}. Parameters of the heads are those of this study's "
         "small trunk; the paper's belong to ViT-B/32. The paper's column of steps is one for plain orders and the "
         "full recipe alike. What an order gains for its cost is the claim `gain-per-cost`.",
+        tuple(value for values in paper for value in values if value is not None),
     )  # fmt: skip
+
+
+def _paper_costs(order: int) -> list[PaperValue | None]:
+    """Its step beside order 1's, millions of parameters of the heads, hours, and what an hour gains."""
+    table, last, row = "tab:cost-accuracy", "tab:cost-accuracy, last row", str(order)
+    step = round(PAPER[table][row]["step ms"] / PAPER[table]["1"]["step ms"], 2)
+    return [
+        PaperValue(step, in_black(table, row, "step ms")),
+        paper_value(table, row, "head params M"),
+        paper_value(table, row, "hours"),
+        paper_value(last, row, "T@1 / GPU-h") if row in PAPER[last] else None,
+    ]
 
 
 def _times(ratios: Mapping[int, float]) -> str:
@@ -88,24 +104,33 @@ def _times(ratios: Mapping[int, float]) -> str:
 
 
 def students(material: StudyMaterial) -> PlainTable:
-    """Parameters of the three image students, counted in the kept models, and their latency if it was measured."""
-    latency = {row["student"]: row for row in load_bench(material.bench).latency if "student" in row}
-    told = PAPER["tab:abl-3panel (b)"]
-    rows = []
-    for cell in ("full-resnet", "full-mobilenet", "full"):
+    """Parameters of the three image students, counted in the kept models, and their latency if it was measured; the
+    paper's own three, as they were benched."""
+    bench = load_bench(material.bench)
+    timed = {row["student"]: row for row in bench.latency if "student" in row}
+    counted = {}
+    for cell in PAPER_STUDENTS.values():
         runs = material.results.of(cell)
         if runs:
-            name = next(iter(runs.values())).settings["distil"]["image_student"]
-            measured = f"{latency[name]['p50 ms']:.2f}" if name in latency else MISSING
-            paper = f"{told[cell]['params M']:g} M", f"{told[cell]['latency ms']:g}"
-            rows.append((cell, name, _count(_student_parameters(material, cell)), measured, *paper))
+            counted[next(iter(runs.values())).settings["distil"]["image_student"]] = cell
+    rows, shown = [], []
+    for name in dict.fromkeys((*counted, *PAPER_STUDENTS)):
+        cell, of_paper = counted.get(name), PAPER_STUDENTS.get(name)
+        benched = timed[name]["parameters"] if name in timed else None
+        parameters = _student_parameters(material, cell) if cell else benched
+        latency = f"{timed[name]['p50 ms']:.2f}" if name in timed else MISSING
+        paper = [paper_value("tab:abl-3panel (b)", of_paper, what) if of_paper else None for what in _STUDENT_COLUMNS]
+        shown += [value for value in paper if value is not None]
+        rows.append((cell or OWN, name, _count(parameters), latency, *map(paper_words, paper)))
     return PlainTable(
         "student-cost",
         "Students: parameters and latency",
-        ("cell", "student", "parameters", "latency, ms", f"parameters, {LABEL}", f"latency ms, {LABEL}"),
+        ("cell", "student", "parameters", "latency, ms", f"parameters in M, {LABEL}", f"latency ms, {LABEL}"),
         tuple(rows),
-        "Parameters of the image student alone. Latency: median of one image, one thread, from the latency bench; "
-        f"{MISSING} where it has not been measured.",
+        f"Parameters of the image student alone, which has no classifier. “{OWN}”: built and timed, in no cell of this "
+        f"study. Latency: median of one image, the paper's on an H100; here: "
+        f"{bench.latency_about or 'not measured yet (python -m bench.latency).'}",
+        tuple(shown),
     )
 
 

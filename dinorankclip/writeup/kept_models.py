@@ -6,7 +6,6 @@ what a model does need one.
 
 from __future__ import annotations
 
-import json
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +20,7 @@ from dinorankclip.equations import resample_grid
 from dinorankclip.joint.folder import find_model
 from dinorankclip.joint.loaded import LoadedModel, load_model
 from dinorankclip.joint.transitions import TransitionHeads
-from dinorankclip.pretrain.records import CONFIG
-from dinorankclip.pretrain.state import TENSORS
+from dinorankclip.run_files import TENSORS, read_settings
 from dinorankclip.scoring.embedding_store import EmbeddingStore
 from dinorankclip.scoring.run_data import stored_reading
 from dinorankclip.scoring.seen import SeenSet
@@ -51,7 +49,10 @@ class KeptModels:
         return self.runs[cell]
 
     def settings(self, cell: str) -> dict[str, Any]:
-        return json.loads((self.run(cell) / CONFIG).read_text())
+        try:
+            return read_settings(self.run(cell))
+        except UserError as error:
+            raise Unavailable(f"needs the settings of {cell}: {error}") from error
 
     def model(self, cell: str) -> LoadedModel:
         if cell not in self._models:

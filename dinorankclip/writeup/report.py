@@ -14,6 +14,8 @@ from dinorankclip.writeup.markdown_html import add_markdown
 from dinorankclip.writeup.numbers import MISSING
 from dinorankclip.writeup.page import Page
 from dinorankclip.writeup.paired_differences import paired_differences
+from dinorankclip.writeup.paper_only import TITLE as PAPER_ONLY
+from dinorankclip.writeup.paper_only import paper_only
 from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_figures import Missing
 from dinorankclip.writeup.study_material import StudyMaterial
@@ -44,6 +46,10 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], clai
         else:
             page.section(figure.title, 3)
             page.text(f"Left out: {figure.why}.", "warn")
+    page.section(PAPER_ONLY)
+    told = paper_only(material)
+    page.text(told.about, "note")
+    _plain_tables(page, told.tables)
     page.section("Claims of the paper")
     add_markdown(page, _without_title(claims), level=3, prefix="claim-")
     _tuning(page, material)
@@ -57,7 +63,8 @@ def _plain_tables(page: Page, tables: Iterable[PlainTable]) -> None:
     for plain in tables:
         page.section(plain.title, 3)
         page.table(plain.headings, plain.rows)
-        page.text(plain.note, "note")
+        if plain.notes:
+            page.text(plain.notes, "note")
 
 
 def _without_title(markdown: str) -> str:

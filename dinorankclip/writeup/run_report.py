@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import flatten
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD, MODALITIES, gate_name, is_inert, orders_told, spread_name
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import examine_run, read_metrics
-from dinorankclip.pretrain.records import CONFIG, ENVIRONMENT, FUSION, METRICS, SCORES
+from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_settings
+from dinorankclip.score_words import RECALLS, held_out, written
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.run_curves import loss_curves, order_telemetry, score_curves
 from dinorankclip.writeup.numbers import MISSING
 from dinorankclip.writeup.page import Page
 from dinorankclip.writeup.surroundings import described
 
-REPORT = "report.html"
-_UNITS = {"share": (100.0, 2, " %"), "degrees": (1.0, 2, "°"), "number": (1.0, 4, "")}
-
 
 def run_page(run: Path) -> Page:
-    settings = json.loads((run / CONFIG).read_text())
+    settings = read_settings(run)
     lines = read_metrics(run / METRICS)
     spent = spending(run)
     page = Page(f"Run {run.name}", f"{spent.method} on {settings['data']}, seed {settings['seed']}")
@@ -64,15 +62,15 @@ def _orders(page: Page, lines: list[dict[str, Any]]) -> None:
     """Gate and relative spread of each order at the end, and whether it acts (D13)."""
     last: dict[str, Any] = {}
     for line in lines:
-        last |= {name: value for name, value in line.items() if name.startswith(("gate", "spread"))}
-    orders = sorted({int(name[6]) for name in last if name.startswith("spread")})
+        last |= line
+    orders = orders_told(last)
     if not orders:
         return
     rows = []
     for order in orders:
-        spreads = [last.get(f"spread{order}_{side}", 0.0) for side in ("image", "text")]
-        gates = [last.get(f"gate{order}_{side}", 0.0) for side in ("image", "text")]
-        state = "inert" if max(spreads) < INERT_SPREAD else "acts"
+        spreads = [last.get(spread_name(order, side), 0.0) for side in MODALITIES]
+        gates = [last.get(gate_name(order, side), 0.0) for side in MODALITIES]
+        state = "inert" if is_inert(max(spreads)) else "acts"
         rows.append((str(order), *(f"{value:.4f}" for value in (*gates, *spreads)), state))
     page.table(("order", "λ image", "λ text", "spread image", "spread text", ""), rows)
     page.text(f"An order whose spread is below {INERT_SPREAD:g} of that of the utilities is inert.", "note")
@@ -107,7 +105,7 @@ def _scores(page: Page, run: Path) -> None:
     trained = list(_retrieval_rows(stored.get("scores", {})))
     if trained:
         page.section("Held-out retrieval, taken by train", 3)
-        page.table(("part", "", "R@1", "R@5", "R@10", "chance R@1"), trained, words=(0, 1))
+        page.table(("part", "", *RECALLS, "chance R@1"), trained, words=(0, 1))
     faithful = [(name, f"{value:.4f}") for name, value in stored.get("fidelity", {}).items()]
     if faithful:
         page.section("Students beside their teacher", 3)
@@ -123,23 +121,17 @@ def _scores(page: Page, run: Path) -> None:
 
 def _retrieval_rows(scores: dict[str, float]) -> Iterator[tuple[str, ...]]:
     """A line for each held-out part and direction, in percent."""
-    for part in dict.fromkeys(name.split("/")[0] for name in scores):
+    for part, ways in held_out(scores).items():
         chance = scores.get(f"{part}/chance R@1")
-        for way, words in (("i2t", "image → text"), ("t2i", "text → image")):
-            found = [scores.get(f"{part}/{way} R@{k}") for k in (1, 5, 10)]
-            if any(value is not None for value in found):
-                yield part, words, *(MISSING if v is None else f"{100 * v:.2f} %" for v in (*found, chance))
+        for words, found in ways.items():
+            yield part, words, *(MISSING if v is None else written(v, "share") for v in (*found, chance))
 
 
 def _set_rows(sets: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     for name, result in sets.items():
         for metric, score in result["scores"].items():
-            factor, digits, unit = _UNITS[score.get("unit", "share")]
-            shown = {
-                key: f"{factor * score[key]:.{digits}f}{unit}"
-                for key in ("value", "low", "high", "chance")
-                if key in score
-            }
+            unit = score.get("unit", "share")
+            shown = {key: written(score[key], unit) for key in ("value", "low", "high", "chance") if key in score}
             span = f"{shown['low']} … {shown['high']}" if "low" in shown else MISSING
             yield name, metric, shown["value"], span, shown.get("chance", MISSING), str(score["n"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from dinorankclip.writeup.best_orders import best_orders
 from dinorankclip.writeup.cost_tables import cost_tables
 from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.paired_differences import paired_differences
+from dinorankclip.writeup.paper_only import TITLE as PAPER_ONLY
+from dinorankclip.writeup.paper_only import paper_only
 from dinorankclip.writeup.report import study_page, write_page
 from dinorankclip.writeup.study_claims import JUDGING, all_claims, machine_of
 from dinorankclip.writeup.study_figures import Missing, study_figures
@@ -42,7 +43,7 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     folder = docs / "study" / material.study.name
     folder.mkdir(parents=True, exist_ok=True)
     if (material.folder / RESULTS).resolve() != (folder / RESULTS).resolve():
-        shutil.copyfile(material.folder / RESULTS, folder / RESULTS)
+        material.results.save(folder / RESULTS)
     for table in material.tables:
         write_table(table, folder / TABLES, ("md", "trace.json"))
     _write_plain(material, folder / TABLES)
@@ -98,4 +99,6 @@ def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
             lines += [f"![{figure.title}]({FIGURES}/{figure.name}.png)", "", wrapped(figure.caption), ""]
         else:
             lines += [f"Left out: {figure.why}.", ""]
+    told = paper_only(material)
+    lines += [f"## {PAPER_ONLY}", "", wrapped(told.about), "", *(plain.markdown(level=3) for plain in told.tables)]
     return "\n".join(lines).rstrip() + "\n"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.pretrain.records import ENVIRONMENT
+from dinorankclip.run_files import ENVIRONMENT
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.measures import Measures, measures_of
 from dinorankclip.study.outline import Study
-from dinorankclip.study.results import RESULTS, Results
+from dinorankclip.study.results import RESULTS, Results, chances_of
 from dinorankclip.types import UserError
 from dinorankclip.writeup.kept_models import SEED, KeptModels
 from dinorankclip.writeup.tables import Table, build_table, teachers
@@ -88,4 +88,6 @@ def open_material(folder: Path, bench: Path = BENCH) -> StudyMaterial:
     results = Results.load(folder)
     if results.name not in STUDIES:
         raise UserError(f"{folder / RESULTS} is of a study '{results.name}', which this version does not know")
+    if not results.chances:
+        results = replace(results, chances=chances_of(folder / run.folder for run in results.runs))
     return StudyMaterial(folder, STUDIES[results.name](), results, bench)

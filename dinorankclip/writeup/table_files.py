@@ -32,6 +32,7 @@ _LATEX = {
     "≥": r"$\geq$",
     "≤": r"$\leq$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "−": r"$-$",
     "°": r"$^\circ$",
     "×": r"$\times$",
@@ -119,27 +120,28 @@ def latex(text: str) -> str:
 
 _CSV_HEAD = (
     "experiment", "row", "cell", "score", "heading", "unit", "mean", "low", "high", "sd", "n",
-    "reference", "difference", "difference_low", "difference_high", "difference_n", "detectable",
-    "paper_projected", "lacks", "seeds", "keys",
+    "reference", "difference", "difference_low", "difference_high", "difference_n", "detectable", "chance",
+    "paper_projected", "paper_colour", "lacks", "seeds", "keys",
 )  # fmt: skip
 
 
 def as_csv(table: Table) -> str:
     """One line for each row and score, as they were scored (shares stay shares); the paper's value in its own column
-    and unit (percent)."""
+    and unit (percent), red for projections and black for what it prints as a result."""
     data = io.StringIO()
     writer = csv.writer(data, lineterminator="\n")
     writer.writerow(_CSV_HEAD)
     for row in table.rows:
-        for column, measured, paper in zip(table.columns, row.measured, row.paper):
+        for column, chance, measured, paper in zip(table.columns, table.chances, row.measured, row.paper):
             found, effect = measured.summary, measured.effect
             ours = (found.mean, found.low, found.high, found.sd, found.n) if found else (None,) * 4 + (0,)
             pair = (effect.mean, effect.low, effect.high, effect.n, effect.detectable) if effect else (None,) * 5
             runs = " ".join(str(run.seed) for run in row.runs), " ".join(run.key for run in row.runs)
             unit = "share" if column.percent else "number"
             about = (table.experiment.name, label_of(row), row.cell, column.score, column.heading, unit)
-            reference = table.experiment.reference
-            writer.writerow([*map(_csv_number, (*about, *ours, reference, *pair, paper, measured.lacks, *runs))])
+            told = (paper.value, "black" if paper.black else "red") if paper else (None, None)
+            line = (*about, *ours, table.experiment.reference, *pair, chance, *told, measured.lacks, *runs)
+            writer.writerow([*map(_csv_number, line)])
     return data.getvalue()
 
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from dinorankclip.study.effects import FEWEST_SEEDS
 from dinorankclip.writeup.numbers import MISSING, Form, form_of
+from dinorankclip.writeup.paper_words import about_paper, digits_for, paper_words
 from dinorankclip.writeup.tables import PAPER, UNMATCHED, Measured, Table, TableRow, teachers
 
 SHOWN_EFFECT = "*"
+CHANCE, AT_CHANCE = "chance", "[at chance]"
 BESIDE = 4  # so many columns of the paper stand beside ours; more become a grid of their own below
 
 
@@ -39,18 +41,21 @@ def grids(table: Table) -> list[Grid]:
 
 
 def value_grid(table: Table) -> Grid:
-    """Label, n, our means with intervals, then the paper's values if they are few."""
+    """Label, n, our means with intervals, then the paper's values if they are few; what chance gives below."""
     forms = _forms(table)
     shown = _paper_columns(table)
     shown = shown if len(shown) <= BESIDE else []
-    headings = ["", "n", *(column.heading for column in table.columns), *(table.columns[at].heading for at in shown)]
+    headings = ["", "n", *_headings(table), *(table.columns[at].heading for at in shown)]
     groups = [""] * (2 + len(table.columns)) + [PAPER] * len(shown)
-    digits = {at: max(map(_digits, (row.paper[at] for row in table.rows))) for at in shown}
+    digits = {at: digits_for(row.paper[at] for row in table.rows) for at in shown}
     rows = []
     for row in table.rows:
         ours = [_value(measured, form) for measured, form in zip(row.measured, forms)]
-        theirs = [_paper(row.paper[at], digits[at]) for at in shown]
+        theirs = [Words(paper_words(row.paper[at], digits[at])) for at in shown]
         rows.append((Words(label_of(row)), Words(str(row.n) if row.n else MISSING), *ours, *theirs))
+    if any(chance is not None for chance in table.chances):
+        ours = [MISSING if chance is None else form.plain(chance) for chance, form in zip(table.chances, forms)]
+        rows.append(tuple(map(Words, (CHANCE, MISSING, *ours, *(MISSING for _ in shown)))))
     return Grid(tuple(headings), tuple(groups), tuple(rows))
 
 
@@ -59,9 +64,9 @@ def _paper_grid(table: Table) -> Grid | None:
     shown = _paper_columns(table)
     if len(shown) <= BESIDE:
         return None
-    digits = {at: max(map(_digits, (row.paper[at] for row in table.rows))) for at in shown}
+    digits = {at: digits_for(row.paper[at] for row in table.rows) for at in shown}
     rows = [
-        (Words(row.label), *(_paper(row.paper[at], digits[at]) for at in shown))
+        (Words(row.label), *(Words(paper_words(row.paper[at], digits[at])) for at in shown))
         for row in table.rows
         if any(value is not None for value in row.paper)
     ]
@@ -84,8 +89,13 @@ def difference_grid(table: Table) -> Grid | None:
             rows.append((Words(label_of(row)), Words(str(max(pairs))), *cells))
     if not rows:
         return None
-    headings = (f"less {table.reference}", "n", *(column.heading for column in table.columns))
+    headings = (f"less {table.reference}", "n", *_headings(table))
     return Grid(headings, ("",) * len(headings), tuple(rows))
+
+
+def _headings(table: Table) -> list[str]:
+    marked = zip(table.columns, table.at_chance)
+    return [f"{column.heading} {AT_CHANCE}" if lost else column.heading for column, lost in marked]
 
 
 def notes(table: Table) -> list[str]:
@@ -107,8 +117,14 @@ def notes(table: Table) -> list[str]:
         found.append("Means of rows with different n are of different seeds: compare rows by their paired differences.")
     if any(0 < row.n < FEWEST_SEEDS for row in table.rows):
         found.append("n < 3: so few seeds have no interval, and nothing of them is bold.")
-    if any(value is not None for row in table.rows for value in row.paper):
-        found.append(f"Columns “{PAPER}” are the paper's projections, not measurements, on other data and models.")
+    if any(table.at_chance):
+        found.append(
+            f"{AT_CHANCE}: no row is shown to be a point above chance, by the lower end of its interval or, where n < "
+            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked."
+        )
+    told = [value for row in table.rows for value in row.paper if value is not None]
+    if told:
+        found.append(about_paper(told))
     if any(row.unmatched for row in table.rows):
         found.append(f"{UNMATCHED} differs knowingly in budget or parameters and does not compete for bold.")
     lacks = sorted({measured.lacks for row in table.rows for measured in row.measured if measured.lacks})
@@ -148,16 +164,6 @@ def _difference(measured: Measured, form: Form) -> Words:
         return Words(MISSING)
     text = form.with_half(effect.mean, effect.low, effect.high, sign=True)
     return Words(text + (f" {SHOWN_EFFECT}" if effect.shown else ""))
-
-
-def _paper(value: float | None, digits: int) -> Words:
-    """The paper prints percent as such: its values are not multiplied."""
-    return Words(MISSING if value is None else f"{value:.{digits}f}")
-
-
-def _digits(value: float | None) -> int:
-    """Digits behind the point that a value needs."""
-    return 0 if value is None else len(f"{value:.6f}".rstrip("0").split(".")[1])
 
 
 def wrapped(text: str, width: int = 118) -> str:

@@ -9,18 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import is_inert
 from dinorankclip.joint.transitions import HIGHEST_ORDER
+from dinorankclip.study.chances import at_chance, chance_of
 from dinorankclip.study.claims.quantities import spread
 from dinorankclip.study.effects import Effect, Summary, paired, summary
 from dinorankclip.study.paper_values import LABEL as PAPER
+from dinorankclip.study.paper_values import PaperValue
 from dinorankclip.study.results import Results, RunRecord
 from dinorankclip.study.table_shapes import Column, Experiment
 
 __all__ = ["PAPER", "Measured", "Table", "TableRow", "build_table", "teachers"]
 
 UNMATCHED = "†"
-NOT_RUN, NOT_SCORED = "not run", "not scored"
+NOT_RUN, NOT_SCORED, MEANINGLESS = "not run", "not scored", "a quotient of scores at chance"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class TableRow:
     label: str
     cell: str
     measured: tuple[Measured, ...]
-    paper: tuple[float | None, ...]
+    paper: tuple[PaperValue | None, ...]
     runs: tuple[RunRecord, ...]
     marks: tuple[str, ...] = ()
     unmatched: bool = False
@@ -53,8 +55,13 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
+    """`chances`: of each column, None where it is not known; `at_chance`: whether no row is shown to be a point above
+    it."""
+
     experiment: Experiment
     rows: tuple[TableRow, ...]
+    chances: tuple[float | None, ...]
+    at_chance: tuple[bool, ...]
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -93,14 +100,30 @@ def build_table(experiment: Experiment, results: Results) -> Table:
                 row.cell in experiment.unmatched,
             )
         )
-    return Table(experiment, tuple(rows))
+    return Table(
+        experiment,
+        tuple(rows),
+        tuple(chance_of(results, column.score) for column in experiment.columns),
+        tuple(column.percent and at_chance(results, by_cell, column.score) for column in experiment.columns),
+    )
+
+
+def _values(results: Results, cell: str, column: Column) -> dict[int, float]:
+    """By seed; none where they would mean nothing."""
+    return {} if _meaningless(results, cell, column) else results.values(cell, column.score)
+
+
+def _meaningless(results: Results, cell: str, column: Column) -> bool:
+    return column.over is not None and at_chance(results, [cell], column.over)
 
 
 def _measure(results: Results, cell: str, column: Column, reference: str, ran: bool, best: bool) -> Measured:
+    if _meaningless(results, cell, column):
+        return Measured(None, lacks=MEANINGLESS)
     values = results.values(cell, column.score)
     if not values:
         return Measured(None, lacks=NOT_SCORED if ran else NOT_RUN)
-    against = results.values(reference, column.score)
+    against = _values(results, reference, column)
     common = values.keys() & against.keys()
     effect = paired(against, values) if cell != reference and common else None
     return Measured(summary(values), effect, best)
@@ -117,7 +140,7 @@ def _best_cell(experiment: Experiment, column: Column, results: Results) -> str 
     competing = [
         cell for cell in dict.fromkeys(row.cell for row in experiment.rows) if cell not in experiment.unmatched
     ]
-    values = {cell: found for cell in competing if (found := results.values(cell, column.score))}
+    values = {cell: found for cell in competing if (found := _values(results, cell, column))}
     sign = 1 if column.better == "higher" else -1
     for cell, own in values.items():
         leads = [paired(theirs, own) for other, theirs in values.items() if other != cell]
@@ -129,7 +152,7 @@ def _best_cell(experiment: Experiment, column: Column, results: Results) -> str 
 def _marks(results: Results, cell: str) -> list[str]:
     """Orders of the cell that do nothing by their end (D13)."""
     found = {order: spread(results, cell, order) for order in range(2, HIGHEST_ORDER + 1)}
-    return [f"order {order} inert" for order, value in found.items() if value is not None and value < INERT_SPREAD]
+    return [f"order {order} inert" for order, value in found.items() if value is not None and is_inert(value)]
 
 
 def teachers(tables: Sequence[Table]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from dinorankclip.commands.entry import main
 from dinorankclip.commands.score import default_out, find, known_metrics, parse_shift
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import FindingSettings, ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.contents import source_digest
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.joint.folder import save_model
@@ -34,7 +34,7 @@ def here(tmp_path, monkeypatch):
     run = tmp_path / "run"
     run.mkdir()
     save_model(JointModel(TINY), run)
-    (run / "config.json").write_text(json.dumps({"distil": {"cache": None}}))
+    (run / "config.json").write_text(json.dumps(as_dict(TrainSettings())))
     write_classes(tmp_path / "sets" / "classes")
     write_classes(tmp_path / "sets" / "classes", split="train", labels=(0, 1, 2, 3) * 5)
     write_captions(tmp_path / "sets" / "pairs", labels=(0, 1, 2, 3) * 3)
@@ -75,8 +75,8 @@ def photos(folder):
 
 def test_of_a_runs_own_data_the_part_it_set_aside_is_scored(here, capsys):
     photos(here)
-    reading = ReadingSettings(caption_column="title", group_column="product", val_fraction=0.2)
-    about = {"distil": {"cache": None}, "data": "photos.csv", "reading": dataclasses.asdict(reading)}
+    reading = FindingSettings(caption_column="title", group_column="product", val_fraction=0.2)
+    about = as_dict(TrainSettings()) | {"data": "photos.csv", "reading": dataclasses.asdict(reading)}
     (here / "run" / "config.json").write_text(json.dumps(about))
     main(["score", "run", "--sets", "photos.csv", "--metrics", "retrieval", "--no-pictures"])
     assert "trained on these pairs" not in capsys.readouterr().out
@@ -89,17 +89,18 @@ def test_of_a_runs_own_data_the_part_it_set_aside_is_scored(here, capsys):
 
 def test_flags_change_a_runs_own_reading_and_another_division_is_said(here, capsys):
     photos(here)
-    own = ReadingSettings(caption_column="title", group_column="product", val_fraction=0.2)
-    (here / "run" / "config.json").write_text(json.dumps({"data": "photos.csv", "reading": dataclasses.asdict(own)}))
+    own = FindingSettings(caption_column="title", group_column="product", val_fraction=0.2)
+    settings = TrainSettings(data="photos.csv", reading=ReadingSettings(**dataclasses.asdict(own)))
+    (here / "run" / "config.json").write_text(json.dumps(as_dict(settings)))
     (here / "other.csv").write_text("image,title\n0.jpg,a cat\n1.jpg,a dog\n")
     trained_on = run_data("run")
-    more = ReadingSettings(max_pixels=10**9)
+    more = FindingSettings(max_pixels=10**9)
     (place,) = find("photos.csv", Path("sets"), more, trained_on)
     assert place.reading == dataclasses.replace(own, max_pixels=10**9) and place.note == ""
-    (place,) = find("photos.csv", Path("sets"), ReadingSettings(val_fraction=0.5), trained_on)
+    (place,) = find("photos.csv", Path("sets"), FindingSettings(val_fraction=0.5), trained_on)
     assert (place.reading.val_fraction, place.reading.group_column) == (0.5, "product")
     assert "it was trained on some of these pairs" in place.note
-    (place,) = find("other.csv", Path("sets"), ReadingSettings(caption_column="title"), trained_on, "all")
+    (place,) = find("other.csv", Path("sets"), FindingSettings(caption_column="title"), trained_on, "all")
     assert place.note == "" and place.reading.group_column is None
 
 
@@ -108,19 +109,19 @@ def test_a_config_of_something_else_is_no_run_and_a_damaged_one_of_a_run_is_told
     (tmp_path / "config.json").write_text(text)
     assert run_data(tmp_path) is None and run_data("open_clip:ViT-B-32") is None
     (tmp_path / "checkpoints" / "step-1").mkdir(parents=True)
-    with pytest.raises(UserError, match="what the run was trained on"):
+    with pytest.raises(UserError, match=r"config\.json (is damaged|holds no settings of a run)"):
         run_data(tmp_path / "checkpoints" / "step-1")
 
 
 def test_settings_of_another_version_do_not_hide_how_a_run_divided_its_data(tmp_path):
-    about = {"data": "x", "reading": {"val_fraction": 0.3, "of_another_version": 1}}
+    about = as_dict(TrainSettings()) | {"reading": {"val_fraction": 0.3, "of_another_version": 1}}
     (tmp_path / "config.json").write_text(json.dumps(about))
     assert run_data(tmp_path).reading.val_fraction == 0.3
 
 
 def test_parts_of_their_own_need_no_caution(here):
-    own = RunData("sets/pairs", ReadingSettings(val_fraction=0.3))
-    (place,) = find("sets/pairs", Path("sets"), ReadingSettings(val_fraction=0.2), own)
+    own = RunData("sets/pairs", FindingSettings(val_fraction=0.3))
+    (place,) = find("sets/pairs", Path("sets"), FindingSettings(val_fraction=0.2), own)
     assert own.caution(place, None) == own.caution(place, "test") == ""
     assert own.caution(place, "train") == "the model was trained on these pairs"
 

@@ -131,3 +131,11 @@ def test_show_writes_a_sheet_and_escapes(capsys, tmp_path):
     assert "<script>" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
     assert page.count("<img") == 8
     assert run(capsys, "data", "show", f"{tmp_path}/in.tar", "--out", f"{tmp_path}/s.gif")[0] == 2
+
+
+@pytest.mark.parametrize("verb", [("data", "pack"), ("data", "show"), ("embed",), ("score",), ("teacher", "cache")])
+def test_verbs_that_do_not_train_have_no_flags_of_the_training_loader(capsys, verb):
+    flags = run(capsys, *verb, "--help")[1]
+    assert "--reading.val-fraction" in flags
+    of_training = ("crop-scale", "flip", "workers", "patience", "max-damaged")
+    assert not any(f"--reading.{name}" in flags for name in of_training)

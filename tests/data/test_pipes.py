@@ -8,6 +8,7 @@ import pytest
 from pair_making import damaged_members, good_members, write_tar
 
 from dinorankclip.config import ReadingSettings
+from dinorankclip.data.benchmark_sets import Place, open_set
 from dinorankclip.data.loader import load_pairs
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.pipes import PipeSource, read_into_memory, stream_shard
@@ -131,3 +132,11 @@ def test_settings_that_a_stream_needs(where):
         open_pairs("pipe:cat x.tar", READING, "train")
     with pytest.raises(UserError, match="cannot be mixed"):
         open_pairs("pipe:cat x.tar::y.tar", READING, "all")
+
+
+def test_what_is_held_out_can_be_scored_and_the_stream_itself_cannot(where):
+    found = open_set(Place("stream", where, READING))
+    held_out = found.open(found.scored_split())
+    assert len(held_out) == len(held_out.sizes()) > 0
+    with pytest.raises(UserError, match="the all part of pipe: shards is a stream"):
+        found.open("all")

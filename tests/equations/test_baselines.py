@@ -30,6 +30,14 @@ def test_info_nce_by_rows_of_two_processes():
     assert torch.cat(halves).mean().item() == pytest.approx(info_nce(image, text, SCALE).item(), abs=1e-12)
 
 
+def test_info_nce_gradients():
+    image, text, _ = (x.requires_grad_() for x in pairs())
+    scale = torch.tensor(SCALE, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(info_nce, (image, text, scale))
+    logits = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: info_nce_rows(x[0], x[1], first=1), logits)
+
+
 def test_half_precision_embeddings_are_compared_in_single():
     image, text, _ = pairs(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -42,6 +50,27 @@ def test_cyclip_of_the_fixture():
     in_modal, cross = cyclip_consistency(image, text)
     assert in_modal.item() == pytest.approx(0.349693, abs=1e-6)
     assert cross.item() == pytest.approx(0.400298, abs=1e-6)
+
+
+def dot(x, y):
+    return sum(a * b for a, b in zip(x, y))
+
+
+def test_cyclip_as_loops():
+    image, text, _ = pairs()
+    v, t = F.normalize(image, dim=1).tolist(), F.normalize(text, dim=1).tolist()
+    each = [(i, j) for i in range(4) for j in range(4)]
+    in_modal = sum((dot(v[i], v[j]) - dot(t[i], t[j])) ** 2 for i, j in each) / 4
+    cross = sum((dot(v[i], t[j]) - dot(t[i], v[j])) ** 2 for i, j in each) / 4
+    assert [x.item() for x in cyclip_consistency(image, text)] == pytest.approx([in_modal, cross], abs=1e-12)
+
+
+def test_cyclip_by_hand_and_its_gradients():
+    # orthogonal images, equal captions: of four cosines in each modality two differ by 1, hence 2/N = 1
+    image, text = torch.eye(2, dtype=torch.float64), torch.ones(2, 2, dtype=torch.float64)
+    in_modal, cross = cyclip_consistency(image, text)
+    assert (in_modal.item(), cross.item()) == (pytest.approx(1), pytest.approx(0))
+    assert torch.autograd.gradcheck(cyclip_consistency, tuple(x.requires_grad_() for x in pairs()[:2]))
 
 
 def test_alip_weights_of_the_fixture():

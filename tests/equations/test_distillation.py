@@ -83,6 +83,18 @@ def test_gram_loss_by_hand():
     assert gram_distance(cosine_gram(student), cosine_gram(teacher)).item() == pytest.approx(math.sqrt(2) / 2)
 
 
+def test_gram_distance_equals_the_loops_and_is_no_number_without_a_teacher():
+    student, teacher = cosine_gram(draw(4, 5, 3), MASK), cosine_gram(draw(4, 5, 7, seed=1), MASK)
+    found = gram_distance(student, teacher).tolist()
+    for b in range(3):
+        off = sum((student[b, i, j] - teacher[b, i, j]).item() ** 2 for i in range(5) for j in range(5))
+        size = sum(teacher[b, i, j].item() ** 2 for i in range(5) for j in range(5))
+        assert found[b] == pytest.approx(math.sqrt(off / size), abs=1e-12)
+    assert math.isnan(found[3])  # no token: nothing to be near to
+    assert gram_distance(torch.zeros(1, 5, 5), teacher[:1]).item() == pytest.approx(1)
+    assert gram_distance(student[:1], torch.zeros(1, 5, 5)).isnan().all()
+
+
 def test_gram_loss_from_a_ready_gram():
     student, teacher = draw(4, 5, 3), draw(4, 5, 7, seed=1) * torch.arange(1, 6)[:, None]
     ready = teacher @ teacher.transpose(1, 2)

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dinorankclip import load_model
+from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.joint.folder import CONFIG, WEIGHTS, find_model, load_folder, load_weights
 from dinorankclip.types import UserError
 
@@ -59,7 +60,7 @@ def test_nothing_there(tmp_path):
 
 
 def test_a_run_without_a_checkpoint(tmp_path):
-    (tmp_path / "config.json").write_text('{"budget": {}}')  # all that a refused first start leaves
+    (tmp_path / "config.json").write_text(json.dumps(as_dict(TrainSettings())))  # all that a refused first start leaves
     refused(tmp_path, "a run that has no checkpoint yet; let it train on")
     (tmp_path / "config.json").unlink()
     (tmp_path / "metrics.jsonl").write_text("")

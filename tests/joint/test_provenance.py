@@ -126,7 +126,7 @@ def test_scores_of_sets_are_shown_if_they_are_of_these_weights(run):
         (run / "scores.json").write_text(json.dumps({"sets": sets, "sets_model": {"identity": identity}}))
         text, _ = card_of(run)
         assert ("| cub | accuracy | 50.00 % (40.00 to 60.00) |" in text) is shown
-        assert ("| cub | cone | 80 |" in text) is shown and ("None were recorded." in text) is not shown
+        assert ("| cub | cone | 80.00° |" in text) is shown and ("None were recorded." in text) is not shown
 
 
 def test_whatever_is_gone_is_left_out(run, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dinorankclip.equations import plackett_luce_nll
+from dinorankclip.equations import pair_history, plackett_luce_nll, transitions
 from dinorankclip.joint import histories
 from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.losses import RankingLoss
@@ -68,6 +68,21 @@ def fixture_heads(order):
     state = {name: torch.tensor(weights[name], dtype=torch.float64) for name in heads.state_dict()}
     heads.load_state_dict(state)
     return heads
+
+
+def test_heads_of_orders_2_and_3_are_equation_7():
+    heads, items = loud(TransitionHeads(8, 3, 4)).double(), unit(6, 8, 7)
+    e = math.sqrt(8) * items
+    lists = torch.stack([torch.randperm(6) for _ in range(9)])
+    two, three = heads.heads["2"], heads.heads["3"]
+    beta = heads.gate(2) * transitions(e, e, two.query.weight, two.key.weight)
+    history = pair_history(e[:, None], e, three.first.weight, three.second.weight, three.product.weight)
+    gamma = heads.gate(3) * transitions(history, e, three.query.weight, three.key.weight)
+    for some in (lists, lists[:2]):  # many lists use a table of all pairs, few ones only their own
+        (queries,), keys = heads(items, [some], (2,))
+        torch.testing.assert_close(queries[:, 1:] @ keys.T, beta[some[:, :-1]])
+        (queries,), keys = heads(items, [some], (3,))
+        torch.testing.assert_close(queries[:, 2:] @ keys.T, gamma[some[:, :-2], some[:, 1:-1]])
 
 
 FIGURES = {2: [4.507206, 3.450463, 3.067068, 3.924554], 3: [4.245978, 3.505134, 3.203283, 3.909159]}

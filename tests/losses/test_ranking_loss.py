@@ -179,6 +179,20 @@ def test_before_its_stage_an_order_is_bit_unchanged_and_has_no_optimiser_state()
             assert (p in optimizer.state) == (order in acting), (at, name)
 
 
+def test_while_the_lists_have_no_weight_no_order_moves():
+    """10 epochs of 31 steps: order 2's stage would begin at step 15, but μ = 0 until step 31."""
+    for staged in (True, False):
+        objective = Objective(8, "rank", LossSettings(order=3, head_dim=4, staged=staged))
+        optimizer = torch.optim.AdamW(objective.parameters(), lr=0.1, weight_decay=0.5)
+        start = {n: p.detach().clone() for n, p in objective.named_parameters()}
+        for at in (15, 30):
+            step(objective, optimizer, Progress(at, 310, 10))
+            assert all(torch.equal(p, start[n]) and p not in optimizer.state for n, p in objective.named_parameters())
+        for at in (31, 32):
+            step(objective, optimizer, Progress(at, 310, 10))
+        assert not any(torch.equal(p, start[n]) for n, p in objective.named_parameters())
+
+
 def test_the_report_of_a_log_line():
     objective = Objective(8, "rank", LossSettings(order=3, head_dim=4)).double()
     image, text = batch()

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -61,6 +62,57 @@ def test_gates_of_the_orders_are_not_decayed():
     gates = {n for n, _ in objective.named_parameters() if ".gates." in n}
     assert len(gates) == 8 and gates <= plain  # orders 2 to 5 of two modalities
     assert any("heads.2.query.weight" in n for group in groups if group["weight_decay"] for n in group["names"])
+
+
+def one_step(objective, settings):
+    """How far each parameter of the objective moved in a first step with gradient 1, and the updater."""
+    updater = Updater({"objective": objective}, settings, 10)
+    before = {name: p.detach().clone() for name, p in updater.parameters.items()}
+    for p in updater.parameters.values():
+        p.grad = torch.ones_like(p)
+    updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
+    return {name: p.detach() - before[name] for name, p in updater.parameters.items()}, updater
+
+
+def test_the_heads_of_the_orders_have_a_rate_of_their_own():
+    settings = OptimSettings(lr=1e-3, weight_decay=0.0, clip_norm=None, heads_rate=30.0)
+    part = nn.ModuleDict({"ranking": Objective(16, "rank").ranking, "other": nn.Linear(2, 2)})
+    moved, updater = one_step(part, settings)
+    for name, change in moved.items():
+        rate = 0.03 if ".transitions." in name else 1e-3
+        torch.testing.assert_close(change, torch.full_like(change, -rate), rtol=1e-3, atol=0.0)
+    assert updater.rate(0) == 1e-3  # what is logged is the trunk's
+    named = [name for group in updater.optimizer.param_groups for name in group["names"]]
+    assert sorted(named) == sorted(updater.parameters)
+
+
+def test_the_heads_of_the_orders_may_have_an_epsilon_of_their_own():
+    part = nn.ModuleDict({"ranking": Objective(16, "rank").ranking, "other": nn.Linear(2, 2)})
+    settings = OptimSettings(lr=1e-3, weight_decay=0.0, clip_norm=None, eps=1.0)
+    for heads_eps, of_heads in ((None, 0.5), (1e-12, 1.0)):  # gradient 1: ε = 1 leaves half of a step
+        moved, _ = one_step(part, dataclasses.replace(settings, heads_eps=heads_eps))
+        for name, change in moved.items():
+            left = of_heads if ".transitions." in name else 0.5
+            torch.testing.assert_close(change, torch.full_like(change, -left * 1e-3), rtol=1e-3, atol=0.0)
+
+
+def test_a_step_at_the_usual_rate_is_that_of_two_groups_bit_for_bit():
+    """Runs made before heads had groups of their own go on as they began: their state is kept by parameter."""
+    settings = OptimSettings()
+    moved, updater = one_step(Objective(16, "rank", seed=3), settings)
+    named = dict(Objective(16, "rank", seed=3).named_parameters(prefix="objective"))
+    groups = [
+        {"params": [p for n, p in named.items() if decayed(n, p) is kept], "weight_decay": decay}
+        for kept, decay in ((True, settings.weight_decay), (False, 0.0))
+    ]
+    old = torch.optim.AdamW(groups, lr=updater.rate(0), betas=settings.betas, eps=settings.eps, fused=True)
+    before = {name: p.detach().clone() for name, p in named.items()}
+    for p in named.values():
+        p.grad = torch.ones_like(p)
+    torch.nn.utils.clip_grad_norm_(named.values(), settings.clip_norm)
+    old.step()
+    assert all(torch.equal(named[name].detach() - before[name], change) for name, change in moved.items())
+    assert updater.state().keys() == {f"{n}/{key}" for n, p in named.items() for key in old.state[p]}
 
 
 def test_a_parameter_without_a_rule_is_an_error():

@@ -1,9 +1,13 @@
 """Teacher–student fidelity on cases whose answer is known."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from dinorankclip.scoring.fidelity import Sides, fidelity, ridge
+from dinorankclip.scoring.fidelity import Sides, collect, fidelity, ridge
+from dinorankclip.scoring.run_fidelity import _scores
+from dinorankclip.types import RawSample
 
 
 def draw(*shape, seed=0):
@@ -21,8 +25,6 @@ def test_an_affine_teacher_is_met_exactly():
     found = fidelity(sides(200, 1), sides(50, 2), sides(50, 3))
     assert found.cosine.min() > 0.9999 and found.centred_cosine.min() > 0.9999
     assert found.cosine_of_mean.mean() < 0.95
-    histogram = found.histogram(10)
-    assert histogram["shares"][-1] == 1 and len(histogram["edges"]) == 11
 
 
 def test_a_student_that_knows_nothing_scores_like_the_mean():
@@ -42,3 +44,54 @@ def test_ridge_is_the_textbook_solution_and_is_chosen_on_validation():
     expected = (val.student - train.student.mean(0)).double() @ weight + train.teacher.mean(0)
     torch.testing.assert_close(mapping(val.student), expected.float(), atol=1e-5, rtol=1e-5)
     assert penalty > 1e-6  # noise calls for more than the least penalty
+
+
+class Captions(list):
+    def read(self, index):
+        return self[index]
+
+
+WORDS_OF = {"red cat dog": [0, 1, 2, -1], "cat": [0, -1, -1, -1], "": [-1, -1, -1, -1], "a boat": [0, 1, -1, -1]}
+
+
+def caption_sides():
+    """Four captions, of three words, one, none and two; student and teacher are random tokens."""
+    captions = list(WORDS_OF)
+    ids = torch.tensor(list(WORDS_OF.values()))
+    student, teacher = draw(4, 4, 5), draw(4, 3, 6, seed=1)
+    told = {
+        "text_gram": teacher @ teacher.mT,
+        "text_tokens": teacher,
+        "text_summary": draw(4, 7, seed=2),
+        "text_mask": torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]]).bool(),
+        "text_word_ids": ids,
+    }
+    seen = SimpleNamespace(tokens=student, summary=draw(4, 8, seed=3))
+    model = SimpleNamespace(
+        device="cpu", trunk=SimpleNamespace(image_spec=SimpleNamespace(size=8)), learnt=lambda branch, ids: seen
+    )
+    cache = SimpleNamespace(check_data=lambda source: None, texts=lambda asked: told)
+    source = Captions(RawSample(str(n), b"", (caption,)) for n, caption in enumerate(captions))
+    projector = torch.nn.Linear(5, 6)
+    return collect(model, cache, source, "text", tokenizer=lambda asked: ids, projector=projector)
+
+
+def test_captions_with_nothing_to_compare_are_left_out_and_counted():
+    found = caption_sides()
+    assert found.gram_distance.isnan().tolist() == [False, True, True, False]  # one word has no relations
+    assert found.own_cosine.isnan().tolist() == [False, False, True, False]
+    measured = fidelity(sides(50, 1), sides(50, 2), sides(4, 3))
+    measured.held_out = found
+    numbers = measured.numbers()
+    assert numbers["gram distance"] == pytest.approx(found.gram_distance[[0, 3]].mean().item())
+    assert numbers["own projector's cosine"] == pytest.approx(found.own_cosine[[0, 1, 3]].mean().item())
+    assert (numbers["gram distance, n"], numbers["own projector's cosine, n"]) == (2, 3)
+    score = {one.name: one for one in _scores(measured, "text")}["text gram distance"]
+    assert score.n == 2 and score.value == pytest.approx(numbers["gram distance"])
+
+
+def test_without_any_caption_to_compare_there_is_no_number():
+    measured = fidelity(sides(50, 1), sides(50, 2), sides(4, 3))
+    measured.held_out.gram_distance = torch.full((4,), torch.nan)
+    assert not any(name.startswith("gram distance") for name in measured.numbers())
+    assert "text gram distance" not in {one.name for one in _scores(measured, "text")}

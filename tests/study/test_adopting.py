@@ -7,8 +7,8 @@ import pytest
 
 from dinorankclip.config import as_dict
 from dinorankclip.study.adopting import adopt_rates, adopt_runs, reopen_runs_without_model
-from dinorankclip.study.queue import CELLS, is_finished
-from dinorankclip.study.results import Results, RunRecord, collect, read_record, write_record
+from dinorankclip.study.queue import is_finished
+from dinorankclip.study.results import CELLS, Results, RunRecord, collect, read_record, write_record
 from dinorankclip.study.tuning import rates, read_tuned
 from dinorankclip.types import UserError
 from tests.study.studying import FOLDER, run_tiny, tiny

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, difference, for_method, preset
-from dinorankclip.study.cells import Cell, changed_at, from_dict, key_of
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset
+from dinorankclip.study.cells import Cell, from_dict, key_of
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.types import UserError
 
@@ -29,7 +29,17 @@ def test_what_does_not_change_a_result_does_not_change_the_key(name, value):
     assert key_of(changed_at(BASE, name, value)) == key_of(BASE)
 
 
-@pytest.mark.parametrize(("name", "value"), [("seed", 1), ("optim.lr", 2e-3), ("loss.order", 2), ("data", "other")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", 1),
+        ("optim.lr", 2e-3),
+        ("optim.heads_rate", 30.0),
+        ("optim.heads_eps", 1e-8),
+        ("loss.order", 2),
+        ("data", "other"),
+    ],
+)
 def test_what_changes_a_result_changes_the_key(name, value):
     assert key_of(changed_at(BASE, name, value)) != key_of(BASE)
 
@@ -72,7 +82,7 @@ def test_runs_are_balanced_over_seeds_decisive_cells_first():
     for seed in range(8):
         decisive = [one for at, one in order if at == seed]
         assert decisive == sorted(decisive, reverse=True)
-    assert sum(decisive for _, decisive in order) == 9 * 8
+    assert sum(decisive for _, decisive in order) == 11 * 8
 
 
 def test_every_method_tries_the_same_rates_on_a_seed_of_its_own():
@@ -91,6 +101,7 @@ def test_cells_that_no_check_of_budgets_sees_differ_in_one_thing():
     counterparts = {
         "control-large-trunk": ("rank-3", "model.trunk"),
         "control-clip-longer": ("clip", "budget.epochs"),
+        **{f"{name}-quick": (name, "optim.heads_rate") for name in ("rank-2", "rank-3", "full")},
     }
     for name in ("clip", "rankclip", "full"):
         counterparts |= {f"{name}-n{items}": (name, "reading.train_items") for items in (1000, 2000)}

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from dinorankclip.study.effects import detectable, paired, summary, t_quantile, t_tail
+from dinorankclip.study.effects import detectable, noncentrality, paired, summary, t_quantile, t_tail
 
 
 @pytest.mark.parametrize(  # printed tables of Student's t
@@ -64,6 +64,15 @@ def test_the_detectable_effect_has_the_power_it_should(n=8):
     # n = 8 needs 1.156 sd (G*Power); twice the spread, twice the effect.
     assert detectable(1.0, 8) == pytest.approx(1.156, abs=1e-3)
     assert detectable(2.0, 8) == pytest.approx(2 * detectable(1.0, 8))
+
+
+@pytest.mark.parametrize("n", [3, 4, 8])
+@pytest.mark.parametrize("family", [1, 20, 100, 200])
+def test_the_detectable_effect_has_the_power_it_should_in_large_families(n, family):
+    """Holm's first step compares with 5 % over the number of claims."""
+    level = 1 - 0.05 / family
+    limit, shift = t_quantile(0.5 + level / 2, n - 1), noncentrality(n, level=level)
+    assert t_tail(limit, n - 1, shift) + t_tail(limit, n - 1, -shift) == pytest.approx(0.8, abs=1e-6)
 
 
 @pytest.mark.parametrize(  # closed forms: ½ - arctan(t)/π with one degree of freedom, ½ - t/(2√(2 + t²)) with two

@@ -10,7 +10,7 @@ from dinorankclip.study.cells import key_of
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS
 from dinorankclip.study.measures import CC3M, FLICKR8K, measures_of
-from dinorankclip.study.paper_values import PAPER, gain, projected
+from dinorankclip.study.paper_values import PAPER, PaperValue, gain, in_black, projected
 
 # As `dinorankclip score MODEL --sets scenes` names them, and the fidelity that training adds.
 SCENES = set((Path(__file__).parent / "scene_score_names.txt").read_text().split("\n")) - {""}
@@ -80,8 +80,17 @@ def test_the_papers_scale_is_measured_by_the_papers_sets():
 def test_chance_is_that_of_the_sets():
     scenes = measures_of("full")
     assert scenes.chance(scenes.top1) == scenes.chance(scenes.shift) == 1 / len(KINDS)
-    assert FLICKR8K.chance("caltech101/T@1") == 1 / 101 and FLICKR8K.chance("shift from pacs-photo/mean T@1") == 1 / 7
+    assert FLICKR8K.chance("caltech101/T@1") == 1 / 101 and FLICKR8K.chance("pacs-photo/T@1") == 1 / 7
+    assert FLICKR8K.chance("shift from pacs-photo/mean T@1") == pytest.approx(1 / 7)
     assert FLICKR8K.chance("flickr8k/mean R@1") is None
+    # three ImageNetV2 of 1000 classes, ImageNet-R of 200: (3/1000 + 1/200)/4
+    assert CC3M.chance(CC3M.shift) == pytest.approx(0.002) and CC3M.chance(CC3M.base_top1) == 1 / 1000
+
+
+@pytest.mark.parametrize("study", ["full", "flickr8k", "cc3m"])
+def test_every_rendition_has_its_number_of_kinds(study):
+    found = measures_of(study)
+    assert len(found.rendition_kinds) == len(found.renditions)
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=lambda one: one.name)
@@ -108,7 +117,7 @@ def test_every_table_of_the_list_is_there():
     assert set(names) == {
         "main", "orders-plain", "orders-teacher", "orders-paper", "best-order", "head-width", "warm-start", "scaling",
         "shift", "fine-grained", "linear-probing", "components", "controls", "criterion", "students", "fusion",
-        "teacher", "modality-gap",
+        "teacher", "modality-gap", "quick-heads",
     }  # fmt: skip
 
 
@@ -125,9 +134,11 @@ def test_all_rows_of_a_table_have_one_budget(experiment):
     base = preset("scenes")
     for row in experiment.rows:
         settings = NAMES[row.cell].settings(base, 3)
-        assert (settings.optim, settings.data) == (base.optim, base.data)
+        assert (settings.optim.lr, settings.data) == (base.optim.lr, base.data)
         assert (settings.loss.ramp, settings.loss.utility) == (base.loss.ramp, base.loss.utility)
-        other = (settings.model, settings.reading, settings.budget) != (base.model, base.reading, base.budget)
+        other = any(
+            getattr(settings, part) != getattr(base, part) for part in ("model", "reading", "budget", "optim")
+        )
         assert other == (row.cell in experiment.unmatched)
 
 
@@ -136,7 +147,8 @@ def test_the_paper_curve_mixes_plain_and_full():
     methods = [NAMES[row.cell].method for row in mixed.rows]
     assert methods == ["clip", "rankclip"] + ["dinorankclip"] * 4
     assert "no ablation of the order" in mixed.note
-    assert mixed.rows[3].paper["T@1"] == 11.30
+    assert mixed.rows[3].paper["T@1"].value == 11.30
+    assert [row.paper["T@1"].black for row in mixed.rows] == [True, True, False, False, False, False]
 
 
 def test_cells_are_what_they_are_called():
@@ -167,5 +179,23 @@ def test_projected_values_agree_with_the_text_that_quotes_them():
 
 
 def test_projected_takes_what_the_paper_has():
-    assert projected("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": 11.30}
+    told = PaperValue(11.30, black=False, place=("tab:main", "full", "T@1"))
+    assert projected("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": told}
     assert projected("tab:main", "rank-3", {"ours": "T@1"}) == {}
+
+
+def test_black_and_red_are_told_apart():
+    assert in_black("tab:main", "alip", "T@1") and not in_black("tab:main", "full", "T@1")
+    assert in_black("tab:ood-fg", "clip", "DTD") and not in_black("tab:ood-fg", "clip", "CUB")
+    assert not in_black("tab:ood-fg", "clip", "FG-avg") and not in_black("tab:ood-fg", "rank-3", "InR")
+    assert in_black("tab:cost-accuracy", "3", "step ms") and not in_black("tab:cost-accuracy", "3", "T@1")
+    red = {
+        table: sum(not in_black(table, row, column) for row, told in rows.items() for column in told)
+        for table, rows in PAPER.items()
+    }
+    # As often as the paper's source has its macro for red in these tables.
+    assert (red["tab:main"], red["tab:ood-fg"], red["tab:lp-component (a)"]) == (9, 36, 11)
+    assert (red["tab:lp-component (b)"], red["tab:cost-accuracy"], red["tab:cost-accuracy, last row"]) == (4, 8, 4)
+    assert (red["tab:abl-3panel (b)"], red["tab:per-dataset-order"], red["tab:compute"]) == (3, 18, 0)
+    shift = next(one for one in EXPERIMENTS if one.name == "shift")
+    assert [row.paper["shift mean T@1"].black for row in shift.rows] == [True] * 4 + [False] * 2

@@ -4,8 +4,8 @@ from dinorankclip.pretrain.distilling import wish_of
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.preparing import cache_is_ready, cache_wishes, name_of, told_of
-from dinorankclip.study.queue import CELLS, hold, open_runs
-from dinorankclip.study.results import RESULT
+from dinorankclip.study.queue import hold, open_runs
+from dinorankclip.study.results import CELLS, RESULT
 from tests.study.studying import tiny
 
 FULL = (

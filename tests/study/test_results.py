@@ -19,14 +19,14 @@ def test_results_come_back_as_they_were(tmp_path):
         record(Cell("rank-2", "rank", {"loss.order": 2}), 1, {"a/b": 2}, {"loss": 1.0, "λ": 0.125}),
     )
     tuned = {"clip": {"chosen": 1e-3, "tried": {"0.001": 0.2}}}
-    Results("tiny", runs, tuned, "a title").save(tmp_path / "results.json")
+    Results("tiny", runs, tuned, "a title", {"a/b": 0.01}).save(tmp_path / "results.json")
     found = Results.load(tmp_path)
-    assert (found.runs, found.tuned, found.title) == (runs, tuned, "a title")
+    assert (found.runs, found.tuned, found.title, found.chances) == (runs, tuned, "a title", {"a/b": 0.01})
     assert found.values("rank-2", "a/b") == {0: -1.0, 1: 2}
     assert found.values("rank-2", "val/mean R@1") == {0: 0.5}
     assert found.telemetry("clip", "loss") == {0: 3.5}
     assert found.of("nothing") == {}
-    assert len((tmp_path / "results.json").read_text().splitlines()) == 11 + 3  # a line a run
+    assert len((tmp_path / "results.json").read_text().splitlines()) == 12 + 3  # a line a run
 
 
 def test_cells_are_compared_on_the_seeds_that_all_have():

@@ -12,8 +12,8 @@ from dinorankclip.dino.of_data import Wish
 from dinorankclip.study import definition
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.preparing import name_of, told_of
-from dinorankclip.study.queue import CELLS, hold, is_finished, is_running, read_queue, write_queue
-from dinorankclip.study.results import Results, RunRecord, write_record
+from dinorankclip.study.queue import hold, is_finished, is_running, read_queue, write_queue
+from dinorankclip.study.results import CELLS, Results, RunRecord, write_record
 from dinorankclip.study.running import Force
 from dinorankclip.study.tuning import choose, rates, read_tuned
 from dinorankclip.types import UserError

@@ -6,7 +6,7 @@ import numpy as np
 
 from dinorankclip.config import as_dict
 from dinorankclip.study.definition import STUDIES
-from dinorankclip.study.measures import COSINE, GRAM_DISTANCE, measures_of
+from dinorankclip.study.measures import ABOVE_09, COSINE, GRAM_DISTANCE, measures_of
 from dinorankclip.study.outline import Study
 from dinorankclip.study.results import Results, RunRecord
 
@@ -42,7 +42,7 @@ def made_up(study: Study, seeds: int | None = None, without: tuple[str, ...] = (
                 value = 0.3 + 0.004 * place + common + 0.003 * rng.normal()
                 found[score] = float(100 * value if score.endswith(("separation", "half-angle")) else value)
             if cell.method == "dinorankclip":
-                found |= {COSINE: 0.8, GRAM_DISTANCE: 0.3}
+                found |= {COSINE: 0.8, ABOVE_09: 0.03, GRAM_DISTANCE: 0.3}
             spread = {"spread2_image": 0.1, "spread2_text": 0.2, "spread3_image": 1e-4, "spread3_text": 2e-4}
             teacher = TEACHER if cell.method == "dinorankclip" else None
             order = cell.settings(study.base, 0).loss.order

@@ -28,18 +28,18 @@ def test_the_best_order_is_named_with_its_lead_over_order_3():
     found = rows([[0.1, 0.1, 0.1], [0.2, 0.2, 0.2], [0.31, 0.32, 0.33], [0.2, 0.22, 0.23], [0.1] * 3, [0.1] * 3])
     assert len(found) == 6  # the sweep with a teacher has not run
     # Leads of 11, 10 and 10 points: 10.33 ± 4.3027 · 0.57735/√3
-    assert found[0] == ("T@1", "plain", "3", "2", "32.00", "+10.33 ± 1.43", "yes", "3", "11.3")
+    assert found[0] == ("T@1", "plain", "3", "2", "32.00", "0.78", "+10.33 ± 1.43", "yes", "3 ‡", "11.3")
 
 
 def test_only_seeds_that_all_orders_have_count():
     # By its mean over all seeds order 1 would be best.
     found = rows([[0.1, 0.1], [0.2, 0.2, 0.9], [0.1, 0.1], [0.3, 0.3], [0.1, 0.1], [0.1, 0.1]])
-    assert found[0][2:7] == ("2", "3", "30.00", "–", "–")
+    assert found[0][2:8] == ("2", "3", "30.00", "0.78", "–", "–")
 
 
 def test_of_equal_orders_the_smallest_is_named_and_two_seeds_tell_nothing():
     found = rows([[0.1, 0.1], [0.3, 0.4], [0.3, 0.4], [0.2, 0.2], [0.1, 0.1], [0.1, 0.1]])
-    assert found[0][3:7] == ("1", "35.00", "+15.00", "no")
+    assert found[0][3:8] == ("1", "35.00", "0.78", "+15.00", "no")
 
 
 def test_a_sweep_with_a_hole_and_a_study_without_suites_have_no_best_order():

@@ -1,6 +1,7 @@
 """The command on a study that nobody ran and on a run: files, what lacks, traces, nothing fetched."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,30 @@ def test_docs_get_small_copies(written):
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 3_000_000
     # A report can be written again from the copies alone.
     assert open_material(folder).results.cells() == Results.load(folder).cells()
+
+
+def dead_links(folder: Path) -> list[str]:
+    """Links of Markdown pages to files that are not there."""
+    links = [
+        (page, target)
+        for page in folder.rglob("*.md")
+        for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text())
+        if "://" not in target
+    ]
+    assert links
+    return [f"{page.name}: {target}" for page, target in links if not (page.parent / target).is_file()]
+
+
+def test_links_lead_somewhere(written, tmp_path):
+    # Of two studies: the second has not all of the tables that claims name.
+    shutil.copytree(written / "docs", tmp_path / "docs")
+    photos = STUDIES["flickr8k"]()
+    (tmp_path / "photos").mkdir()
+    made_up(photos).save(tmp_path / "photos" / "results.json")
+    material = open_material(tmp_path / "photos", tmp_path / "no-bench")
+    write_docs(material, [], tmp_path / "docs")
+    assert "study/flickr8k/tables/main.md" in (tmp_path / "docs" / "claims.md").read_text()
+    assert dead_links(tmp_path / "docs") == [] and dead_links(written / "out") == []
 
 
 def test_the_small_study_has_no_say_in_the_docs_claims(tmp_path):

@@ -4,12 +4,13 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from dinorankclip.study.claims.judging import judged
 from dinorankclip.study.definition import STUDIES
-from dinorankclip.study.paper_values import LABEL
+from dinorankclip.study.paper_values import LABEL, PaperValue
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column, Experiment, Row
 from dinorankclip.writeup.numbers import Form, form_of
@@ -116,10 +117,39 @@ def test_what_was_not_run_and_what_was_not_scored():
     assert difference_grid(table) is None
 
 
+def with_chance(clip: list[float], full: list[float]) -> Results:
+    return replace(results(clip=clip, full=full), chances={"s/T@1": 0.25})
+
+
+def test_chance_stands_below_and_marks_columns_that_nobody_masters():
+    several = experiment(Row("CLIP", "clip"), Row("full", "full", {"T@1": PaperValue(9.06, black=True)}))
+    lost = build_table(several, with_chance([0.2, 0.3], [0.251, 0.257]))
+    grid = value_grid(lost)
+    assert [words.text for words in grid.rows[-1]] == ["chance", "–", "25.00", "–", "–"]
+    assert grid.headings == ("", "n", "T@1 [at chance]", "cone °", "T@1")  # the last is the paper's
+    assert difference_grid(lost).headings[2] == "T@1 [at chance]" and "chance" not in str(difference_grid(lost).rows)
+    assert any(note.startswith("[at chance]: no row is shown") for note in notes(lost))
+    assert {row["chance"] for row in csv.DictReader(io.StringIO(as_csv(lost)))} == {"0.25", ""}
+    found = build_table(several, with_chance([0.2, 0.3], [0.4, 0.5]))
+    assert value_grid(found).headings[2] == "T@1" and not any("[at chance]" in note for note in notes(found))
+
+
+def test_a_quotient_of_chance_is_not_shown():
+    drop = Column("s/cone", "drop, %", better="lower", over="s/T@1")
+    rows = Row("CLIP", "clip"), Row("full", "full"), Row("RankCLIP", "rankclip")
+    found = replace(results(clip=[0.2, 0.2], full=[0.5, 0.5], rankclip=[0.6, 0.7]), chances={"s/T@1": 0.25})
+    table = build_table(experiment(*rows, columns=(SHARE, drop), reference="full"), found)
+    assert [row[3] for row in text_of(value_grid(table))] == ["–", "5,000.00", "6,500.00", "–"]
+    assert [row[3] for row in text_of(difference_grid(table))] == ["–", "+1,500.00"]
+    assert notes(table)[-1] == "–: a quotient of scores at chance."
+    table = build_table(experiment(*rows, columns=(drop,), reference="clip"), found)
+    assert difference_grid(table) is None  # there is nothing to compare with
+
+
 @pytest.mark.parametrize("count", [2, 6])
 def test_the_papers_values_always_stand_under_their_label(count):
     columns = tuple(Column("s/T@1", f"c{at}") for at in range(count))
-    paper = {column.heading: 10.5 + at for at, column in enumerate(columns)}
+    paper = {column.heading: PaperValue(10.5 + at, black=False) for at, column in enumerate(columns)}
     table = build_table(
         experiment(Row("CLIP", "clip"), Row("full", "full", paper), columns=columns),
         results(clip=[0.1, 0.2], full=[0.3, 0.4]),
@@ -142,6 +172,20 @@ def test_the_papers_values_always_stand_under_their_label(count):
     assert all(row["paper_projected"] == "" for row in rows if row["cell"] == "clip")
 
 
+def test_what_the_paper_prints_as_a_result_is_marked():
+    black, red = ({"T@1": PaperValue(value, is_black)} for value, is_black in ((9.06, True), (11.3, False)))
+    found = results(clip=[0.1], full=[0.3])
+    table = build_table(experiment(Row("CLIP", "clip", black), Row("full", "full", red), columns=(SHARE,)), found)
+    assert [row[-1] for row in text_of(value_grid(table))] == ["9.06 ‡", "11.30"]
+    told = " ".join(notes(table))
+    assert "‡: printed as a result" in told and "without a mark are projections" in told
+    rows = list(csv.DictReader(io.StringIO(as_csv(table))))
+    assert [(row["paper_projected"], row["paper_colour"]) for row in rows] == [("9.06", "black"), ("11.3", "red")]
+    assert r"$\ddagger$" in as_latex(table)
+    table = build_table(experiment(Row("CLIP", "clip"), Row("full", "full", red), columns=(SHARE,)), found)
+    assert "They are projections" in " ".join(notes(table)) and "‡" not in " ".join(notes(table))
+
+
 def test_at_the_papers_scale_tables_and_claims_find_their_scores():
     study = STUDIES["cc3m"]()
     found = made_up(study, seeds=2)
@@ -149,7 +193,7 @@ def test_at_the_papers_scale_tables_and_claims_find_their_scores():
     assert not [one for table in tables for row in table.rows for one in row.measured if one.lacks]
     # One control is not part of that study; the others need telemetry or a bench, which nobody made up here.
     without = {one.claim.id for one in judged(found) if one.evidence.verdict == "not run"}
-    assert without == {"control-large-trunk", "angle-small"}
+    assert without == {"control-large-trunk", "angle-small", "angle-bound", "near-misses"}
 
 
 def test_without_a_paper_value_there_is_no_label():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..cell_list import LONGER_CLIP
 from ..verdicts import SMALLEST
 from .building import better, named, points
+from .orders import SLOW_HEADS
 from .quantities import ACCURACY, CONE, FINE, SHIFT, TOP1, Quantity, Score, gain
 from .shapes import AllEquivalent, AllHold, Claim
 
@@ -13,7 +14,9 @@ _FINE_GAIN = points("tab:ood-fg", "FG-avg", "full", "rank-3")
 _BESIDE = ((TOP1, "T@1"), (SHIFT, "shift"), (FINE, "fine probe"))
 
 
-def _adds(id: str, what: str, cell: str, over: str, acting: tuple[tuple[str, int], ...] = ()) -> Claim:
+def _adds(
+    id: str, what: str, cell: str, over: str, acting: tuple[tuple[str, int], ...] = (), remark: str = ""
+) -> Claim:
     return Claim(
         id,
         f"{what} adds to accuracy.",
@@ -24,6 +27,7 @@ def _adds(id: str, what: str, cell: str, over: str, acting: tuple[tuple[str, int
             acting=acting,
             also=tuple(better(cell, over, score, what=name) for score, name in _BESIDE),
         ),
+        remark=remark,
     )
 
 
@@ -55,7 +59,7 @@ def _interaction(score: Score) -> Quantity:
 
 
 CLAIMS = (
-    _adds("adds-high-order", "The high-order head", "rank-3", "rankclip", (("rank-3", 3),)),
+    _adds("adds-high-order", "The high-order head", "rank-3", "rankclip", (("rank-3", 3),), SLOW_HEADS),
     _adds("adds-image-branch", "Image distillation with fusion", "full-image-no-gate", "rank-3"),
     _adds("adds-text-branch", "The text branch", "full-no-gate", "full-image-no-gate"),
     _adds("adds-gate", "The conflict-aware gate", "full", "full-no-gate"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..measures import Measures
-from ..paper_values import PAPER, projected
+from ..paper_values import PaperValue, projected
 from ..table_shapes import Column, Experiment, Row
 from . import columns
 
@@ -84,6 +84,7 @@ def criterion(measures: Measures, name: str = "criterion") -> Experiment:
             columns.fine(measures),
             columns.mean_r1(measures),
             *columns.FIDELITY_COLUMNS,
+            columns.ABOVE,
             columns.OWN_PROJECTOR,
         ),
         reference="full",
@@ -102,7 +103,7 @@ def students(measures: Measures, name: str = "students") -> Experiment:
         (columns.top1(measures), columns.mean_r1(measures), columns.fine(measures), *columns.FIDELITY_COLUMNS),
         reference="full",
         note=("" if measures.dinov3 else "Small versions of all three, made for the scenes; ")
-        + "the paper compares ResNet-50, MobileNetV3-Large and ViT-Tiny. Parameters and latency are in docs/bench.",
+        + "the paper compares ResNet-50, MobileNetV3-Large and ViT-Tiny. Parameters and latency have their own table.",
     )
 
 
@@ -126,9 +127,8 @@ def fusion(measures: Measures, name: str = "fusion") -> Experiment:
 
 
 def teacher(measures: Measures, name: str = "teacher") -> Experiment:
-    def beside(name: str) -> Mapping[str, float]:
-        told = PAPER["tab:teacher"][name]
-        return {columns.TOP1: told["T@1"], columns.FINE: told["FG-avg"]}
+    def beside(name: str) -> Mapping[str, PaperValue]:
+        return projected("tab:teacher", name, columns.AS_T1_AND_FINE)
 
     if measures.dinov3:
         teachers = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..measures import CENTRED_COSINE, COSINE, GRAM_DISTANCE, OWN_COSINE, Measures
-from ..paper_values import PAPER
+from ..measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE, OWN_COSINE, Measures
+from ..paper_values import PaperValue, projected
 from ..table_shapes import Column
 
 # Headings that stand for a column of the paper under the same name.
@@ -83,13 +83,14 @@ FIDELITY_COLUMNS = (
     Column(GRAM_DISTANCE, "Gram distance", percent=False, better="lower"),
 )
 
-
+ABOVE = Column(ABOVE_09, "items above 0.9")
 OWN_PROJECTOR = Column(OWN_COSINE, "cosine, own projector", percent=False)
 
 
-def mean_shift(row: str) -> Mapping[str, float]:
-    """The mean of the paper's four projected shift columns under our heading for the mean over renditions."""
-    told = PAPER["tab:ood-fg"].get(row)
-    if told is None:
+def mean_shift(row: str) -> Mapping[str, PaperValue]:
+    """The mean of the paper's four shift columns under our heading for the mean over renditions."""
+    told = projected("tab:ood-fg", row, {name: name for name in _SHIFT_COLUMNS}).values()
+    if not told:
         return {}
-    return {SHIFT: round(sum(told[name] for name in _SHIFT_COLUMNS) / len(_SHIFT_COLUMNS), 2)}
+    mean = round(sum(one.value for one in told) / len(told), 2)
+    return {SHIFT: PaperValue(mean, all(one.black for one in told))}

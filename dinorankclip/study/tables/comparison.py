@@ -48,7 +48,7 @@ def shift(measures: Measures, name: str = "shift") -> Experiment:
             Column(measures.base_top1, "unshifted T@1"),
             *renditions,
             columns.shift(measures),
-            Column(measures.relative_drop, "relative drop", better="lower"),
+            Column(measures.relative_drop, "drop, % of unshifted", better="lower", over=measures.base_top1),
         ),
         reference="rank-3",
         note="Paired against the method without its teacher: what the teacher adds. The paper's value beside the mean "

@@ -15,8 +15,8 @@ _COLOURS = (OF_METHOD["clip"], OF_METHOD["rankclip"], OF_METHOD["rank"], OF_METH
 CAPTION = (
     "Cone separation: the angle between the mean image and the mean text embedding, 95 % t-intervals over "
     "the seeds that all nodes have ({counts}). "
-    "Between bars: the change from one node to the next, paired by seed. Right: the paper's projections, on other "
-    "data. A smaller angle is no better model by itself."
+    "Between bars: the change from one node to the next, paired by seed. Right: the paper's, on other data; it prints "
+    "the changes between them as projections. A smaller angle is no better model by itself."
 )
 
 

@@ -19,7 +19,7 @@ CAPTION = (
 )
 _STEP = (
     "Right: a whole training step beside one of order 0 ({title}; median and range over alternating rounds), and "
-    "what the paper projects for another machine. "
+    "what the paper prints for another machine. "
 )
 
 

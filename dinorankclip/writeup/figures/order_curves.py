@@ -22,7 +22,7 @@ CAPTION = (
     "Blue: the ranking loss alone (order 0 is CLIP, 1 is RankCLIP). Orange: the same orders with teacher, students and "
     "fusion. Grey band: the curve that the paper draws, whose orders 0 and 1 are plain while the others have the "
     "teacher, so that its step from 1 to 2 is a change of model, too. Last panel: the paper's own values, "
-    "which are projections."
+    "from order 2 on projections by its own statement."
 )
 
 

@@ -18,8 +18,8 @@ _SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # so that intervals do n
 CAPTION = (
     "Data scaling: the same number of steps on fewer different pairs, over the seeds that all cells have ({counts}), "
     "95 % t-intervals. Middle: "
-    "full method less RankCLIP, paired by seed; the paper says that this gap widens. Right: the paper's own values, "
-    "which are projections, with their gap."
+    "full method less RankCLIP, paired by seed; the paper says that this gap widens. Right: the paper's own curves, "
+    "with their gap; that of its method ends in a projection by its own statement."
 )
 
 

@@ -65,7 +65,10 @@ _SETTINGS = {
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure in inches. It belongs to no window and no global state, so nothing needs to be closed."""
+    """An empty figure in inches. It belongs to no window, so nothing needs to be closed.
+
+    The look is set for the whole process: matplotlib asks for it again with every text and when a file is written.
+    """
     matplotlib.rcParams.update(_SETTINGS)
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
+from dinorankclip.paper import LABEL
 from dinorankclip.scoring.pictures import picture_at
 from dinorankclip.scoring.retrieval import ranks, right_pairs
 from dinorankclip.scoring.seen import SeenSet
@@ -29,7 +30,7 @@ CAPTION = (
     "first for {won} captions that {base} misses and misses {lost} that {base} finds; {both} are found by both, "
     "{neither} by neither. Of the {near} captions that {base} misses with the right image among its first {k}, "
     "{ours} finds {found} ({share:.0f} %); of the {near_back} that {ours} so misses, {base} finds {found_back} "
-    "({share_back:.0f} %). The paper tells the first kind only, 42 of 50 (paper (projected): its pictures are "
+    "({share_back:.0f} %). The paper tells the first kind only, 42 of 50 ({label}: its pictures are "
     "stand-ins). Examples are drawn by a fixed seed, not chosen; green frames are right, red ones wrong, and the "
     "grey picture is the one that was meant."
 )
@@ -84,7 +85,7 @@ def won_and_lost(models: KeptModels, name: str, cells: Mapping[str, str]) -> Dra
     near, found = outcome.rescued()
     near_back, found_back = outcome.rescued(back=True)
     told = CAPTION.format(
-        queries=len(texts), name=name, base=base, ours=ours, won=len(outcome.won), lost=len(outcome.lost),
+        label=LABEL, queries=len(texts), name=name, base=base, ours=ours, won=len(outcome.won), lost=len(outcome.lost),
         both=outcome.both, neither=outcome.neither, k=NEAR, near=near, found=found, share=100 * found / max(1, near),
         near_back=near_back, found_back=found_back, share_back=100 * found_back / max(1, near_back),
     )  # fmt: skip

@@ -126,7 +126,10 @@ def notes(table: Table) -> list[str]:
     if told:
         found.append(about_paper(told))
     if any(row.unmatched for row in table.rows):
-        found.append(f"{UNMATCHED} differs knowingly in budget or parameters and does not compete for bold.")
+        found.append(
+            f"{UNMATCHED} differs knowingly in budget or parameters and does not compete for bold; where its mean is "
+            "the better one, nothing is bold."
+        )
     lacks = sorted({measured.lacks for row in table.rows for measured in row.measured if measured.lacks})
     if lacks:
         found.append(f"{MISSING}: {' or '.join(lacks)}.")

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart study test lint check-long bench bench-ranking parity-scoring clean
+.PHONY: quickstart study test lint check-long bench bench-ranking parity-scoring named-sets clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/dinorankclip train --preset scenes --method clip --budget.epochs 8 --run runs/quickstart-clip
@@ -38,8 +38,11 @@ bench-ranking: $(VENV)/installed
 
 # Our scores against the public clip-benchmark package: make parity-scoring SETS='data/caltech101 data/flickr8k' [MODEL=runs/photos]
 PARITY := built/parity-env
-parity-scoring: $(VENV)/installed $(PARITY)/installed
+parity-scoring: named-sets $(VENV)/installed $(PARITY)/installed
 	$(BIN)/python -m bench.parity_scoring --sets $(SETS) $(if $(MODEL),--model $(MODEL)) --env $(PARITY)
+
+named-sets:  # before anything is installed for them
+	@test -n "$(SETS)" || { echo "name the sets to score: make parity-scoring SETS='data/caltech101 data/flickr8k'" >&2; exit 2; }
 
 $(PARITY)/installed: constraints.txt
 	$(PYTHON) -m venv $(PARITY)

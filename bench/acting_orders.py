@@ -18,7 +18,7 @@ from dinorankclip.config import LossSettings, ReadingSettings
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import MODALITIES, gate_name, is_inert, spread_name
 from dinorankclip.joint.folder import find_model, load_folder
 from dinorankclip.losses import Objective
 from dinorankclip.types import Embeddings, Progress
@@ -52,9 +52,9 @@ def report(run: Path) -> None:
     print(f"{run.name}: {len(batches)} validation batches of {len(batches[0].image)}, s = {scale.item():.1f}\n")
     print("| order | λ image | λ text | spread image | spread text | |\n| --- | --- | --- | --- | --- | --- |")
     for r in every:
-        spreads = [report[f"spread{r}_{m}"] for m in ("image", "text")]
-        verdict = "inert" if max(spreads) < INERT_SPREAD else "acts"
-        gates = [report[f"gate{r}_{m}"] for m in ("image", "text")]
+        spreads = [report[spread_name(r, modality)] for modality in MODALITIES]
+        verdict = "inert" if is_inert(max(spreads)) else "acts"
+        gates = [report[gate_name(r, modality)] for modality in MODALITIES]
         print(f"| {r} | {gates[0]:.4f} | {gates[1]:.4f} | {spreads[0]:.4f} | {spreads[1]:.4f} | {verdict} |")
     print("\n| heads that act | NLL in-modal | NLL cross-modal |\n| --- | --- | --- |")
     for name, nll in rows.items():

@@ -13,6 +13,7 @@ import io
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,7 +23,7 @@ from bench.machine import machine_now
 from bench.photos import read_pairs
 from bench.ratios import written
 from bench.sides import Built, running
-from dinorankclip.config import ReadingSettings
+from dinorankclip.config import ReadingSettings, TrainSettings, for_method, preset, with_changes
 from dinorankclip.data.packing import Writer
 from dinorankclip.study.paper_values import LABEL, PAPER
 
@@ -34,15 +35,15 @@ TEACHER, TEACHER_SIZE, TEXT_TEACHER = "efficientnet-lite0", 224, "minilm"
 PRESETS = {"ViT-B-32": "cc3m", "drc-photo": "flickr8k"}
 
 
-def training_steps(flags: list[str], count: int) -> Built:
-    """`count` steps of a run with these flags, at the last place of its schedule."""
-    from dinorankclip.commands.train import parse
+def training_steps(settings: TrainSettings, count: int) -> Built:
+    """`count` steps of a run with these settings, at the last place of its schedule."""
     from dinorankclip.optim.gradients import backward
     from dinorankclip.pretrain.assemble import assemble
+    from dinorankclip.pretrain.settling import settled
     from dinorankclip.types import Progress
 
     with contextlib.redirect_stdout(io.StringIO()):  # what a run says of itself
-        parts = assemble(parse(flags)[0])
+        parts = assemble(settled(settings))
     state, progress = parts.state, Progress(parts.length.steps - 1, parts.length.steps, parts.length.epochs)
     batches = iter(parts.loader)
 
@@ -68,15 +69,19 @@ def make_cache(data: Path, out: Path) -> None:
 def compare(
     name: str, batch: int, orders: list[int], data: Path, cache: Path, rounds: int, count: int, threads: int
 ) -> Comparison:
-    flags = ["--preset", PRESETS.get(name, "scenes"), "--model.trunk", name, "--data", str(data)]
-    flags += ["--budget.batch", str(batch), "--reading.workers", "0", "--budget.threads", str(threads)]
+    common = {"model.trunk": name, "data": str(data), "budget.batch": batch, "budget.threads": threads}
+    common |= {"reading.workers": 0}
+
+    def settings(method: str, changes: dict[str, Any]) -> TrainSettings:
+        return with_changes(for_method(preset(PRESETS.get(name, "scenes")), method), common | changes)
+
     builders = {}
     for order in orders:
-        method = ["--method", "rank", "--loss.order", str(order)] if order else ["--method", "clip"]
-        builders[f"order {order}"] = partial(training_steps, [*flags, *method], count)
+        plain = settings("rank", {"loss.order": order}) if order else settings("clip", {})
+        builders[f"order {order}"] = partial(training_steps, plain, count)
     for order in orders if FULL_ORDER in orders else [FULL_ORDER]:
-        full = ["--method", "dinorankclip", "--loss.order", str(order), "--distil.cache", str(cache)]
-        builders[f"full method, order {order}"] = partial(training_steps, [*flags, *full], count)
+        full = settings("dinorankclip", {"loss.order": order, "distil.cache": str(cache)})
+        builders[f"full method, order {order}"] = partial(training_steps, full, count)
     with running(builders, threads) as sides:
         times = alternate(sides, rounds, title=name)
     note = f"Reading included. Teachers: {TEACHER} at {TEACHER_SIZE} px, {TEXT_TEACHER}. {count} steps a round."

@@ -12,7 +12,6 @@ share of Adam's steps that epsilon leaves.
 from __future__ import annotations
 
 import argparse
-import datetime
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bench.harness import machine, write_dated
+from bench.dated_record import today, write_dated
+from bench.machine import machine_now
 from bench.planted_lists import Lists, Plant, Sizes, mean_nll, nll
 from dinorankclip.config import OptimSettings
 from dinorankclip.joint.transitions import TransitionHeads
@@ -111,7 +111,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/bench"), help="folder for the dated JSON and Markdown")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    about, date = machine(1), datetime.date.today().isoformat()
+    about, date = machine_now(1), today()
     found: dict[tuple[float, float, int], list[Recovery]] = {}
     for order in PLANTED:
         for seed in range(options.seeds):

@@ -31,7 +31,7 @@ from bench.alternation import alternate, in_turn, seconds, timed
 from bench.dated_record import today, told, write_json
 from bench.machine import machine_now
 from bench.ratios import ratio
-from bench.teacher_criteria import batch_flags, criteria
+from bench.teacher_criteria import criteria
 from bench.teacher_losses import coding, crops
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.dino.layout import Keeping
@@ -74,14 +74,16 @@ def rate(options: argparse.Namespace) -> dict:
 
 def step(options: argparse.Namespace) -> dict:
     """Seconds of a training step and of waiting for its batch, alternating with and without distillation."""
-    from dinorankclip.commands.train import parse
+    from dinorankclip.config import preset, with_changes
     from dinorankclip.optim.gradients import backward
     from dinorankclip.pretrain.assemble import assemble
+    from dinorankclip.pretrain.settling import settled
     from dinorankclip.types import Progress
 
-    flags = ["--preset", options.preset, "--data", options.data, *batch_flags(options)]
-    sides = {"without": [], "with": ["--distil.cache", options.cache, "--distil.branches", options.branches]}
-    built = {name: assemble(parse([*flags, *extra])[0]) for name, extra in sides.items()}
+    base = with_changes(preset(options.preset), {"data": options.data})
+    base = with_changes(base, {"budget.batch": options.batch} if options.batch else {})
+    sides = {"without": {}, "with": {"distil.cache": options.cache, "distil.branches": options.branches}}
+    built = {name: assemble(settled(with_changes(base, changes))) for name, changes in sides.items()}
     turns = {name: count() for name in sides}
 
     def one_step(name: str, batches: Iterator[Batch]) -> dict[str, float]:

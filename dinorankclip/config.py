@@ -6,16 +6,64 @@ A docstring below a field is its help text on the command line.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-METHODS = ("clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil")
+from dinorankclip.types import UserError
+
 Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
+METHODS: tuple[str, ...] = get_args(Method)
 
-# The order a method is, for those that have no choice.
-FIXED_ORDER = {"clip": 0, "cyclip": 0, "alip": 0, "rankclip": 1, "distil": 0}
-
+HIGHEST_ORDER = 5
 AUTO = "auto"  # of distil.cache: make the cache if it is not there
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is particular about a method, beside its loss (losses/objective.py)."""
+
+    words: str  # for the card of a model; {order} stands for that of its run
+    title: str = ""  # in tables, where the name alone would mislead
+    fixed_order: int | None = None  # None: `loss.order` decides
+    ranks: bool = False  # lists are part of the loss
+    contrasts: bool = True  # False: students learn from their teacher alone, the trunk does not
+    second_caption: bool = False  # pairs are weighed by another caption of the image
+    brings: Mapping[str, Any] = field(default_factory=dict)  # settings, unless others are asked for
+
+
+TRAITS: dict[str, Traits] = {
+    "clip": Traits("contrastive loss (CLIP)", fixed_order=0),
+    "cyclip": Traits("contrastive loss with cyclic consistency (CyCLIP)", fixed_order=0),
+    "alip": Traits(
+        "contrastive loss weighted by a second caption (ALIP-style)",
+        title="alip-style",  # its second captions are others of the image, not synthetic ones
+        fixed_order=0,
+        second_caption=True,
+    ),
+    "rankclip": Traits("contrastive loss with first-order ranking consistency (RankCLIP)", fixed_order=1, ranks=True),
+    "rank": Traits("contrastive loss with ranking consistency of order {order}", ranks=True),
+    "dinorankclip": Traits(
+        "contrastive loss, ranking consistency of order {order}, distillation and fusion (DinoRankCLIP)",
+        ranks=True,
+        brings={"distil.cache": AUTO, "distil.branches": "image+text", "fusion.variant": "full"},
+    ),
+    "distil": Traits(
+        "distillation of a teacher into students alone: the trunk did not learn", fixed_order=0, contrasts=False
+    ),
+}
+
+
+def traits_of(method: str) -> Traits:
+    """`UserError` if there is no such method."""
+    if method not in TRAITS:
+        raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
+    return TRAITS[method]
+
+
+def traits_of_stored(method: str) -> Traits:
+    """Of a run in a folder, which may be of another version: nothing is known of a method that is not here."""
+    return TRAITS.get(method, Traits(method, fixed_order=0))
 
 
 @dataclass(frozen=True)
@@ -163,6 +211,9 @@ class OptimSettings:
     heads_rate: float = 1.0
     """Factor on the learning rate of the transition heads and their gates. Adam moves a number by at most about its
     rate a step: in a few hundred steps at 1 a gate that starts nearly closed stays so, whatever the data."""
+    heads_eps: float | None = None
+    """Adam's epsilon for the transition heads and their gates; by default eps. Behind a nearly closed gate gradients
+    are as small as 1e-6, which then takes most of a step: the log's undamped3_image says what is left."""
     freeze: tuple[str, ...] = ()
     """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 
@@ -240,13 +291,24 @@ def preset(name: str) -> TrainSettings:
 
 def for_method(settings: TrainSettings, method: str) -> TrainSettings:
     """The defaults a method brings: its order, and for dinorankclip the teacher, both students and their fusion."""
-    settings = dataclasses.replace(settings, method=method)
-    if method in FIXED_ORDER:
-        settings = dataclasses.replace(settings, loss=dataclasses.replace(settings.loss, order=FIXED_ORDER[method]))
-    if method == "dinorankclip":
-        distil = dataclasses.replace(settings.distil, cache=AUTO, branches="image+text")
-        fusion = dataclasses.replace(settings.fusion, variant="full")
-        settings = dataclasses.replace(settings, distil=distil, fusion=fusion)
+    traits = traits_of(method)
+    order = {} if traits.fixed_order is None else {"loss.order": traits.fixed_order}
+    return with_changes(settings, {"method": method, **order, **traits.brings})
+
+
+def changed_at(settings: Any, name: str, value: Any) -> Any:
+    """A copy of the settings with the one at a dotted name replaced."""
+    first, _, rest = name.partition(".")
+    if first not in {field.name for field in dataclasses.fields(settings)}:
+        raise UserError(f"there is no setting '{name}' in {type(settings).__name__}")
+    inside = changed_at(getattr(settings, first), rest, value) if rest else value
+    return dataclasses.replace(settings, **{first: inside})
+
+
+def with_changes(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:
+    """A copy of the settings with several changed, by their dotted names: {"loss.order": 2}."""
+    for name, value in changes.items():
+        settings = changed_at(settings, name, value)
     return settings
 
 

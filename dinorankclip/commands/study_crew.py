@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dinorankclip.pretrain.loop import CHOOSES_BEST
 from dinorankclip.study.adopting import adopt_rates, adopt_runs, reopen_runs_without_model
 from dinorankclip.study.cell_list import PICTURED
 from dinorankclip.study.costs import Costs
@@ -53,7 +54,7 @@ class Crew:
         if all(is_finished(self.folder, one.key) for one in runs):
             tuned = choose(runs, self.folder) or read_tuned(self.folder)
             for method, told in tuned.items():
-                print(f"learning rate of {method}: {told['chosen']:g} (val/mean R@1 {told['tried']})")
+                print(f"learning rate of {method}: {told['chosen']:g} ({CHOOSES_BEST} {told['tried']})")
             wanted = self.selected(self.study.runs(rates(tuned)))
             if given is not None:
                 taken = adopt_runs(self.folder, given, wanted)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dinorankclip.config import FIXED_ORDER, METHODS, PRESETS, UNGATED, TrainSettings, as_dict, for_method, preset
+from dinorankclip.commands.foreign_flags import refuse_foreign
+from dinorankclip.config import METHODS, PRESETS, TrainSettings, as_dict, for_method, preset
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -55,9 +56,10 @@ def main(argv: list[str]) -> None:
 
 
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
-    """Settings of the preset and method named in `argv`, changed by the other flags."""
+    """Settings of the preset and method named in `argv`, changed by the other flags, as they were typed."""
     import tyro
 
+    refuse_foreign(argv)
     name, method = _value_of(argv, "--preset", PRESETS, "scenes"), _value_of(argv, "--method", METHODS, None)
     base = preset(name)
     base = for_method(base, method or base.method)
@@ -67,52 +69,7 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     settings = TrainSettings(**fields)
     if settings.run is None:
         settings = dataclasses.replace(settings, run=f"runs/{settings.preset}-{settings.method}")
-    if settings.distil.cache == "none":
-        settings = dataclasses.replace(settings, distil=dataclasses.replace(settings.distil, cache=None))
-    if not 0 <= settings.loss.order <= 5:
-        raise UserError(f"--loss.order {settings.loss.order}: orders 0 to 5 exist")
-    fixed = FIXED_ORDER.get(settings.method)
-    if fixed is not None and settings.loss.order != fixed:
-        raise UserError(
-            f"--method {settings.method} is order {fixed}; for --loss.order {settings.loss.order} use --method rank"
-        )
-    if settings.method == "distil" and settings.distil.cache is None:
-        raise UserError("--method distil learns from a teacher alone: give --distil.cache (dinorankclip teacher cache)")
-    if settings.fusion.variant in UNGATED and not settings.fusion.gate:
-        variant = settings.fusion.variant
-        raise UserError(f"--fusion.variant {variant} has no gate to switch off: leave out --fusion.no-gate")
-    if settings.loss.list_length is not None and settings.loss.list_length < 1:
-        raise UserError("--loss.list-length must be at least 1; leave it out for whole lists")
-    if settings.record.keep < 1:
-        raise UserError("--record.keep must be at least 1: a run resumes from its newest checkpoint")
-    _demand_positive(settings)
-    if settings.distil.gram_reduction == "sum" and settings.record.gradient_report_every == 0:
-        # The sum is L² times the mean: how much of the gradient it takes must be seen.
-        record = dataclasses.replace(settings.record, gradient_report_every=settings.record.log_every)
-        settings = dataclasses.replace(settings, record=record)
-    if settings.model.frozen_image_tower:
-        from dinorankclip.pretrain.frozen import settled
-
-        settings = settled(settings)
     return settings, asked.restart, asked.dry_run
-
-
-def _demand_positive(settings: TrainSettings) -> None:
-    counts = {
-        "--budget.batch": settings.budget.batch,
-        "--budget.epochs": settings.budget.epochs,
-        "--budget.chunk": settings.budget.chunk,
-        "--budget.threads": settings.budget.threads,
-        "--record.log-every": settings.record.log_every,
-        "--record.save-every": settings.record.save_every,
-    }
-    if settings.optim.clip_norm is not None and settings.optim.clip_norm <= 0:
-        raise UserError(f"--optim.clip-norm {settings.optim.clip_norm:g} would let nothing move; None switches it off")
-    if settings.optim.heads_rate <= 0:
-        raise UserError(f"--optim.heads-rate {settings.optim.heads_rate:g}: it must be above 0; 1 is the trunk's rate")
-    for flag, count in counts.items():
-        if count is not None and count < 1:
-            raise UserError(f"{flag} {count}: at least 1")
 
 
 def _value_of(argv: list[str], flag: str, known, default: str | None) -> str | None:
@@ -138,7 +95,9 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from dinorankclip.pretrain.distilling import make_missing_cache, with_cache
     from dinorankclip.pretrain.dry_run import dry_run
     from dinorankclip.pretrain.records import alone_in, claim, given_back, say
+    from dinorankclip.pretrain.settling import settled
 
+    settings = settled(settings)
     world = comm.join(settings.budget.device)
     asked, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
+from dinorankclip.config import traits_of
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import say, write_json
 from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object
@@ -20,7 +21,7 @@ from dinorankclip.types import UserError
 
 
 def evaluators(parts: Parts, *splits: str) -> list[RetrievalEvaluator]:
-    if parts.settings.method == "distil":  # the trunk does not learn: its retrieval says nothing
+    if not traits_of(parts.settings.method).contrasts:  # the trunk does not learn: its retrieval says nothing
         return []
     image = parts.state.model.trunk.image_spec
     return [

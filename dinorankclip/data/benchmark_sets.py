@@ -30,7 +30,6 @@ KIND_FILE = "dataset_type.txt"
 FAMILIES = "families.json"  # of fine-grained sets: family name → names of its classes
 
 Kind = Literal["classification", "retrieval"]
-Split = Literal["train", "val", "test", "all"]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Literal
 import numpy as np
 
 Coding = Literal["8bit", "fp16", "fp32"]
-CODINGS: tuple[Coding, ...] = ("8bit", "fp16", "fp32")
 BLOCK = 64  # features: channels differ in size
 COSINE_BLOCK = 256  # cosines are alike: fewer offsets and steps
 _LEVELS = 255

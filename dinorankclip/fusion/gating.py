@@ -42,23 +42,16 @@ class Gate(nn.Linear):
 class Fusion(nn.Module):
     """One branch: `residual` makes u out of the trunk's embedding and a student's features, the gate weighs it.
 
-    Without a gate α is 1 everywhere. `forced_gate` replaces α by a constant, whatever the variant: 0.0 gives the
-    trunk's embedding back, bit for bit.
+    Without a gate α is 1 everywhere.
     """
 
     def __init__(self, residual: nn.Module, gate: Gate | None) -> None:
         super().__init__()
         self.residual = residual
         self.gate = gate
-        self.forced_gate: float | None = None
 
     def forward(self, v: Tensor, features: StudentFeatures) -> Fused:
         """Trunk embedding [B, d], not normalised, and the student's features of the same items."""
         u = self.residual(v, features)
-        if self.forced_gate is not None:
-            alpha = torch.full_like(u, self.forced_gate)
-        elif self.gate is not None:
-            alpha = self.gate(v, u)
-        else:
-            alpha = torch.ones_like(u)
+        alpha = torch.ones_like(u) if self.gate is None else self.gate(v, u)
         return Fused(gated_sum(v, u, alpha), u, alpha)

@@ -1,14 +1,37 @@
-"""Which orders of the ranking loss acted in a run (D13), read from its log."""
+"""Which orders of the ranking loss acted in a run (D13), read from its log; and the names that the log has for it."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from dinorankclip.run_files import METRICS
 
 INERT_SPREAD = 1e-3  # an order whose relative spread ends below this did not act
-_SPREAD = "spread"  # spread3_image: of order 3's corrections beside the utilities, where images are ranked
+MODALITIES = ("image", "text")
+_SPREAD = re.compile(r"spread(\d+)_(?:image|text)")
+
+
+def spread_name(order: int, modality: str) -> str:
+    """Of an order's corrections beside the utilities, where items of this modality are ranked."""
+    return f"spread{order}_{modality}"
+
+
+def gate_name(order: int, modality: str) -> str:
+    """λ_r of the heads of this modality."""
+    return f"gate{order}_{modality}"
+
+
+def orders_told(names: Iterable[str]) -> list[int]:
+    """Orders whose spread is among these names of a log."""
+    return sorted({int(found[1]) for name in names if (found := _SPREAD.fullmatch(name))})
+
+
+def is_inert(spread: float) -> bool:
+    """Whether an order that ends with this relative spread does nothing; of two modalities the larger one counts."""
+    return spread < INERT_SPREAD
 
 
 def last_spreads(run: Path) -> dict[int, float]:
@@ -17,16 +40,15 @@ def last_spreads(run: Path) -> dict[int, float]:
     try:
         with open(run / METRICS, encoding="utf-8") as lines:
             for line in lines:
-                if _SPREAD in line and line.endswith("\n"):  # the last line may be half written
-                    last |= {name: value for name, value in json.loads(line).items() if name.startswith(_SPREAD)}
+                if _SPREAD.search(line) and line.endswith("\n"):  # the last line may be half written
+                    last |= {name: value for name, value in json.loads(line).items() if _SPREAD.fullmatch(name)}
     except (OSError, ValueError):
         return {}
-    orders = sorted({int(name[len(_SPREAD)]) for name in last})
-    return {r: max(value for name, value in last.items() if name.startswith(f"{_SPREAD}{r}_")) for r in orders}
+    return {r: max(last.get(spread_name(r, modality), 0.0) for modality in MODALITIES) for r in orders_told(last)}
 
 
 def inert_orders(run: Path) -> list[int]:
-    return [order for order, spread in last_spreads(run).items() if spread < INERT_SPREAD]
+    return [order for order, spread in last_spreads(run).items() if is_inert(spread)]
 
 
 def inert_words(orders: list[int]) -> str:

@@ -8,20 +8,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dinorankclip.config import traits_of_stored
 from dinorankclip.joint.acting_orders import inert_words
 from dinorankclip.joint.loaded import LoadedModel
 from dinorankclip.joint.model import parameters_by_part
 from dinorankclip.score_words import RECALLS, bare, held_out, images_scored, written
 
-_METHODS = {
-    "clip": "contrastive loss (CLIP)",
-    "cyclip": "contrastive loss with cyclic consistency (CyCLIP)",
-    "alip": "contrastive loss weighted by a second caption (ALIP-style)",
-    "rankclip": "contrastive loss with first-order ranking consistency (RankCLIP)",
-    "rank": "contrastive loss with ranking consistency of order {order}",
-    "dinorankclip": "contrastive loss, ranking consistency of order {order}, distillation and fusion (DinoRankCLIP)",
-    "distil": "distillation of a teacher into students alone: the trunk did not learn",
-}
 FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
 
 
@@ -96,7 +88,7 @@ def _training(known: dict[str, Any]) -> str:
     if not settings:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
     budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
-    method = _METHODS.get(settings["method"], settings["method"]).format(order=loss["order"])
+    method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
     start = settings.get("init") or settings.get("model", {}).get("weights")
     lines = [
         f"- method: `{settings['method']}`, {method}{_inert(known)}",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dinorankclip import comm
-from dinorankclip.config import METHODS, LossSettings
+from dinorankclip.config import LossSettings, traits_of
 from dinorankclip.equations import alip_weights, consistency_rows, info_nce_rows, unit_rows
 from dinorankclip.losses import weights
 from dinorankclip.losses.distillation import DistillationLoss
@@ -23,7 +23,6 @@ NO_SECOND_TEXT = (
     "ALIP weighs each pair by a second caption of the same image, and this data gives none: "
     "use data with several captions an image (or precomputed recaptions), or another --method"
 )
-NO_TEACHER = "--method distil learns from a teacher alone: give --distil.cache (see dinorankclip teacher cache --help)"
 
 
 class Objective(nn.Module):
@@ -49,16 +48,15 @@ class Objective(nn.Module):
         distillation: DistillationLoss | None = None,
     ):
         super().__init__()
-        if method not in METHODS:
-            raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
-        if method == "distil" and distillation is None:
-            raise UserError(NO_TEACHER)
+        traits = traits_of(method)
+        if not traits.contrasts and distillation is None:
+            raise ValueError(f"method {method!r} is nothing but distillation: give a DistillationLoss")
         self.method = method
         self.distillation = distillation
         self.ranking: RankingLoss | None = None
-        if method in ("rankclip", "rank", "dinorankclip"):
-            settings = settings or LossSettings()
-            self.ranking = ranking_loss(dim, replace(settings, order=1) if method == "rankclip" else settings, seed)
+        if traits.ranks:
+            settings, fixed = settings or LossSettings(), traits.fixed_order
+            self.ranking = ranking_loss(dim, settings if fixed is None else replace(settings, order=fixed), seed)
         if method == "alip":
             # running means of the cosines t·c, t·i, c·i
             self.register_buffer("alip_thresholds", torch.full((3,), weights.ALIP_START))
@@ -79,7 +77,7 @@ class Objective(nn.Module):
         report: dict[str, float] = {}
         device = next(iter(embeddings.named.values())).device
         with torch.autocast(device.type, enabled=False):
-            if self.method != "distil":
+            if traits_of(self.method).contrasts:
                 terms, report = self._pairs(embeddings, scale, progress, detailed)
             if self.distillation is not None:
                 distilled, seen = self.distillation(embeddings, companions or {}, progress, detailed)

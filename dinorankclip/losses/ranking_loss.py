@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from dinorankclip import comm
 from dinorankclip.equations import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised, unit_rows
+from dinorankclip.joint.acting_orders import gate_name, spread_name
 from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.losses import weights
 from dinorankclip.losses.telemetry import relative_spread
@@ -119,7 +120,7 @@ class RankingLoss(nn.Module):
         if detailed:
             report |= {f"nll_{name}": value.item() for name, value in nll.items()}
             for modality, heads in self.transitions.items():
-                report |= {f"gate{r}_{modality}": heads.gate(r).item() for r in active}
+                report |= {gate_name(r, modality): heads.gate(r).item() for r in active}
         return LossTerms(weights.total(terms.values()), terms, report)
 
     @torch.no_grad()
@@ -162,7 +163,7 @@ class RankingLoss(nn.Module):
                 nll[one.term].append(self._mean_nll(theta, order, query, keys))
             if report is not None and active:
                 spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
-                report |= {f"spread{r}_{modality}": sum(s[r] for s in spreads) / len(spreads) for r in active}
+                report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
         return {term: symmetrised(*directions) for term, directions in nll.items()}
 
     def _mean_nll(self, theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:

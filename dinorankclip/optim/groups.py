@@ -55,12 +55,12 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
     return frozen
 
 
-def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, heads_rate: float = 1.0) -> list[dict]:
-    """AdamW's groups of trainable parameters: decayed or not, with the schedule's rate or (heads) that times
-    `heads_rate`. Each remembers its names in order and its `rate_factor`."""
+def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_heads: float) -> list[dict]:
+    """AdamW's groups of trainable parameters, decayed or not, heads apart from all others. Each remembers its names in
+    order and `rate_factor`, its share of the schedule's rate; `of_heads` are options that the heads alone have."""
     groups = {
-        (is_head, is_decayed): {"params": [], "names": [], "weight_decay": decay, "rate_factor": factor}
-        for is_head, factor in ((False, 1.0), (True, heads_rate))
+        (is_head, is_decayed): {"params": [], "names": [], "weight_decay": decay, "rate_factor": 1.0} | own
+        for is_head, own in ((False, {}), (True, of_heads))
         for is_decayed, decay in ((True, weight_decay), (False, 0.0))
     }
     for name, parameter in named.items():

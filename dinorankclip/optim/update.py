@@ -25,8 +25,9 @@ class Updater:
         self.parameters = {name: p for name, p in named.items() if p.requires_grad}
         if not self.parameters:
             raise UserError("--optim.freeze freezes everything: nothing is left to train")
+        heads_eps = settings.eps if settings.heads_eps is None else settings.heads_eps
         self.optimizer = torch.optim.AdamW(
-            parameter_groups(named, settings.weight_decay, settings.heads_rate),
+            parameter_groups(named, settings.weight_decay, rate_factor=settings.heads_rate, eps=heads_eps),
             lr=settings.lr,
             betas=settings.betas,
             eps=settings.eps,

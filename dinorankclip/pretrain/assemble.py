@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import TrainSettings, preset
+from dinorankclip.config import TrainSettings, preset, traits_of
 from dinorankclip.data.loader import PairLoader, load_pairs
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.tokens import Tokenizer
@@ -82,7 +82,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
         reading=settings.reading,
         rank=world.rank,
         world=world.size,
-        second_caption=settings.method == "alip",
+        second_caption=traits_of(settings.method).second_caption,
         companions=cache,
         rows=frozen.rows["train"] if frozen else None,
     )

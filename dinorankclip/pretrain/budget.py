@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import difference
+from dinorankclip.config import difference, traits_of_stored
 from dinorankclip.dino.layout import PLAN
 from dinorankclip.joint.acting_orders import inert_orders, inert_words
 from dinorankclip.joint.provenance import with_own_trunk
 from dinorankclip.run_files import CHECKPOINTS, ENVIRONMENT, LAST, NUMBERS, SCORES, TENSORS, read_object, read_settings
-
-NAMES = {"alip": "alip-style"}  # its second captions are others of the image, not synthetic ones
 
 # What makes a method a method; everything else must agree for a difference to be the method's.
 OF_THE_METHOD = ("preset", "method", "loss.", "distil.", "fusion.")
@@ -42,9 +40,9 @@ class Spending:
     @property
     def method(self) -> str:
         """As a reader would name it: `rank, order 3`, with what was added to it."""
-        settings = self.settings
-        words = [NAMES.get(settings["method"], settings["method"])]
-        if settings["method"] in ("rank", "dinorankclip"):
+        settings, traits = self.settings, traits_of_stored(self.settings["method"])
+        words = [traits.title or settings["method"]]
+        if traits.fixed_order is None:
             inert = inert_words(list(self.inert))
             words.append(f"order {settings['loss']['order']}" + (f" ({inert})" if inert else ""))
         fusion = settings.get("fusion", {}).get("variant", "none")

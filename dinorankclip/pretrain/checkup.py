@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dinorankclip.config import traits_of_stored
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.command_line import train_command
 from dinorankclip.pretrain.divergence import way_on
 from dinorankclip.pretrain.ending import DIVERGED, STOPPED, read_ending
+from dinorankclip.pretrain.loop import CHOOSES_BEST, ITS_CHANCE
 from dinorankclip.pretrain.records import has_begun
 from dinorankclip.run_files import BEST, CHECKPOINTS, METRICS, read_settings
 from dinorankclip.types import Finding
@@ -91,7 +93,7 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
         yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
     # Distil-only runs have no contrastive loss, and ALIP's is weighted: ln B is no measure of either.
     contrastive = [line["loss/contrastive"] for line in steps if "loss/contrastive" in line]
-    contrastive = [] if settings["method"] == "alip" else contrastive[-5:]
+    contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
     last = steps[-1]
@@ -165,7 +167,7 @@ def _reading(steps: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
-    scores = [(line["step"], line["val/mean R@1"], line["val/chance R@1"]) for line in lines if "val/mean R@1" in line]
+    scores = [(line["step"], line[CHOOSES_BEST], line[ITS_CHANCE]) for line in lines if CHOOSES_BEST in line]
     if not scores:
         yield Finding("note", "no validation score yet", "one is taken at the end of every epoch")
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import AUTO, DistilSettings, ReadingSettings, TrainSettings
+from dinorankclip.config import AUTO, DistilSettings, ReadingSettings, TrainSettings, traits_of
 from dinorankclip.data import kept
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
@@ -39,32 +39,16 @@ def wanted_parts(settings: TrainSettings) -> tuple[Students, FusionDesign]:
 
 def teach(model: JointModel, settings: TrainSettings) -> None:
     """Decide who learns beside the contrast: with `distil.into trunk` the trunk's own tokens do."""
-    model.students_only = settings.method == "distil"
+    model.students_only = not traits_of(settings.method).contrasts
     if settings.distil.cache is not None and settings.distil.into == "trunk":
         if model.students != Students():
             raise UserError(f"{settings.init} has students: --distil.into trunk teaches a trunk that has none")
         model.teach_trunk(*settings.distil.branches.split("+"))
 
 
-def demand_sense(settings: TrainSettings) -> None:
-    """Refuse what nothing would teach: fusion in distil-only runs, the trunk without a teacher or beside fusion."""
-    if settings.method == "distil" and settings.fusion.variant != "none":
-        raise UserError("--method distil trains students alone, fusion would stay as it begins: leave out --fusion.*")
-    if settings.distil.into != "trunk":
-        return
-    asked = "--distil.into trunk teaches the trunk in the students' stead"
-    if settings.distil.cache is None:
-        raise UserError(f"{asked}, from a teacher's cache: give --distil.cache auto, or leave it out")
-    if settings.fusion.variant != "none":
-        raise UserError(f"{asked}, and fusion is of students: add --fusion.variant none")
-    if settings.method == "distil":
-        raise UserError(f"{asked}, and --method distil leaves the trunk alone: use another method")
-
-
 def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
     """Settings whose cache is a folder: `auto` becomes the one that `make_missing_cache` makes. A dry run keeps `auto`
     as long as there is none, and says what is to do."""
-    demand_sense(settings)
     if settings.distil.cache != AUTO:
         return settings
     wish = wish_of(settings)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dinorankclip.config import ReadingSettings, TrainSettings
+from dinorankclip.config import ReadingSettings
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.joint.identity import identity, weights_hash
 from dinorankclip.joint.model import JointModel
@@ -39,23 +39,6 @@ class FrozenImages:
                 "the one in the run's checkpoint, so the kept image embeddings are not this run's. Bring the old one "
                 "back, name one of its checkpoints (RUN/checkpoints/step-N), or begin anew with --restart."
             )
-
-
-def settled(settings: TrainSettings) -> TrainSettings:
-    """Settings with which an image side can be frozen, without the crops and flips that it will not see."""
-    if settings.init is None and settings.model.weights is None:
-        raise UserError(
-            "--model.frozen-image-tower keeps an image side that has learned something: name it with --init "
-            "(a run or model folder) or --model.weights (an open_clip file)"
-        )
-    if settings.distil.cache is not None or settings.fusion.variant != "none":
-        raise UserError(
-            "--model.frozen-image-tower: an image student and its fusion could not learn, and a teacher needs pixels. "
-            "Leave out --distil.cache and --fusion.* (a fused --init stays fused); instead of --method dinorankclip "
-            "use --method rank"
-        )
-    reading = dataclasses.replace(settings.reading, crop_scale=(1.0, 1.0), flip=False)
-    return dataclasses.replace(settings, reading=reading)
 
 
 def freeze_image_side(model: JointModel) -> None:

@@ -32,6 +32,7 @@ from dinorankclip.data.images_only import WithoutCaptions
 from dinorankclip.data.kept import digest
 from dinorankclip.data.parts import Part
 from dinorankclip.dino.layout import write_json, write_whole
+from dinorankclip.joint.finite_rows import refuse_non_finite
 from dinorankclip.types import ImageSpec, Source, UserError
 
 FOLDER = Path("built/features")
@@ -148,8 +149,7 @@ class RowMaker:
             if key in place:  # not one of an earlier block
                 causes[place[key]] = _CAUSES.index(cause)
         bar.update(int((causes != _GOOD).sum()))
-        if not np.isfinite(rows).all():
-            raise UserError("the image side gives embeddings that are not finite: its weights are broken")
+        refuse_non_finite(torch.from_numpy(rows), "embedding")
         return rows, causes
 
     def _write(self, folder: Path, number: int, rows: np.ndarray, causes: np.ndarray, source: Source) -> None:

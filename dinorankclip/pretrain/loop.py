@@ -25,7 +25,7 @@ from dinorankclip.pretrain.stopping import StopRequest
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.types import Evaluator, Progress
 
-CHOOSES_BEST = "val/mean R@1"
+CHOOSES_BEST, ITS_CHANCE = "val/mean R@1", "val/chance R@1"
 
 
 @dataclass(frozen=True)

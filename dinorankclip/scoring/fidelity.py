@@ -39,7 +39,6 @@ from dinorankclip.types import Source, View
 
 BATCH = 128
 PENALTIES = tuple(10.0**power for power in range(-6, 3))  # relative to the mean variance of the student's features
-BINS = 50
 SHOWN = 8  # Gram matrices kept as pictures
 
 
@@ -67,14 +66,7 @@ class Fidelity:
     cosine: Tensor  # [N], after the ridge map
     cosine_of_mean: Tensor  # [N], of the teacher's training mean
     centred_cosine: Tensor  # [N], after the ridge map and without the training mean on both sides
-    penalty: float
     held_out: Sides
-
-    def histogram(self, bins: int = BINS) -> dict[str, list[float]]:
-        """Edges [bins + 1] from -1 to 1 and the share of items in each bin."""
-        # Rounding takes a cosine beyond 1, and histc would drop it.
-        counts = torch.histc(self.cosine.float().clamp(-1, 1), bins, -1, 1) / max(1, len(self.cosine))
-        return {"edges": torch.linspace(-1, 1, bins + 1).tolist(), "shares": counts.tolist()}
 
     def numbers(self) -> dict[str, float]:
         found = {
@@ -97,14 +89,13 @@ def comparable(column: Tensor) -> Tensor:
 
 def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
     """Fit on `train`, choose on `val`, score on `test`."""
-    mapping, penalty = ridge(train.student, train.teacher, val.student, val.teacher)
+    mapping, _ = ridge(train.student, train.teacher, val.student, val.teacher)
     mean = train.teacher.mean(0)
     mapped = mapping(test.student)
     return Fidelity(
         cosine=F.cosine_similarity(mapped, test.teacher, dim=-1),
         cosine_of_mean=F.cosine_similarity(mean[None], test.teacher, dim=-1),
         centred_cosine=F.cosine_similarity(mapped - mean, test.teacher - mean, dim=-1),
-        penalty=penalty,
         held_out=test,
     )
 

@@ -30,8 +30,6 @@ MEASURES = {
     "text half-angle": "degrees",
     "centroid distance": "number",
 }
-# The paper's four nodes, each beside the one before it: what ranking adds, then higher orders, then the teacher.
-NODES = {"clip": "CLIP", "rankclip": "RankCLIP", "rank": "without the teacher", "dinorankclip": "full"}
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,6 @@ class EmbeddingFolder:
         self._commit()
         return parquet
 
-    def read(self, kind: Kind) -> tuple[np.ndarray, dict[str, list[str]]]:
-        """Rows (mapped, not loaded) and columns of a finished folder."""
-        columns = {name: _read_lines(self.folder / file) for name, file in COLUMNS[kind].items()}
-        return np.load(self.folder / f"{kind}.npy", mmap_mode="r"), columns
-
     def _extend(self, name: str, data: bytes) -> None:
         with open(self.folder / name, "ab") as file:
             file.write(data)
@@ -188,7 +183,3 @@ def _npy_header(rows: int, width: int, dtype: np.dtype) -> bytes:
 
 def _lines(texts: Iterable[str]) -> bytes:
     return "".join(text + "\n" for text in texts).encode("utf-8", "surrogateescape")
-
-
-def _read_lines(path: Path) -> list[str]:
-    return path.read_bytes().decode("utf-8", "surrogateescape").split("\n")[:-1]

@@ -48,7 +48,7 @@ class PhotoSearch:
         self, model: str, photos: Path, load: Callable[[], Any], say: Callable[[str], None], show: bool = True
     ) -> None:
         there = look_at(photos)
-        self._photos, self._say = photos, say
+        self._photos = photos
         folder = index_folder(photos)
         self._model = ModelOnDemand(model, load, folder)
         path = folder / f"{self._model.identity}.npz"

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dinorankclip.config import FREE_ON_RESUME, TrainSettings, as_dict, flatten, for_method, idle_groups
-from dinorankclip.types import UserError
+from dinorankclip.config import FREE_ON_RESUME, TrainSettings, as_dict, flatten, for_method, idle_groups, with_changes
 
 
 @dataclass(frozen=True)
@@ -22,19 +21,7 @@ class Cell:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self, base: TrainSettings, seed: int) -> TrainSettings:
-        changed = for_method(base, self.method)
-        for name, value in self.changes.items():
-            changed = changed_at(changed, name, value)
-        return dataclasses.replace(changed, seed=seed)
-
-
-def changed_at(settings: Any, name: str, value: Any) -> Any:
-    """A copy of the settings with the one at a dotted name replaced."""
-    first, _, rest = name.partition(".")
-    if first not in {field.name for field in dataclasses.fields(settings)}:
-        raise UserError(f"there is no setting '{name}' in {type(settings).__name__}")
-    inside = changed_at(getattr(settings, first), rest, value) if rest else value
-    return dataclasses.replace(settings, **{first: inside})
+        return dataclasses.replace(with_changes(for_method(base, self.method), self.changes), seed=seed)
 
 
 def telling(settings: TrainSettings) -> dict[str, Any]:

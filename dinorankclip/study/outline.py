@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dinorankclip.config import TrainSettings
+from dinorankclip.config import TrainSettings, changed_at
 
-from .cells import Cell, changed_at, key_of
+from .cells import Cell, key_of
 from .experiments import Experiment
 
 TUNING_SEED = 1000  # apart from every seed that is reported

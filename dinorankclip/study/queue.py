@@ -22,6 +22,7 @@ from typing import Any
 from dinorankclip.config import as_dict
 from dinorankclip.data.kept import one_at_a_time
 from dinorankclip.pretrain.records import write_json
+from dinorankclip.pretrain.settling import settled
 from dinorankclip.types import UserError
 
 from .cells import from_dict
@@ -35,12 +36,23 @@ QUEUE, HOLDS, FAILED, LOGS = "queue.json", "holds", "failed", "logs"
 
 def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
     """Runs that an earlier call asked for stay findable by their key: SLURM may not have started them yet."""
-    entries = {run.key: _entry(run) for run in once(runs)}
+    runs = once(runs)
+    _demand_sense(runs)
+    entries = {run.key: _entry(run) for run in runs}
     path = folder / QUEUE
     with one_at_a_time("queue", folder=folder):
         before = json.loads(path.read_text())["runs"] if path.is_file() else []
         earlier = [one | {"now": False} for one in before if one["key"] not in entries]
         write_json(path, {"sets": list(sets), "runs": [*entries.values(), *earlier]})
+
+
+def _demand_sense(runs: Iterable[Run]) -> None:
+    """Now rather than when the run's turn comes, which may be a day later."""
+    for run in runs:
+        try:
+            settled(run.settings)
+        except UserError as error:
+            raise UserError(f"cell {run.cell}: {error}") from error
 
 
 def _entry(run: Run) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import flatten
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD, MODALITIES, gate_name, is_inert, orders_told, spread_name
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import examine_run, read_metrics
 from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_settings
@@ -62,15 +62,15 @@ def _orders(page: Page, lines: list[dict[str, Any]]) -> None:
     """Gate and relative spread of each order at the end, and whether it acts (D13)."""
     last: dict[str, Any] = {}
     for line in lines:
-        last |= {name: value for name, value in line.items() if name.startswith(("gate", "spread"))}
-    orders = sorted({int(name[6]) for name in last if name.startswith("spread")})
+        last |= line
+    orders = orders_told(last)
     if not orders:
         return
     rows = []
     for order in orders:
-        spreads = [last.get(f"spread{order}_{side}", 0.0) for side in ("image", "text")]
-        gates = [last.get(f"gate{order}_{side}", 0.0) for side in ("image", "text")]
-        state = "inert" if max(spreads) < INERT_SPREAD else "acts"
+        spreads = [last.get(spread_name(order, side), 0.0) for side in MODALITIES]
+        gates = [last.get(gate_name(order, side), 0.0) for side in MODALITIES]
+        state = "inert" if is_inert(max(spreads)) else "acts"
         rows.append((str(order), *(f"{value:.4f}" for value in (*gates, *spreads)), state))
     page.table(("order", "λ image", "λ text", "spread image", "spread text", ""), rows)
     page.text(f"An order whose spread is below {INERT_SPREAD:g} of that of the utilities is inert.", "note")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import is_inert
 from dinorankclip.joint.transitions import HIGHEST_ORDER
 from dinorankclip.study.chances import at_chance, chance_of
 from dinorankclip.study.claims.quantities import spread
@@ -154,7 +154,7 @@ def _best_cell(experiment: Experiment, column: Column, results: Results) -> str 
 def _marks(results: Results, cell: str) -> list[str]:
     """Orders of the cell that do nothing by their end (D13)."""
     found = {order: spread(results, cell, order) for order in range(2, HIGHEST_ORDER + 1)}
-    return [f"order {order} inert" for order, value in found.items() if value is not None and value < INERT_SPREAD]
+    return [f"order {order} inert" for order, value in found.items() if value is not None and is_inert(value)]
 
 
 def teachers(tables: Sequence[Table]) -> dict[str, list[str]]:

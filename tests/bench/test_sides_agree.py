@@ -10,6 +10,7 @@ from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
 from bench.photos import caption_lengths, enlarged, read_pairs, stored
 from bench.recipe import starting_model, training_loader
+from dinorankclip.config import for_method, preset, with_changes
 from dinorankclip.data.images import read_header
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.tokens import Tokenizer
@@ -86,9 +87,10 @@ def test_both_sides_embed_and_preprocess_the_same_photos(pairs):
 
 
 def test_steps_of_an_order_and_of_scaling_run(pairs):
-    flags = ["--preset", "scenes", "--data", pairs, "--budget.batch", "8", "--reading.workers", "0"]
-    losses = orders.training_steps([*flags, "--method", "rank", "--loss.order", "2"], 2)[0]()
-    clip = orders.training_steps([*flags, "--method", "clip"], 2)[0]()
+    changes = {"data": pairs, "budget.batch": 8, "reading.workers": 0}
+    base = with_changes(preset("scenes"), changes)
+    losses = orders.training_steps(with_changes(for_method(base, "rank"), {"loss.order": 2}), 2)[0]()
+    clip = orders.training_steps(for_method(base, "clip"), 2)[0]()
     assert len(losses) == 2 and losses[0] > clip[0] > 0  # the ranking terms come on top of InfoNCE
     step = scaling.step_of(TRUNK, 3, 16)[0]
     assert step() > step()  # the same pairs again: the first step was really taken

@@ -4,6 +4,7 @@ from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import few_scored, score_table
 from dinorankclip.config import difference
 from dinorankclip.pretrain.dry_run import lasting
+from dinorankclip.pretrain.settling import settled
 from dinorankclip.types import UserError
 
 
@@ -37,13 +38,15 @@ def test_a_preset_and_a_method_decide_the_defaults():
 )
 def test_a_mistake_is_explained(flags, message):
     with pytest.raises(UserError, match=message):
-        parse(flags)
+        run(parse(flags)[0], restart=False, dry=False)
 
 
 def test_the_share_of_a_summed_gram_loss_is_logged():
-    assert parse(["--distil.gram-reduction", "sum"])[0].record.gradient_report_every == 10
-    asked = parse(["--distil.gram-reduction", "sum", "--record.gradient-report-every", "3"])[0]
-    assert asked.record.gradient_report_every == 3 and parse([])[0].record.gradient_report_every == 0
+    def reported(*flags):
+        return settled(parse(list(flags))[0]).record.gradient_report_every
+
+    assert reported("--distil.gram-reduction", "sum") == 10 and reported() == 0
+    assert reported("--distil.gram-reduction", "sum", "--record.gradient-report-every", "3") == 3
 
 
 def test_an_unknown_flag_names_the_nearest(capsys):

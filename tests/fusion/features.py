@@ -1,12 +1,24 @@
 """Features as students give them, drawn at random."""
 
 import torch
+from torch import nn
 
 from dinorankclip.encoders.students import StudentFeatures
 
 
 def draw(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class ConstantGate(nn.Module):
+    """To be put in the place of a fusion's gate, or where it has none."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, v, u):
+        return torch.full_like(u, self.value)
 
 
 def image_features(items=6, tokens=36, width=64, seed=0):

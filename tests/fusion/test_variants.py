@@ -11,7 +11,7 @@ from dinorankclip.fusion import VARIANTS, Fused, build_fusion
 from dinorankclip.optim.groups import parameter_groups
 from dinorankclip.types import UserError
 
-from .features import draw, image_features, text_features
+from .features import ConstantGate, draw, image_features, text_features
 
 D, C = 128, 64
 
@@ -78,13 +78,13 @@ def test_a_gate_forced_to_zero_gives_the_trunk_back(variant, gate):
     module, v = away_from_the_start(build_fusion(variant, gate, D, C, "image")), draw(6, D, seed=9)
     free = module(v, image_features())
     assert not torch.allclose(free.embedding, v, atol=1e-2)
-    module.forced_gate = 0.0
+    own, module.gate = module.gate, ConstantGate(0.0)
     assert torch.equal(module(v, image_features()).embedding, v)
-    module.forced_gate = 0.5
+    module.gate = ConstantGate(0.5)
     half = module(v, image_features())
     assert half.gate.eq(0.5).all()
     torch.testing.assert_close(half.embedding, v + free.residual / 2)
-    module.forced_gate = None
+    module.gate = own
     assert torch.equal(module(v, image_features()).embedding, free.embedding)
 
 

@@ -1,6 +1,14 @@
 import json
 
-from dinorankclip.joint.acting_orders import inert_orders, inert_words, last_spreads
+from dinorankclip.joint.acting_orders import (
+    gate_name,
+    inert_orders,
+    inert_words,
+    is_inert,
+    last_spreads,
+    orders_told,
+    spread_name,
+)
 
 LINES = [
     {"step": 10, "loss": 5.0, "spread2_image": 0.2, "spread2_text": 0.1},
@@ -20,3 +28,9 @@ def test_the_last_spread_decides(tmp_path):
 
 def test_without_a_log_nothing_is_said(tmp_path):
     assert inert_orders(tmp_path) == [] and inert_words([]) == ""
+
+
+def test_names_are_made_and_read_in_one_place():
+    names = [spread_name(2, "image"), spread_name(12, "text"), gate_name(3, "image"), "spread", "spreads_image", "loss"]
+    assert orders_told(names) == [2, 12]
+    assert is_inert(9e-4) and not is_inert(1e-3)

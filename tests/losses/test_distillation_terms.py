@@ -104,7 +104,7 @@ def test_what_a_criterion_needs():
         needed("cosine", "gram")
     with pytest.raises(UserError, match="no teacher features"):
         loss_of("rkd")(Embeddings(student()), {}, NOW)
-    with pytest.raises(UserError, match=r"--distil\.cache"):
+    with pytest.raises(ValueError, match="give a DistillationLoss"):
         Objective(3, "distil")
 
 

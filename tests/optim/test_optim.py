@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -83,6 +84,16 @@ def test_the_heads_of_the_orders_have_a_rate_of_their_own():
     assert updater.rate(0) == 1e-3  # what is logged is the trunk's
     named = [name for group in updater.optimizer.param_groups for name in group["names"]]
     assert sorted(named) == sorted(updater.parameters)
+
+
+def test_the_heads_of_the_orders_may_have_an_epsilon_of_their_own():
+    part = nn.ModuleDict({"ranking": Objective(16, "rank").ranking, "other": nn.Linear(2, 2)})
+    settings = OptimSettings(lr=1e-3, weight_decay=0.0, clip_norm=None, eps=1.0)
+    for heads_eps, of_heads in ((None, 0.5), (1e-12, 1.0)):  # gradient 1: ε = 1 leaves half of a step
+        moved, _ = one_step(part, dataclasses.replace(settings, heads_eps=heads_eps))
+        for name, change in moved.items():
+            left = of_heads if ".transitions." in name else 0.5
+            torch.testing.assert_close(change, torch.full_like(change, -left * 1e-3), rtol=1e-3, atol=0.0)
 
 
 def test_a_step_at_the_usual_rate_is_that_of_two_groups_bit_for_bit():

@@ -1,8 +1,9 @@
 """Ten training steps under torchrun; the leading process writes loss and averaged gradient of each.
 
-torchrun … tests/pretrain/record_gradients.py OUT DATA [train flags]
+torchrun … tests/pretrain/record_gradients.py OUT DATA METHOD '{"budget.chunk": 6}'
 """
 
+import json
 import sys
 from contextlib import closing
 
@@ -10,18 +11,19 @@ import torch
 from safetensors.torch import save_file
 
 from dinorankclip import comm
-from dinorankclip.commands.train import parse
+from dinorankclip.config import for_method, preset, with_changes
 from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain.assemble import assemble
+from dinorankclip.pretrain.settling import settled
 from dinorankclip.types import Progress
 
 STEPS = 10
 
 
 def main() -> None:
-    out, data, *flags = sys.argv[1:]
-    common = ["--data", data, "--model.trunk", "drc-tiny", "--budget.batch", "16", "--budget.threads", "1"]
-    settings, *_ = parse([*common, *flags])
+    out, data, method, changes = sys.argv[1:]
+    common = {"data": data, "model.trunk": "drc-tiny", "budget.batch": 16, "budget.threads": 1}
+    settings = settled(with_changes(for_method(preset("scenes"), method), common | json.loads(changes)))
     parts = assemble(settings)
     found = {}
     with closing(iter(parts.loader)) as batches:

@@ -15,6 +15,10 @@ import numpy as np
 import simplejpeg
 from safetensors.torch import load_file
 
+from dinorankclip.commands.train import parse
+from dinorankclip.config import TrainSettings
+from dinorankclip.pretrain.settling import settled
+
 WORDS = ("red", "green", "blue", "round", "square", "tiny", "huge", "cat", "dog", "boat", "tree", "house")
 
 
@@ -45,6 +49,11 @@ def command(data: Path, run: Path, *flags: str, processes: int = 1) -> list[str]
     settings = ["--preset", "scenes", "--data", data, "--run", run, "--model.trunk", "drc-tiny", "--budget.batch", "16"]
     quick = ["--record.log-every", "1", "--record.save-every", "2", "--record.no-tensorboard", "--budget.threads", "1"]
     return [str(word) for word in [*start, "train", *settings, *quick, *flags]]
+
+
+def settings_from(*flags: object) -> TrainSettings:
+    """What `train` with these flags would train with."""
+    return settled(parse([str(word) for word in flags])[0])
 
 
 def run_to_end(words: list[str], timeout: float = 240) -> subprocess.CompletedProcess:

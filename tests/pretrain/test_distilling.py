@@ -23,7 +23,7 @@ from dinorankclip.pretrain import checkpoints, distilling
 from dinorankclip.pretrain.assemble import assemble
 from dinorankclip.pretrain.standin import WORDS, StandIn
 from dinorankclip.types import Progress, UserError, View
-from tests.pretrain.running import small_pairs
+from tests.pretrain.running import settings_from, small_pairs
 
 STEPS = 3
 NOW = Progress(0, STEPS, 1)
@@ -53,7 +53,7 @@ def cached(pairs, tmp_path_factory):
 def trained(pairs, *flags):
     quick = ["--data", pairs, "--model.trunk", "drc-tiny", "--budget.batch", "16", "--budget.threads", "1"]
     quick += ["--budget.epochs", "1", "--reading.crop-scale", "0.5", "1.0", "--reading.flip"]
-    settings, *_ = parse([str(word) for word in [*quick, *flags]])
+    settings = settings_from(*quick, *flags)
     parts = assemble(settings)
     start = {n: p.detach().clone() for n, p in parts.state.model.named_parameters()}
     seen = []
@@ -155,7 +155,7 @@ def test_every_criterion_teaches_the_trunk(pairs, cached, criterion):
 
 def test_chunks_do_not_change_what_the_trunk_learns(pairs, cached):
     flags = ["--distil.cache", cached, "--distil.branches", "image+text", "--distil.into", "trunk"]
-    settings, *_ = parse([str(word) for word in ["--data", pairs, "--budget.batch", "16", *flags]])
+    settings = settings_from("--data", pairs, "--budget.batch", "16", *flags)
     gradients = []
     for chunk in (None, 5):
         parts = assemble(settings)

@@ -1,6 +1,7 @@
 """A frozen image side: what it says is computed once, it stays as it is, and training equals training with pixels."""
 
 import dataclasses
+import json
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,6 @@ import simplejpeg
 import torch
 from safetensors.torch import load_file
 
-from dinorankclip.commands.train import parse
 from dinorankclip.commands.training_scores import evaluators
 from dinorankclip.config import as_dict, difference
 from dinorankclip.data.damage import Damage
@@ -26,7 +26,7 @@ from dinorankclip.pretrain.frozen import IMAGE_SIDE
 from dinorankclip.pretrain.image_rows import RowMaker
 from dinorankclip.scoring.evaluators import RetrievalEvaluator
 from dinorankclip.types import ImageSpec, Progress, UserError
-from tests.pretrain.running import run_to_end, small_pairs
+from tests.pretrain.running import run_to_end, settings_from, small_pairs
 from tests.pretrain.test_processes import largest_differences
 
 STEPS = 4
@@ -63,7 +63,7 @@ def model_folder(folder, seed, **parts):
 def settings_of(pairs, *flags):
     quick = ["--data", pairs, "--budget.batch", "16", "--budget.threads", "1", "--budget.epochs", "2"]
     quick += ["--reading.workers", "0"]
-    return parse([str(word) for word in [*quick, *flags]])[0]
+    return settings_from(*quick, *flags)
 
 
 def frozen(start, *flags):
@@ -189,7 +189,8 @@ def test_two_processes_equal_one(pairs, start, tmp_path, monkeypatch):
         (tmp_path / str(processes)).mkdir()
         monkeypatch.chdir(tmp_path / str(processes))  # rows of its own
         torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone"]
-        words = [sys.executable, *torchrun, script, "found", pairs, "--init", start, "--model.frozen-image-tower"]
+        changes = json.dumps({"init": str(start), "model.frozen_image_tower": True})
+        words = [sys.executable, *torchrun, script, "found", pairs, "clip", changes]
         run_to_end([str(word) for word in words])
         found.append(load_file("found"))
     assert not any(".visual." in name for name in found[0])

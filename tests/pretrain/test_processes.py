@@ -1,5 +1,6 @@
 """Two processes, and cached accumulation, compute what one process computes in one shot."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,9 +17,11 @@ def pairs(tmp_path_factory):
     return small_pairs(tmp_path_factory.mktemp("data") / "pairs")
 
 
-def recorded(pairs: Path, out: Path, processes: int, *flags: str) -> dict:
+def recorded(pairs: Path, out: Path, processes: int, method: str = "clip", **changes: object) -> dict:
+    """`changes`: a double underscore stands for the dot of a setting's name."""
     torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone"]
-    start = [sys.executable, *(torchrun if processes > 1 else []), SCRIPT, out, pairs, *flags]
+    start = [sys.executable, *(torchrun if processes > 1 else []), SCRIPT, out, pairs, method]
+    start.append(json.dumps({name.replace("__", "."): value for name, value in changes.items()}))
     run_to_end([str(word) for word in start])
     return load_file(out)
 
@@ -38,8 +41,8 @@ def largest_differences(one: dict, other: dict) -> tuple[float, float]:
 def test_two_processes_and_cached_chunks_equal_one_shot(pairs, tmp_path):
     one = recorded(pairs, tmp_path / "one", 1)
     assert sum(n.endswith("/loss") for n in one) == 10
-    for name, processes, flags in (("two", 2, ()), ("chunked", 1, ("--budget.chunk", "6"))):
-        losses, gradients = largest_differences(one, recorded(pairs, tmp_path / name, processes, *flags))
+    for name, processes, changes in (("two", 2, {}), ("chunked", 1, {"budget__chunk": 6})):
+        losses, gradients = largest_differences(one, recorded(pairs, tmp_path / name, processes, **changes))
         assert losses < 1e-5, (name, losses)
         assert gradients < 1e-5, (name, gradients)
 
@@ -47,8 +50,8 @@ def test_two_processes_and_cached_chunks_equal_one_shot(pairs, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["cyclip", "alip", "rankclip", "rank"])
 def test_every_method_on_two_processes_in_chunks_equals_one_shot(pairs, tmp_path, method):
-    flags = ("--method", method, "--loss.no-staged") if method == "rank" else ("--method", method)
-    one = recorded(pairs, tmp_path / "one", 1, *flags)
-    two = recorded(pairs, tmp_path / "two", 2, *flags, "--budget.chunk", "3")
+    changes = {"loss__staged": False} if method == "rank" else {}
+    one = recorded(pairs, tmp_path / "one", 1, method, **changes)
+    two = recorded(pairs, tmp_path / "two", 2, method, **changes, budget__chunk=3)
     losses, gradients = largest_differences(one, two)
     assert losses < 1e-5 and gradients < 1e-5, (losses, gradients)

@@ -9,7 +9,8 @@ from dinorankclip.commands.train import parse, run
 from dinorankclip.config import UNGATED, for_method, preset
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.pretrain.assemble import build_model
-from tests.pretrain.running import small_pairs
+from tests.fusion.features import ConstantGate
+from tests.pretrain.running import settings_from, small_pairs
 
 QUICK = ["--preset", "scenes", "--model.trunk", "drc-tiny", "--budget.batch", "16", "--budget.epochs", "1"]
 QUICK += ["--budget.threads", "1", "--record.no-tensorboard", "--record.log-every", "1"]
@@ -80,7 +81,7 @@ def test_every_variant_trains_and_comes_back_from_its_folder(pairs, variant, gat
     flags = ["--method", "dinorankclip", "--distil.cache", "none", "--fusion.variant", variant]
     model = trained(pairs, "run", *flags, *([] if gate else ["--fusion.no-gate"])).eval()
     assert (model.fusion.variant, model.fusion.gate) == (variant, gate)
-    start = build_model(parse([*QUICK, *flags, *([] if gate else ["--fusion.no-gate"])])[0])
+    start = build_model(settings_from(*QUICK, *flags, *([] if gate else ["--fusion.no-gate"])))
     fresh, now = dict(start.named_parameters()), dict(model.named_parameters())
     still = [name for name in fresh if "fusion" in name and torch.equal(fresh[name], now[name])]
     assert not still, still  # everything in the fusion learns
@@ -91,18 +92,18 @@ def test_every_variant_trains_and_comes_back_from_its_folder(pairs, variant, gat
 
 def test_students_and_fusion_leave_the_trunk_where_it_starts():
     plain = build_model(for_method(preset("scenes"), "clip")).trunk.state_dict()
-    settings, *_ = parse([*QUICK, "--method", "dinorankclip", "--distil.cache", "none"])
+    settings = settings_from(*QUICK, "--method", "dinorankclip", "--distil.cache", "none")
     fused = build_model(settings)
     assert all(torch.equal(plain[name], value) for name, value in fused.trunk.state_dict().items())
 
 
 def test_a_gate_at_nought_gives_the_trunk_bit_for_bit():
-    settings, *_ = parse([*QUICK, "--method", "dinorankclip", "--distil.cache", "none"])
+    settings = settings_from(*QUICK, "--method", "dinorankclip", "--distil.cache", "none")
     model = build_model(settings).eval()
     images = torch.randint(0, 256, (3, 3, 48, 48), dtype=torch.uint8)
     texts = torch.randint(1, 400, (3, 9))
     texts[:, -1] = 49407
-    model.image_fusion.forced_gate = model.text_fusion.forced_gate = 0.0
+    model.image_fusion.gate = model.text_fusion.gate = ConstantGate(0.0)
     with torch.inference_mode():
         pixels = model.normalised(images)
         assert torch.equal(model.see(pixels).raw, model.trunk.encode_image(pixels))
@@ -110,10 +111,10 @@ def test_a_gate_at_nought_gives_the_trunk_bit_for_bit():
 
 
 def test_a_caption_is_read_alike_whatever_stands_beside_it():
-    settings, *_ = parse([*QUICK, "--method", "dinorankclip", "--distil.cache", "none"])
+    settings = settings_from(*QUICK, "--method", "dinorankclip", "--distil.cache", "none")
     model = build_model(settings).eval()
     for fusion in (model.image_fusion, model.text_fusion):  # an open gate, or the fusion could not be seen
-        fusion.forced_gate = 0.7
+        fusion.gate = ConstantGate(0.7)
     context = model.trunk.text_spec.context_length
     lengths = [n for n in (1, 2, 3, 7, 8, 20, 75) if n + 2 <= context] + [context - 2]
     for words in lengths:

@@ -13,7 +13,7 @@ import torch
 from dinorankclip import load_model
 from dinorankclip.data.images_only import open_captions, open_images
 from dinorankclip.serving import embedding_files, embedding_parquet, embedding_run
-from dinorankclip.serving.embedding_files import EmbeddingFolder
+from dinorankclip.serving.embedding_files import COLUMNS, EmbeddingFolder
 from dinorankclip.types import UserError
 from tests.joint.model_making import photo, saved, small_model
 
@@ -51,17 +51,24 @@ def embed(out: Path, model, images=None, captions=None, half=False, part=PART):
     return folder
 
 
+def read(folder: EmbeddingFolder, kind: str):
+    """Rows and columns of a finished folder, as anybody would read them."""
+    texts = {name: (folder.folder / file).read_bytes() for name, file in COLUMNS[kind].items()}
+    columns = {name: text.decode("utf-8", "surrogateescape").split("\n")[:-1] for name, text in texts.items()}
+    return np.load(folder.folder / f"{kind}.npy"), columns
+
+
 def contents(folder: Path):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
 
 
 def test_rows_are_the_models_embeddings_in_the_order_of_the_keys(tmp_path, model, photos):
     folder = embed(tmp_path / "out", model, open_images(photos), open_captions(photos))
-    rows, columns = folder.read("images")
+    rows, columns = read(folder, "images")
     assert columns["key"] == [f"{number}.jpg" for number in (0, 1, 2, 4, 5, 6, 7, 9)]
     expected = model.encode_image(torch.stack([model.preprocess(photos / key) for key in columns["key"]]))
     np.testing.assert_allclose(rows, expected.numpy(), atol=1e-6)
-    texts, words = folder.read("texts")
+    texts, words = read(folder, "texts")
     assert words["key"] == [f"{number}.jpg" for number in range(5) for _ in range(2)]
     assert words["caption"][:2] == ["scene 0", "another caption of 0"]
     np.testing.assert_allclose(texts, model.encode_text(words["caption"]).numpy(), atol=1e-6)
@@ -82,14 +89,14 @@ def test_parquet_holds_the_same(tmp_path, model, photos):
     folder = embed(tmp_path / "out", model, open_images(photos), open_captions(photos))
     for kind in ("images", "texts"):
         table = parquet.read_table(tmp_path / "out" / f"{kind}.parquet")
-        rows, columns = folder.read(kind)
+        rows, columns = read(folder, kind)
         np.testing.assert_array_equal(np.stack(table["embedding"].to_numpy()), rows)
         assert {name: table[name].to_pylist() for name in columns} == columns
 
 
 def test_half_is_the_rounded_whole(tmp_path, model, photos):
-    whole, _ = embed(tmp_path / "a", model, open_images(photos)).read("images")
-    half, _ = embed(tmp_path / "b", model, open_images(photos), half=True).read("images")
+    whole, _ = read(embed(tmp_path / "a", model, open_images(photos)), "images")
+    half, _ = read(embed(tmp_path / "b", model, open_images(photos), half=True), "images")
     assert half.dtype == np.float16
     np.testing.assert_array_equal(half, whole.astype(np.float16))
 
@@ -142,7 +149,7 @@ def test_finished_parts_are_not_computed_again(tmp_path, model, photos):
     marked = np.full((4, model.dim), 7, np.float32)
     begun.append("images", 4, marked, {"key": list("abcd")}, [])
     assert np.load(tmp_path / "out" / "images.npy").shape == (0, model.dim)  # nobody takes it for complete
-    rows, columns = embed(tmp_path / "out", model, images).read("images")
+    rows, columns = read(embed(tmp_path / "out", model, images), "images")
     assert columns["key"] == ["a", "b", "c", "d", "4.jpg", "5.jpg", "6.jpg", "7.jpg", "9.jpg"]
     np.testing.assert_array_equal(rows[:4], marked)
 
@@ -191,7 +198,7 @@ def test_odd_keys_stay_on_their_lines(tmp_path, model):
         photo(number, 40, 40).save(tmp_path / name)
     (tmp_path / os.fsdecode(b"\xff.jpg")).write_bytes((tmp_path / names[0]).read_bytes())
     folder = embed(tmp_path / "out", model, open_images(tmp_path))
-    rows, columns = folder.read("images")
+    rows, columns = read(folder, "images")
     assert sorted(columns["key"]) == sorted(
         ["a b.jpg", "ü'\"<b>.jpg", "line\\nbreak.jpg", "tab\\t.jpg", os.fsdecode(b"\xff.jpg")]
     )

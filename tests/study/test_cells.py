@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, difference, for_method, preset
-from dinorankclip.study.cells import Cell, changed_at, from_dict, key_of
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset
+from dinorankclip.study.cells import Cell, from_dict, key_of
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.types import UserError
 
@@ -31,7 +31,14 @@ def test_what_does_not_change_a_result_does_not_change_the_key(name, value):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("seed", 1), ("optim.lr", 2e-3), ("optim.heads_rate", 30.0), ("loss.order", 2), ("data", "other")],
+    [
+        ("seed", 1),
+        ("optim.lr", 2e-3),
+        ("optim.heads_rate", 30.0),
+        ("optim.heads_eps", 1e-8),
+        ("loss.order", 2),
+        ("data", "other"),
+    ],
 )
 def test_what_changes_a_result_changes_the_key(name, value):
     assert key_of(changed_at(BASE, name, value)) != key_of(BASE)

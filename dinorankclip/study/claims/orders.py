@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD, MODALITIES, spread_name
 
 from ..verdicts import SMALLEST
 from .building import better, named, points, rising, worse
@@ -61,7 +61,7 @@ def _acts(cell: str) -> Contrast:
     def tenfolds(context: Context) -> dict[int, float]:
         return {seed: math.log10(value / INERT_SPREAD) for seed, value in spreads(context.results, cell, 3).items()}
 
-    quantity = Quantity(tenfolds, (cell,), ("spread3_image", "spread3_text"))
+    quantity = Quantity(tenfolds, (cell,), tuple(spread_name(3, side) for side in MODALITIES))
     return named(f"{cell}: log10 of the spread of order 3 over {INERT_SPREAD:g}", quantity, unit="number")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter, methodcaller
 
+from dinorankclip.joint.acting_orders import MODALITIES, spread_name
+
 from ..bench_figures import Bench
 from ..measures import SCENES, Measures
 from ..results import Results
@@ -110,7 +112,7 @@ def shifted(quantity: Quantity, by: float) -> Quantity:
 
 def spreads(results: Results, cell: str, order: int) -> dict[int, float]:
     """D13: how far an order's correction spreads beside θ at the end, by seed, of the modality where it acts more."""
-    image, text = (results.telemetry(cell, f"spread{order}_{side}") for side in ("image", "text"))
+    image, text = (results.telemetry(cell, spread_name(order, side)) for side in MODALITIES)
     return {seed: max(image.get(seed, 0.0), text.get(seed, 0.0)) for seed in sorted(image.keys() | text.keys())}
 
 

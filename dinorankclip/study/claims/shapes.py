@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import is_inert
 
 from ..effects import Effect, summary
 from ..verdicts import (
@@ -260,8 +260,8 @@ def _inertness(context: Context, acting: Sequence[tuple[str, int]]) -> tuple[boo
         found = spread(context.results, cell, order)
         if found is None:
             continue
-        inert |= found < INERT_SPREAD
-        state = "inert" if found < INERT_SPREAD else "acts"
+        inert |= is_inert(found)
+        state = "inert" if is_inert(found) else "acts"
         remarks.append(f"order {order} of {cell}: relative spread {found:.2g}, {state}")
     return inert, tuple(remarks)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD, MODALITIES, gate_name, orders_told, spread_name
+from dinorankclip.pretrain.loop import CHOOSES_BEST, ITS_CHANCE
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.style import COLOURS, GREY, MARKERS, new_figure
 
@@ -35,17 +36,17 @@ def loss_curves(lines: Lines) -> Drawn:
 
 
 def score_curves(lines: Lines) -> Drawn:
-    found = [line for line in lines if "val/mean R@1" in line]
+    found = [line for line in lines if CHOOSES_BEST in line]
     if not found:
         raise Unavailable("no validation score was taken")
     figure = new_figure(2.8)
     axes = figure.subplots()
     steps = [line["step"] for line in found]
     for (name, label), colour, marker in zip(
-        (("val/i2t R@1", "image → text"), ("val/t2i R@1", "text → image"), ("val/mean R@1", "mean")), COLOURS, MARKERS
+        (("val/i2t R@1", "image → text"), ("val/t2i R@1", "text → image"), (CHOOSES_BEST, "mean")), COLOURS, MARKERS
     ):
         axes.plot(steps, [100 * line[name] for line in found], color=colour, marker=marker, label=label)
-    axes.axhline(100 * found[-1]["val/chance R@1"], color=GREY, linestyle=":", label="chance")
+    axes.axhline(100 * found[-1][ITS_CHANCE], color=GREY, linestyle=":", label="chance")
     axes.set(xlabel="step", ylabel="R@1, percent", title="held-out retrieval")
     axes.grid(axis="y")
     axes.legend()
@@ -56,14 +57,14 @@ def score_curves(lines: Lines) -> Drawn:
 
 def order_telemetry(lines: Lines) -> Drawn:
     """λ_r and relative spread per order and modality (D13)."""
-    acting = sorted({int(name[6]) for line in lines for name in line if name.startswith("spread")})
+    acting = orders_told(name for line in lines for name in line)
     if not acting:
         raise Unavailable("the run has no order above 1")
     figure = new_figure(2.9)
     left, right = figure.subplots(1, 2)
     for order, colour in zip(acting, COLOURS):
-        for modality, style in (("image", "-"), ("text", "--")):
-            for axes, name in ((left, f"gate{order}_{modality}"), (right, f"spread{order}_{modality}")):
+        for modality, style in zip(MODALITIES, ("-", "--")):
+            for axes, name in ((left, gate_name(order, modality)), (right, spread_name(order, modality))):
                 there = [(line["step"], line[name]) for line in lines if line.get(name)]
                 if there:
                     axes.plot(*zip(*there), color=colour, linestyle=style, label=f"order {order}, {modality}")

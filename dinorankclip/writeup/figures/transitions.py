@@ -15,7 +15,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
-from dinorankclip.joint.acting_orders import INERT_SPREAD
+from dinorankclip.joint.acting_orders import INERT_SPREAD, is_inert
 from dinorankclip.types import RawSample
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.style import AROUND_ZERO, BLACK, FAINT, new_figure
@@ -54,7 +54,7 @@ def transition_heatmaps(models: KeptModels, cell: str, most: int = ITEMS) -> Dra
     _legend(lower.subplots(), samples)
     told = CAPTION.format(cell=cell, items=len(samples), theta=theta)
     strongest = {2: float(heads.gate(2)) * np.nanstd(pair), 3: float(heads.gate(3)) * np.nanstd(triple)}
-    weak = [order for order, spread in strongest.items() if spread / theta < INERT_SPREAD]
+    weak = [order for order, spread in strongest.items() if is_inert(spread / theta)]
     if weak:
         told += f" Here order {' and '.join(map(str, weak))} is inert: its spread is below {INERT_SPREAD:g} of theirs."
     return Drawn("transitions", "Transition heads", told, figure, shows_items=True)

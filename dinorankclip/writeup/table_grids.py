@@ -120,7 +120,8 @@ def notes(table: Table) -> list[str]:
     if any(table.at_chance):
         found.append(
             f"{AT_CHANCE}: no row is shown to be a point above chance, by the lower end of its interval or, where n < "
-            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked."
+            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked, and nothing "
+            "is bold."
         )
     told = [value for row in table.rows for value in row.paper if value is not None]
     if told:

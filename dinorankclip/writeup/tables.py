@@ -81,7 +81,8 @@ class Table:
 
 def build_table(experiment: Experiment, results: Results) -> Table:
     by_cell = {row.cell: results.of(row.cell) for row in experiment.rows}
-    best = [_best_cell(experiment, column, results) for column in experiment.columns]
+    lost = tuple(column.percent and at_chance(results, by_cell, column.score) for column in experiment.columns)
+    best = [None if at else _best_cell(experiment, column, results) for column, at in zip(experiment.columns, lost)]
     rows = []
     for row in experiment.rows:
         runs = by_cell[row.cell]
@@ -104,7 +105,7 @@ def build_table(experiment: Experiment, results: Results) -> Table:
         experiment,
         tuple(rows),
         tuple(chance_of(results, column.score) for column in experiment.columns),
-        tuple(column.percent and at_chance(results, by_cell, column.score) for column in experiment.columns),
+        lost,
     )
 
 

@@ -137,6 +137,8 @@ def test_chance_stands_below_and_marks_columns_that_nobody_masters():
     assert {row["chance"] for row in csv.DictReader(io.StringIO(as_csv(lost)))} == {"0.25", ""}
     found = build_table(several, with_chance([0.2, 0.3], [0.4, 0.5]))
     assert value_grid(found).headings[2] == "T@1" and not any("[at chance]" in note for note in notes(found))
+    sure = build_table(several, with_chance([0.2, 0.21, 0.2], [0.25, 0.261, 0.25]))
+    assert bold_of(value_grid(sure)) == [("CLIP", "cone °")]  # who is ahead at chance is no finding
 
 
 def test_a_quotient_of_chance_is_not_shown():

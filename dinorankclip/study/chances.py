@@ -9,6 +9,8 @@ from .measures import measures_of
 from .results import Results
 from .verdicts import SMALLEST
 
+RECALL = " R@"
+
 
 def chance_of(results: Results, score: str) -> float | None:
     """As the sets tell it; of means over sets, which have none there, as the study's measures do. None: not known."""
@@ -17,8 +19,9 @@ def chance_of(results: Results, score: str) -> float | None:
 
 def at_chance(results: Results, cells: Iterable[str], share: str) -> bool:
     """Whether none of these cells is shown to be a point above chance in this share, by the lower end of its interval
-    or, with too few seeds for one, by its mean. False where chance is not known, or nothing was run."""
-    chance = chance_of(results, share)
+    or, with too few seeds for one, by its mean. False where chance is not known, or nothing was run; and of recalls,
+    whose chance is so small that a point is many times as much."""
+    chance = None if RECALL in share else chance_of(results, share)
     found = [summary(values) for cell in cells if (values := results.values(cell, share))]
     if chance is None or not found:
         return False

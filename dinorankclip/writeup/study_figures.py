@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from dinorankclip.data.damage import Damage
+from dinorankclip.study.table_shapes import Column
+from dinorankclip.study.tables.columns import about_ranking, headline, mean_r1, ranking_quality
 from dinorankclip.types import UserError
 from dinorankclip.writeup.figures.cone_bars import cone_bars
 from dinorankclip.writeup.figures.confusions import Probed, confusion_matrices, fine_cases, probe_models
@@ -56,7 +58,9 @@ def _makers(material: StudyMaterial) -> dict[tuple[str, str], Callable[[], Drawn
     shares = measures.fine_errors_in_family
     return {
         ("overview", "The method"): overview,
-        ("order-curves", "Scores over the order"): lambda: order_curves(results, _order_columns(material)),
+        ("order-curves", "Scores over the order"): lambda: order_curves(
+            results, _order_columns(material), about_ranking(measures)
+        ),
         ("data-scaling", "Data scaling"): lambda: data_scaling(results, _headline(material), material.study.pairs),
         ("cost-over-order", "Cost over the order"): lambda: cost_over_order(material.bench),
         ("cone-separation", "Modality gap, four nodes"): lambda: cone_bars(results, measures.cone),
@@ -72,14 +76,10 @@ def _makers(material: StudyMaterial) -> dict[tuple[str, str], Callable[[], Drawn
     }
 
 
-def _order_columns(material: StudyMaterial):
-    from dinorankclip.study.tables import columns
-
+def _order_columns(material: StudyMaterial) -> tuple[Column, ...]:
     measures = material.measures
-    return (*columns.headline(measures), columns.ranking_quality(measures))
+    return (*headline(measures), ranking_quality(measures))
 
 
-def _headline(material: StudyMaterial):
-    from dinorankclip.study.tables import columns
-
-    return columns.mean_r1(material.measures)
+def _headline(material: StudyMaterial) -> Column:
+    return mean_r1(material.measures)

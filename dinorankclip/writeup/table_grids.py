@@ -120,13 +120,17 @@ def notes(table: Table) -> list[str]:
     if any(table.at_chance):
         found.append(
             f"{AT_CHANCE}: no row is shown to be a point above chance, by the lower end of its interval or, where n < "
-            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked."
+            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked, and nothing "
+            "is bold."
         )
     told = [value for row in table.rows for value in row.paper if value is not None]
     if told:
         found.append(about_paper(told))
     if any(row.unmatched for row in table.rows):
-        found.append(f"{UNMATCHED} differs knowingly in budget or parameters and does not compete for bold.")
+        found.append(
+            f"{UNMATCHED} differs knowingly in budget or parameters and does not compete for bold; where its mean is "
+            "the better one, nothing is bold."
+        )
     lacks = sorted({measured.lacks for row in table.rows for measured in row.measured if measured.lacks})
     if lacks:
         found.append(f"{MISSING}: {' or '.join(lacks)}.")

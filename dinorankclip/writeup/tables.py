@@ -81,7 +81,8 @@ class Table:
 
 def build_table(experiment: Experiment, results: Results) -> Table:
     by_cell = {row.cell: results.of(row.cell) for row in experiment.rows}
-    best = [_best_cell(experiment, column, results) for column in experiment.columns]
+    lost = tuple(column.percent and at_chance(results, by_cell, column.score) for column in experiment.columns)
+    best = [None if at else _best_cell(experiment, column, results) for column, at in zip(experiment.columns, lost)]
     rows = []
     for row in experiment.rows:
         runs = by_cell[row.cell]
@@ -104,7 +105,7 @@ def build_table(experiment: Experiment, results: Results) -> Table:
         experiment,
         tuple(rows),
         tuple(chance_of(results, column.score) for column in experiment.columns),
-        tuple(column.percent and at_chance(results, by_cell, column.score) for column in experiment.columns),
+        lost,
     )
 
 
@@ -133,19 +134,21 @@ def _best_cell(experiment: Experiment, column: Column, results: Results) -> str 
     """The cell to print in bold: the one whose lead over every other is shown (`Effect.shown`). Leads are paired by
     seed, since means of cells with more seeds are of other seeds, too.
 
-    Cells with another budget do not compete, and a column without a direction has no best.
+    Cells with another budget do not compete, but where the mean of one is better nothing is bold: it would be read as
+    the best that can be seen. A column without a direction has no best.
     """
     if column.better is None:
         return None
-    competing = [
-        cell for cell in dict.fromkeys(row.cell for row in experiment.rows) if cell not in experiment.unmatched
-    ]
-    values = {cell: found for cell in competing if (found := _values(results, cell, column))}
+    cells = dict.fromkeys(row.cell for row in experiment.rows)
+    values = {cell: found for cell in cells if (found := _values(results, cell, column))}
+    others = [summary(values[cell]).mean for cell in experiment.unmatched if cell in values]
+    competing = {cell: found for cell, found in values.items() if cell not in experiment.unmatched}
     sign = 1 if column.better == "higher" else -1
-    for cell, own in values.items():
-        leads = [paired(theirs, own) for other, theirs in values.items() if other != cell]
+    for cell, own in competing.items():
+        leads = [paired(theirs, own) for other, theirs in competing.items() if other != cell]
         if leads and all(lead.shown and sign * lead.mean > 0 for lead in leads):
-            return cell
+            mean = summary(own).mean
+            return cell if all(sign * (mean - other) >= 0 for other in others) else None
     return None
 
 

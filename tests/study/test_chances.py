@@ -50,5 +50,11 @@ def test_at_chance_is_what_claims_are_judged_by(clip, full, lost):
     assert bool(better("full", "clip", TOP1).at_chance(Context(found))) is lost
 
 
+def test_recalls_far_above_their_small_chance_are_not_at_chance():
+    recall = SCENES.mean_r1
+    runs = tuple(record("clip", seed, {recall: 0.009}) for seed in range(3))
+    assert not at_chance(Results("full", runs, chances={recall: 0.001}), ["clip"], recall)
+
+
 def test_what_has_not_run_is_not_at_chance():
     assert not at_chance(results(clip=[0.0]), ["full"], SCENES.top1) and not at_chance(results(), ["clip"], "no/such")

@@ -62,17 +62,37 @@ def test_order_curves_show_three_curves_and_the_papers_own(results):
     assert titles(drawn)[:5] == ["T@1", "mean R@1", "shift mean T@1", "fine probe", LABEL]
     axes = drawn.picture.axes[0]
     handles, labels = axes.get_legend_handles_labels()
-    assert set(labels) == {"plain", "with teacher and fusion", "the paper's mixed curve"}
+    mix = "plain at 0 and 1, full above (the paper's mix), our values"
+    assert set(labels) == {"plain", "with teacher and fusion", mix, "chance"}
     plain = handles[labels.index("plain")].lines[0].get_ydata()
     seeds = results.of("rank-2").keys() & results.of("clip").keys()
     assert len(seeds) < len(results.of("clip"))  # a line joins means over the same seeds
     values = [results.values(cell, SCENES.top1) for cell in ("clip", "rankclip")]
     expected = [100 * np.mean([found[seed] for seed in seeds]) for found in values]
     assert plain[:2] == pytest.approx(expected)
-    mixed = handles[labels.index("the paper's mixed curve")].get_ydata()
+    assert handles[labels.index("chance")].get_ydata()[0] == pytest.approx(100 / 129)
+    mixed = handles[labels.index(mix)].get_ydata()
     assert mixed[:2] == pytest.approx(expected)
     assert mixed[2] == pytest.approx(100 * np.mean(list(results.values("full-2", SCENES.top1).values())))
-    assert "(n = 3)" in drawn.caption
+    assert "(n = 3)" in drawn.caption and legend_title(drawn) == "n = 3; bars: 95 % t-intervals"
+
+
+def legend_title(drawn) -> str:
+    (legend,) = drawn.picture.legends
+    return legend.get_title().get_text()
+
+
+def test_one_seed_has_no_bars_and_the_picture_says_so(results):
+    single = Results("full", tuple(run for run in results.runs if run.seed == 0))
+    for drawn in (
+        order_curves(single, columns.headline(SCENES)), data_scaling(single, columns.mean_r1(SCENES), 4000),
+    ):  # fmt: skip
+        assert legend_title(drawn) == "n = 1; too few seeds for intervals"
+        assert not any(axes.containers for axes in drawn.picture.axes)  # error bars come in containers
+
+
+def test_the_direction_of_ranking_quality_is_named():
+    assert columns.ranking_quality(SCENES).heading == "τ-b t→i" and "t2i" in SCENES.ranking_quality
 
 
 def test_orders_that_were_not_run_are_left_out(results):
@@ -105,7 +125,7 @@ def test_cone_bars(results):
 def test_cost_over_order(tmp_path):
     cells = {f"{items}/{order}": {"seconds": 0.1 * order, "bytes": 1e6} for items in (128, 256) for order in (1, 2, 3)}
     (tmp_path / "ranking-2026-01-02.json").write_text(json.dumps({"date": "2026-01-02", "results": {"loss": cells}}))
-    assert len(cost_over_order(tmp_path).picture.axes) == 2
+    assert [labels_in(axes) for axes in cost_over_order(tmp_path).picture.axes] == [["B = 128", "B = 256"]] * 2
     ratio = {"median": 1.5, "least": 1.4, "most": 1.7}
     sides = {f"order {order}": {"ratio": ratio} for order in range(4)} | {"full method, order 3": {"ratio": ratio}}
     record = {"date": "2026-01-03", "comparisons": [{"title": "steps", "sides": sides}]}
@@ -114,6 +134,10 @@ def test_cost_over_order(tmp_path):
     assert LABEL in drawn.picture.axes[2].get_legend_handles_labels()[1] and "2026-01-03" in drawn.caption
     with pytest.raises(Unavailable, match="ranking bench"):
         cost_over_order(tmp_path / "nowhere")
+
+
+def labels_in(axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
 
 
 def test_history_cells_of_heatmaps_are_empty(kept):
@@ -150,6 +174,8 @@ def test_won_and_lost_are_both_counted():
 def test_teacher_and_student(kept):
     drawn = check(teacher_student_histogram(kept, "Teacher: random-vit."))
     assert "16 held-out images" in drawn.caption and drawn.caption.endswith("Teacher: random-vit.")
+    (row,) = drawn.picture.axes  # a row for each criterion that was run
+    assert row.get_ylabel() == "Gram + relational" and "% above 0.9" in labels_in(row)[0]
     drawn = check(gram_heatmaps(kept, "Teacher: random-vit."))
     teacher = drawn.picture.axes[1].images[0].get_array()
     assert teacher.shape == (16, 16) and np.allclose(np.diag(teacher), 1, atol=1e-3)

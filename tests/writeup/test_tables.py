@@ -103,9 +103,14 @@ def test_one_seed_of_the_best_is_never_bold():
 
 def test_unmatched_rows_do_not_compete():
     rows = Row("CLIP", "clip"), Row("RankCLIP", "rankclip"), Row("large", "control-large-trunk")
-    found = results(clip=[0.1, 0.2, 0.1], rankclip=[0.3, 0.401, 0.3], control_large_trunk=[0.8, 0.9, 0.8])
-    grid = value_grid(build_table(experiment(*rows, columns=(SHARE,), unmatched=("control-large-trunk",)), found))
+    clip, rankclip = [0.1, 0.2, 0.1], [0.3, 0.401, 0.3]
+    several = experiment(*rows, columns=(SHARE,), unmatched=("control-large-trunk",))
+    # Its lead over RankCLIP is not shown, and it does not have to be: it does not compete.
+    grid = value_grid(build_table(several, results(clip=clip, rankclip=rankclip, control_large_trunk=[0.2, 0.5, 0.1])))
     assert bold_of(grid) == [("RankCLIP", "T@1")] and grid.rows[2][0].text == "large †"
+    # A bold number beside a higher one would be read as the best.
+    grid = value_grid(build_table(several, results(clip=clip, rankclip=rankclip, control_large_trunk=[0.8])))
+    assert bold_of(grid) == []
 
 
 def test_what_was_not_run_and_what_was_not_scored():
@@ -132,6 +137,8 @@ def test_chance_stands_below_and_marks_columns_that_nobody_masters():
     assert {row["chance"] for row in csv.DictReader(io.StringIO(as_csv(lost)))} == {"0.25", ""}
     found = build_table(several, with_chance([0.2, 0.3], [0.4, 0.5]))
     assert value_grid(found).headings[2] == "T@1" and not any("[at chance]" in note for note in notes(found))
+    sure = build_table(several, with_chance([0.2, 0.21, 0.2], [0.25, 0.261, 0.25]))
+    assert bold_of(value_grid(sure)) == [("CLIP", "cone °")]  # who is ahead at chance is no finding
 
 
 def test_a_quotient_of_chance_is_not_shown():

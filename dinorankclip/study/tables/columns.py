@@ -55,7 +55,7 @@ def cone(measures: Measures) -> Column:
 
 
 def ranking_quality(measures: Measures) -> Column:
-    return Column(measures.ranking_quality, "ranking τ-b", percent=False)
+    return Column(measures.ranking_quality, "τ-b t→i" if measures.graded else "ranking τ-b", percent=False)
 
 
 def ranking(measures: Measures) -> tuple[Column, ...]:

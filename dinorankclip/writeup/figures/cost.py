@@ -15,7 +15,7 @@ from dinorankclip.writeup.figures.style import BLUE, COLOURS, GREY, MARKERS, RED
 
 CAPTION = (
     "Cost over the order. Left: seconds of the ranking loss alone, forward and backward, for lists of all items of a "
-    "batch of B. Middle: memory that it holds above its inputs, in the same colours. {step}"
+    "batch of B. Middle: memory that it holds above its inputs. {step}"
 )
 _STEP = (
     "Right: a whole training step beside one of order 0 ({title}; median and range over alternating rounds), and "
@@ -32,7 +32,7 @@ def cost_over_order(bench: Path) -> Drawn:
     step = _sweep(orders) if orders else None
     figure = new_figure(2.9)
     axes = figure.subplots(1, 3 if step else 2)
-    _alone(axes[0], ranking, "seconds", 1.0, "seconds", named=True)
+    _alone(axes[0], ranking, "seconds", 1.0, "seconds")
     _alone(axes[1], ranking, "bytes", 1e-6, "MB")
     if step:
         _steps(axes[2], step)
@@ -49,7 +49,7 @@ def _newest(
     return next((record for record in (json.loads(path.read_text()) for path in paths) if fits(record)), None)
 
 
-def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: str, named: bool = False) -> None:
+def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: str) -> None:
     lines: dict[int, dict[int, float]] = {}
     for name, cell in record["results"]["loss"].items():
         items, order = map(int, name.split("/"))
@@ -57,14 +57,14 @@ def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: s
     for (items, values), colour, marker in zip(sorted(lines.items()), COLOURS, MARKERS):
         there = sorted(values)
         axes.plot(there, [values[order] for order in there], color=colour, marker=marker)
-        at = (there[-1], values[there[-1]])
-        if named:
-            axes.annotate(
-                f"B = {items}", at, (6, 0), textcoords="offset points", va="center", fontsize=7.5, color=colour
-            )
+        # Before the first point: there lines lie well apart, and not all of them reach the last order.
+        axes.annotate(
+            f"B = {items}", (there[0], values[there[0]]), (-7, 0), textcoords="offset points", ha="right", va="center",
+            fontsize=7.5, color=colour,
+        )  # fmt: skip
     axes.set(yscale="log", xlabel="order R", ylabel=unit, title=f"ranking loss, {unit}")
     axes.set_xticks(sorted({order for values in lines.values() for order in values}))
-    axes.margins(x=0.2 if named else 0.05)
+    axes.set_xlim(left=-1.2)
     axes.grid(axis="y")
 
 
@@ -75,15 +75,17 @@ def _sweep(record: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
-    kinds = (("order ", "plain", BLUE, "o"), ("full method, order ", "full method", RED, "s"))
-    for prefix, label, colour, marker in kinds:
+    # Beside each other, so that ranges do not hide each other.
+    kinds = (("order ", "plain", BLUE, "o", -0.07), ("full method, order ", "full method", RED, "s", 0.07))
+    for prefix, label, colour, marker, shift in kinds:
         found = {name: side["ratio"] for name, side in comparison["sides"].items() if name.startswith(prefix)}
         sides = {int(name.removeprefix(prefix)): ratio for name, ratio in found.items()}
         orders = sorted(sides)
         medians = [sides[order]["median"] for order in orders]
         below = [sides[order]["median"] - sides[order]["least"] for order in orders]
         above = [sides[order]["most"] - sides[order]["median"] for order in orders]
-        axes.errorbar(orders, medians, [below, above], color=colour, marker=marker, capsize=2.5, label=label)
+        beside = [order + shift for order in orders]
+        axes.errorbar(beside, medians, [below, above], color=colour, marker=marker, capsize=2.5, label=label)
     paper = PAPER["tab:cost-accuracy"]
     base = paper["0"]["step ms"]
     told = [paper[str(order)]["step ms"] / base for order in range(6)]

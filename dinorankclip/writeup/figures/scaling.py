@@ -9,15 +9,15 @@ from dinorankclip.study.paper_values import LABEL, PAPER
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
-from dinorankclip.writeup.figures.seed_lines import counts, draw_points, factor_of, measured
+from dinorankclip.writeup.figures.seed_lines import counts, draw_points, factor_of, measured, seeds_told
 from dinorankclip.writeup.figures.style import BLACK, GREY, OF_METHOD, new_figure
 
 METHODS = {"clip": ("CLIP", "^"), "rankclip": ("RankCLIP", "s"), "full": ("full method", "o")}
 _SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # so that intervals do not hide each other
 
 CAPTION = (
-    "Data scaling: the same number of steps on fewer different pairs, over the seeds that all cells have ({counts}), "
-    "95 % t-intervals. Middle: "
+    "Data scaling: the same number of steps on fewer different pairs, over the seeds that all cells have ({counts}); "
+    "bars, if there are any, are 95 % t-intervals. Middle: "
     "full method less RankCLIP, paired by seed; the paper says that this gap widens. Right: the paper's own curves, "
     "with their gap; that of its method ends in a projection by its own statement."
 )
@@ -44,7 +44,9 @@ def data_scaling(results: Results, column: Column, all_pairs: int) -> Drawn:
     _draw_paper(paper)
     for axes, ticks in ((scores, sizes), (gap, sizes)):
         _size_axis(axes, ticks, "different pairs")
-    figure.legend(*scores.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    title = seeds_told(results, cells)
+    handles = scores.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3, title=title, title_fontsize=8.5)
     return Drawn("data-scaling", "Data scaling", CAPTION.format(counts=counts(results, cells)), figure)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from dinorankclip.study.effects import Summary, summary
+from dinorankclip.study.effects import FEWEST_SEEDS, Summary, summary
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column
 
@@ -25,11 +25,20 @@ def draw_points(
         return
     halves = [factor * (one.high - one.low) / 2 if one.low is not None else 0.0 for _, one in there]
     means = [factor * one.mean for _, one in there]
+    if not any(halves):
+        axes.plot([x for x, _ in there], means, **look)  # without bars, in the legend neither
+        return
     axes.errorbar([x for x, _ in there], means, halves, capsize=2.5, elinewidth=1.1, **look)
 
 
 def factor_of(column: Column) -> float:
     return 100.0 if column.percent else 1.0
+
+
+def seeds_told(results: Results, cells: Sequence[str]) -> str:
+    """The title of a figure's legend: n, and what its bars are."""
+    several = any(len(results.of(cell)) >= FEWEST_SEEDS for cell in cells)
+    return f"{counts(results, cells)}; " + ("bars: 95 % t-intervals" if several else "too few seeds for intervals")
 
 
 def counts(results: Results, cells: Sequence[str]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from dinorankclip.scoring.evaluators import FidelityEvaluator
 from dinorankclip.scoring.fidelity import Fidelity
@@ -21,47 +23,58 @@ CRITERIA = {
     "full-rkd": "RKD",
     "full-crd": "CRD",
 }
-_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 BINS = 40
+NEAR = 0.9  # the paper speaks of the mass above it
 
 CAPTION = (
     "Cosine between teacher and student on {items} held-out images, after one ridge map from student to teacher "
-    "that is fitted on training images and the same for every criterion; seed 0. Thin grey line: mean cosine of the "
-    "teacher's training mean alone, which knows nothing of the image. Right: means, and the paper's, which are "
-    "projections. {teacher}"
+    "that is fitted on training images and the same for every criterion; seed 0. Grey line: mean cosine of the "
+    "teacher's training mean alone, which knows nothing of the image. Dashed line: {near}, above which the paper says "
+    "that Gram + relational has the most. Crosses are the paper's means, projections by its own statement. {teacher}"
 )
 
 
 def teacher_student_histogram(models: KeptModels, teacher: str) -> Drawn:
     """`teacher` is a sentence on who the teacher is. Criteria whose model is missing are left out."""
     cosines, of_mean = measure(models)
-    figure = new_figure(3.3)
-    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
+    figure = new_figure(1.1 + 0.72 * len(cosines))
+    rows = figure.subplots(len(cosines), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     lowest = min(float(np.quantile(values, 0.005)) for values in cosines.values())
     edges = np.linspace(min(lowest, of_mean - 0.05), 1.0, BINS + 1)
-    for (cell, values), colour, line in zip(cosines.items(), COLOURS, _LINES):
-        heights, _ = np.histogram(values, edges, density=True)
-        left.stairs(heights, edges, color=colour, linestyle=line, linewidth=1.8, label=CRITERIA[cell])
-    left.axvline(of_mean, color=GREY, linewidth=1)
-    left.set(xlabel="teacher–student cosine", ylabel="density", title="measured")
-    names = list(cosines)
-    for at, (cell, colour) in enumerate(zip(names, COLOURS)):
-        right.plot([cosines[cell].mean()], [at], marker="o", color=colour, linestyle="none")
+    for axes, (cell, values), colour in zip(rows, cosines.items(), COLOURS):
+        _panel(axes, values, edges, colour, of_mean)
+        axes.set_ylabel(CRITERIA[cell], rotation=0, ha="right", va="center")
         told = PAPER["fig:distill-fidelity"].get(cell)
         if told:
-            right.plot([told["cosine"]], [at], marker="x", color=BLACK, linestyle="none", markersize=7)
-    right.plot([], [], marker="o", color=GREY, linestyle="none", label="measured")
-    right.plot([], [], marker="x", color=BLACK, linestyle="none", label=LABEL)
-    right.axvline(of_mean, color=GREY, linewidth=1)
-    right.set_yticks(range(len(names)), [CRITERIA[cell] for cell in names])
-    right.set_ylim(len(names) - 0.5, -0.5)
-    right.set(xlabel="mean cosine", title="means")
-    right.grid(axis="x")
-    handles = [axes.get_legend_handles_labels() for axes in (left, right)]
-    figure.legend(*(one + other for one, other in zip(*handles)), loc="outside lower center", ncols=4)
+            axes.plot([told["cosine"]], [0], marker="x", color=BLACK, clip_on=False, zorder=5, linestyle="none")
+    rows[-1].set_xlabel("teacher–student cosine")
+    figure.legend(handles=_handles(), loc="outside lower center", ncols=4)
     items = len(next(iter(cosines.values())))
-    told = CAPTION.format(items=f"{items:,}", teacher=teacher).strip()
+    told = CAPTION.format(items=f"{items:,}", near=NEAR, teacher=teacher).strip()
     return Drawn("teacher-student", "Teacher and student", told, figure)
+
+
+def _panel(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, of_mean: float) -> None:
+    heights, _ = np.histogram(values, edges, density=True)
+    axes.stairs(heights, edges, color=colour, alpha=0.35, fill=True)
+    axes.stairs(heights, edges, color=colour, linewidth=1.4)
+    axes.axvline(of_mean, color=GREY, linewidth=1)
+    axes.axvline(NEAR, color=BLACK, linewidth=1, linestyle="--")
+    axes.plot([values.mean()], [0], marker="o", color=colour, markeredgecolor="white", clip_on=False, zorder=5)
+    words = f"mean {values.mean():.3f}\n{100 * (values > NEAR).mean():.1f} % above {NEAR}"
+    axes.text(1.0, 0.92, words, transform=axes.transAxes, ha="right", va="top", fontsize=8)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+
+
+def _handles() -> list[Line2D]:
+    """One entry for each kind of mark; criteria have a row each."""
+    return [
+        Line2D([], [], color=GREY, marker="o", markeredgecolor="white", linestyle="none", label="mean"),
+        Line2D([], [], color=BLACK, marker="x", linestyle="none", label=f"mean, {LABEL}"),
+        Line2D([], [], color=GREY, linewidth=1, label="teacher's mean alone"),
+        Line2D([], [], color=BLACK, linewidth=1, linestyle="--", label=f"{NEAR}"),
+    ]
 
 
 def measure(models: KeptModels) -> tuple[Mapping[str, np.ndarray], float]:

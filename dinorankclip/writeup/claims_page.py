@@ -56,8 +56,8 @@ def _head(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
     told = dict.fromkeys(caveat(study, study.cells()) for study in studies)
     lines += [f"Where a teacher has a part here: {one}." for one in told if one]
     lines += [
-        "The paper prints numbers of its own method as projections, and those of its baselines as RankCLIP published",
-        f"them; where either stands here it is labelled “{LABEL}”.",
+        "The paper prints numbers of its own method as projections, and most of its baselines as results; sizes that",
+        f"are claimed are differences of the two, and stand here labelled “{LABEL}”.",
         "",
     ]
     for study in studies:

@@ -8,9 +8,9 @@ from typing import Literal, Protocol
 
 from dinorankclip.joint.acting_orders import is_inert
 
-from ..effects import Effect, summary
+from ..chances import at_chance
+from ..effects import Effect
 from ..verdicts import (
-    SMALLEST,
     Comparison,
     Unit,
     Verdict,
@@ -54,7 +54,7 @@ class Contrast:
     def at_chance(self, context: Context) -> tuple[str, ...]:
         """Scores that no cell of this contrast has raised by a point above chance."""
         names = (score_name(score, context.measures) for score in self.quantity.scores)
-        return tuple(name for name in names if _at_chance(context, name, self.quantity.cells))
+        return tuple(name for name in names if at_chance(context.results, self.quantity.cells, name))
 
     def comparison(self, context: Context) -> Comparison:
         return Comparison(self.deciding(context), self.direction, self.size, self.unit)
@@ -264,15 +264,6 @@ def _inertness(context: Context, acting: Sequence[tuple[str, int]]) -> tuple[boo
         state = "inert" if is_inert(found) else "acts"
         remarks.append(f"order {order} of {cell}: relative spread {found:.2g}, {state}")
     return inert, tuple(remarks)
-
-
-def _at_chance(context: Context, score: str, cells: Sequence[str]) -> bool:
-    chance = context.measures.chance(score)
-    if chance is None:
-        return False
-    found = [summary(context.results.values(cell, score)) for cell in cells]
-    reached = [one.mean if one.low is None else one.low for one in found if one.n]
-    return bool(reached) and max(reached) < chance + SMALLEST["points"]
 
 
 def _chance_remarks(contrasts: Sequence[Contrast], context: Context) -> tuple[str, ...]:

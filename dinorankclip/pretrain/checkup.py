@@ -83,7 +83,7 @@ def _checkpoints(folder: Path, steps: list[dict[str, Any]]) -> Iterator[Finding]
         )
     else:
         done = max(steps[-1]["step"], checkpoints.step_of(newest))
-        lines = f"{len(steps)} line{'s' * (len(steps) > 1)} logged of {done} steps"
+        lines = f"{len(steps)} line{'s' * (len(steps) > 1)} logged of {done} step{'s' * (done != 1)}"
         yield Finding("fine", f"{lines}, newest checkpoint {newest.name}")
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import bench
-
-FILES = sorted(file for folder in bench.__path__ for file in Path(folder).glob("*.py"))
-README = FILES[0].with_name("README.md")
+BENCH = Path(__file__).parents[2] / "bench"
+FILES = sorted(BENCH.glob("*.py"))
+README = BENCH / "README.md"
 SCRIPTS = [file.stem for file in FILES if '\nif __name__ == "__main__":\n    main()\n' in file.read_text()]
 
 

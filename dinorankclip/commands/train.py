@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dinorankclip.commands.foreign_flags import refuse_foreign
-from dinorankclip.config import METHODS, PRESETS, TrainSettings, as_dict, for_method, preset
+from dinorankclip.config import PRESETS, TrainSettings, as_dict, for_method, preset
+from dinorankclip.methods import METHODS
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
-from dinorankclip.config import traits_of
+from dinorankclip.methods import traits_of
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import say, write_json
 from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object

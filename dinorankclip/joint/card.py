@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dinorankclip.config import traits_of_stored
 from dinorankclip.joint.acting_orders import inert_words
 from dinorankclip.joint.loaded import LoadedModel
 from dinorankclip.joint.model import parameters_by_part
+from dinorankclip.methods import traits_of_stored
 from dinorankclip.score_words import RECALLS, bare, held_out, images_scored, written
 
 FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone

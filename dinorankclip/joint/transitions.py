@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dinorankclip.config import HIGHEST_ORDER
 from dinorankclip.equations import pair_history, transitions
 from dinorankclip.joint.histories import DeepHead, PairHead, TripleHead
+from dinorankclip.methods import HIGHEST_ORDER
 from dinorankclip.seeds import drawing_from
 
 

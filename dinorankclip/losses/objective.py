@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from dinorankclip import comm
-from dinorankclip.config import LossSettings, traits_of
+from dinorankclip.config import LossSettings
 from dinorankclip.equations import alip_weights, consistency_rows, info_nce_rows, unit_rows
 from dinorankclip.losses import weights
 from dinorankclip.losses.distillation import DistillationLoss
 from dinorankclip.losses.ranking_loss import RankingLoss
+from dinorankclip.methods import traits_of
 from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
 
 NO_SECOND_TEXT = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import TrainSettings, preset, traits_of
+from dinorankclip.config import TrainSettings, preset
 from dinorankclip.data.loader import PairLoader, load_pairs
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.tokens import Tokenizer
@@ -20,6 +20,7 @@ from dinorankclip.joint.model import JointModel, Students
 from dinorankclip.joint.open_clip_source import PREFIX, open_clip_model
 from dinorankclip.losses.objective import Objective
 from dinorankclip.memory import keep_freed_memory
+from dinorankclip.methods import traits_of
 from dinorankclip.optim.groups import freeze
 from dinorankclip.optim.update import Updater
 from dinorankclip.pretrain import checkpoints

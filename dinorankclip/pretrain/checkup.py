@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import traits_of_stored
+from dinorankclip.methods import traits_of_stored
 from dinorankclip.optim.schedule import warmup_length
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.command_line import train_command

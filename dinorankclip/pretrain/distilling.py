@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import AUTO, DistilSettings, ReadingSettings, TrainSettings, traits_of
+from dinorankclip.config import DistilSettings, ReadingSettings, TrainSettings
 from dinorankclip.data import kept
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
@@ -22,6 +22,7 @@ from dinorankclip.dino.sources import demand_known
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
 from dinorankclip.losses.distillation import Branch, DistillationLoss, keeping_for, needed
+from dinorankclip.methods import AUTO, traits_of
 from dinorankclip.pretrain.records import say
 from dinorankclip.pretrain.standin import StandIn
 from dinorankclip.types import Source, UserError

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dinorankclip.config import HIGHEST_ORDER, UNGATED, TrainSettings, traits_of
+from dinorankclip.config import UNGATED, TrainSettings
+from dinorankclip.methods import HIGHEST_ORDER, traits_of
 from dinorankclip.types import UserError
 
 NO_CACHE = "none"  # as it is typed; the settings say None

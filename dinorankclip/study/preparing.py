@@ -12,9 +12,10 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from dinorankclip.config import AUTO, TrainSettings
+from dinorankclip.config import TrainSettings
 from dinorankclip.data.kept import digest, one_at_a_time
 from dinorankclip.dino.of_data import Wish
+from dinorankclip.methods import AUTO
 from dinorankclip.pretrain.distilling import wish_of
 from dinorankclip.pretrain.records import write_json
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dinorankclip.commands.study_cell import train_run
-from dinorankclip.config import METHODS, PRESETS, TRAITS, for_method, preset, traits_of_stored, with_changes
+from dinorankclip.config import PRESETS, for_method, preset, with_changes
+from dinorankclip.methods import METHODS, TRAITS, traits_of_stored
 from dinorankclip.pretrain.settling import settled
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.outline import Run

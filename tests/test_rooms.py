@@ -1,6 +1,7 @@
 """A room imports only earlier rooms, and the contracts beside them (README, "The tree")."""
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "dinorankclip"
@@ -47,3 +48,12 @@ def test_the_contracts_import_no_room():
 
 def test_equations_stand_alone():
     assert {room for file in (PACKAGE / "equations").rglob("*.py") for room in imported(file)} <= {"equations"}
+
+
+def test_a_room_says_where_everything_is():
+    """The index at the top of a room names every file and folder in it, and no other."""
+    for room in ROOMS:
+        index = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8")))
+        there = {f.name for f in (PACKAGE / room).iterdir() if f.suffix == ".py" and f.name != "__init__.py"}
+        there |= {f"{f.parent.name}/" for f in (PACKAGE / room).glob("*/__init__.py")}
+        assert set(re.findall(r"\w+(?:\.py|/)", index)) - {"docs/"} == there, room

@@ -43,9 +43,9 @@ def embed(
     """
     from dinorankclip.commands.loading import load_quietly
     from dinorankclip.data.images_only import open_captions, open_images
-    from dinorankclip.data.kept import one_at_a_time
     from dinorankclip.data.opening import open_pairs
     from dinorankclip.joint.finite_rows import try_out
+    from dinorankclip.locks import one_at_a_time
     from dinorankclip.serving.embedding_files import EmbeddingFolder
     from dinorankclip.serving.embedding_run import embed_captions, embed_images, plan_of
 

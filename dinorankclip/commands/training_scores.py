@@ -9,7 +9,7 @@ from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
 from dinorankclip.methods import traits_of
 from dinorankclip.pretrain.assemble import Parts
-from dinorankclip.pretrain.records import say, write_json
+from dinorankclip.pretrain.records import say
 from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object
 from dinorankclip.score_words import RECALLS, bare, held_out, images_scored
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
@@ -18,6 +18,7 @@ from dinorankclip.scoring.score_files import write_training_items
 from dinorankclip.scoring.scored import HELD_OUT
 from dinorankclip.scoring.scores import Score
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json
 
 
 def evaluators(parts: Parts, *splits: str) -> list[RetrievalEvaluator]:

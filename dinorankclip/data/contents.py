@@ -18,6 +18,7 @@ from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.parts import Part
 from dinorankclip.data.shards import ShardSource, file_stamp
+from dinorankclip.digests import digest
 from dinorankclip.types import Source
 
 _PIECE = 1 << 22
@@ -29,7 +30,7 @@ def source_digest(source: Source) -> str:
     if isinstance(source, ShardSource):
         return content_digest(source.shards)
     if isinstance(source, Part) and isinstance(source.source, ShardSource):
-        return kept.digest("part", content_digest(source.source.shards), source.indices.tobytes())
+        return digest("part", content_digest(source.source.shards), source.indices.tobytes())
     summary = hashlib.blake2b(digest_size=16)
     for index in tqdm(range(len(source)), "fingerprint", unit="image", leave=False, disable=None):
         try:
@@ -39,14 +40,14 @@ def source_digest(source: Source) -> str:
             pieces = [source.key(index).encode("utf-8", "surrogateescape"), damage.cause.encode()]
         for piece in pieces:
             summary.update(len(piece).to_bytes(8, "little") + piece)
-    return kept.digest("samples", summary.hexdigest())
+    return digest("samples", summary.hexdigest())
 
 
 def content_digest(paths: Sequence[Path]) -> str:
     """A name for the bytes of these files, in their order; their paths do not matter."""
     unknown = sum(path.stat().st_size for path in paths if kept.load(_name(path)) is None)
     shown = tqdm(paths, "fingerprint", unit="file", leave=False, disable=None if unknown > _WORTH_A_BAR else True)
-    return kept.digest("contents", *(_digest_of(path) for path in shown))
+    return digest("contents", *(_digest_of(path) for path in shown))
 
 
 def _digest_of(path: Path) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.kept import digest
 from dinorankclip.data.tars import IMAGE_KINDS
+from dinorankclip.digests import digest
 from dinorankclip.types import RawSample, UserError
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import find_images, read_file, sizes_and_times
-from dinorankclip.data.kept import digest
 from dinorankclip.data.opening import local_shards, nearest, open_pairs
 from dinorankclip.data.shards import ShardSource, shards_of_folder
 from dinorankclip.data.tables import TABLE_KINDS, table_rows
+from dinorankclip.digests import digest
 from dinorankclip.types import CaptionSource, ImageSource, RawSample, UserError
 
 LIST_KIND = ".txt"

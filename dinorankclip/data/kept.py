@@ -6,25 +6,14 @@ folder cannot be written either, the tables are made anew each time. Files are a
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from dinorankclip.whole_files import whole_file
+
 FOLDER = Path("built/index")
-
-
-def digest(*parts: object) -> str:
-    """A short stable name for a combination of values."""
-    summary = hashlib.blake2b(digest_size=12)
-    for part in parts:
-        data = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogateescape")
-        summary.update(len(data).to_bytes(8, "little") + data)
-    return summary.hexdigest()
 
 
 def load(name: str) -> dict[str, np.ndarray] | None:
@@ -37,76 +26,10 @@ def load(name: str) -> dict[str, np.ndarray] | None:
 
 
 def save(name: str, table: dict[str, np.ndarray]) -> None:
-    """Keep a table: written aside, then renamed, so that nobody reads half of it."""
+    """Keep a table, if the disk lets us."""
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        aside = FOLDER / f"{name}.{os.getpid()}.tmp"
-        with open(aside, "wb") as file:
+        with whole_file(FOLDER / f"{name}.npz") as aside, open(aside, "wb") as file:
             np.savez(file, **table)
-        os.replace(aside, FOLDER / f"{name}.npz")
     except OSError:
         return  # a read-only or full disk must not stop anybody from reading data
-
-
-@contextlib.contextmanager
-def if_free(name: str, folder: Path = FOLDER) -> Iterator[bool]:
-    """Whether nobody else of this machine is at a piece of work; if so, it is ours until the end of the block."""
-    with _locked(name, folder, wait=False) as free:
-        yield free
-
-
-@contextlib.contextmanager
-def one_at_a_time(name: str, folder: Path = FOLDER) -> Iterator[None]:
-    """Let one process of this machine do a piece of work while the others wait, then find it done.
-
-    A file lock rather than a barrier between training processes: it also works if only one of them comes here.
-    """
-    with _locked(name, folder, wait=True):
-        yield
-
-
-@contextlib.contextmanager
-def _locked(name: str, folder: Path, wait: bool) -> Iterator[bool]:
-    """Where there are no locks, everybody is free: several processes may do the same work, with the same result."""
-    path = folder / f"{name}.lock"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = _lock(path, wait)
-    except (ImportError, OSError):
-        yield True
-        return
-    if handle is None:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        with contextlib.suppress(OSError):
-            if _lies_at(handle, path):
-                path.unlink()  # as long as the lock is ours: who waits for this file sees that it is gone (`_lock`)
-        os.close(handle)
-
-
-def _lock(path: Path, wait: bool) -> int | None:
-    """The open lock file, or None if somebody else has it."""
-    import fcntl
-
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        except OSError:
-            return handle  # a disk without locks
-        if _lies_at(handle, path):
-            return handle
-        os.close(handle)  # the one before us removed it, so others lock another file of that name by now
-
-
-def _lies_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False

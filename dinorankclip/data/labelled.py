@@ -16,6 +16,7 @@ import numpy as np
 from dinorankclip.data import kept
 from dinorankclip.data.contents import content_digest
 from dinorankclip.data.shards import ShardSource
+from dinorankclip.digests import digest
 from dinorankclip.types import RawSample, UserError
 
 CLASS_NAMES = "classnames.txt"
@@ -60,7 +61,7 @@ class LabelledSource(ShardSource):
 
     def _labels(self) -> np.ndarray:
         """Read once and kept: a million of them are a million small reads."""
-        name = kept.digest("labels", 1, self.fingerprint)
+        name = digest("labels", 1, self.fingerprint)
         known = kept.load(name)
         if known is None:
             known = {"labels": np.array([self._label(index) for index in range(len(self))], dtype=np.int64)}

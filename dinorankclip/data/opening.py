@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Literal
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.data import kept, parts, pipes
+from dinorankclip.data import parts, pipes
 from dinorankclip.data.folders import FolderSource, has_images
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.shards import ShardSource, shards_of_folder
 from dinorankclip.data.tables import TABLE_KINDS, TableSource
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.types import Source, UserError
 
 Split = Literal["train", "val", "test", "all"]
@@ -93,7 +94,7 @@ def built_in_scenes() -> Path:
     """The built-in data, made by whichever process comes first while the others wait."""
     from dinorankclip.data.scenes import make_scenes
 
-    with kept.one_at_a_time("scenes", folder=SCENES.parent):
+    with one_at_a_time("scenes", folder=SCENES.parent):
         return make_scenes(SCENES)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.pipes import Found, PipeSource, stream_shard
 from dinorankclip.data.tars import IMAGE_KINDS
 from dinorankclip.types import RawSample, Source, UserError
+from dinorankclip.whole_files import whole_folder
 
 Layout = Literal["shards", "table", "folder"]
 _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"II*": "tif", b"MM": "tif"}
@@ -32,15 +32,8 @@ def new_folder(out: Path) -> Iterator[Path]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists already; remove it or choose another name")
     out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f"{out.name}.{os.getpid()}.unfinished")
-    aside.mkdir()
-    try:
+    with whole_folder(out) as aside:
         yield aside
-        if out.exists():
-            out.rmdir()
-        os.rename(aside, out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def checked_pairs(source: Source | PipeSource, max_pixels: int) -> Iterator[Found]:

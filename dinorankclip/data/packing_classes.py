@@ -6,9 +6,7 @@ Subfolders in their natural order are the classes 0, 1, …; where all of them a
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,6 +17,7 @@ from dinorankclip.data.labelled import CLASS_NAMES, TEMPLATES, read_class_names,
 from dinorankclip.data.packing import kind_of
 from dinorankclip.data.tars import IMAGE_KINDS
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import whole_folder
 
 
 def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
@@ -75,18 +74,13 @@ def pack_classes(
         raise UserError(f"{out} has other classes than {folder}")
     prompts = tuple(templates) or (read_templates(like)[0] if like is not None else read_templates(out)[0])
     out.mkdir(parents=True, exist_ok=True)
-    aside = out / f".{split}.{os.getpid()}.unfinished"
-    aside.mkdir()
-    try:
+    with whole_folder(out / split) as aside:
         count = _write_shards(aside, _labelled_files(folder, indices, listed), shard_size)
         if not count:
             raise UserError(f"no images in the class folders of {folder}")
         (out / CLASS_NAMES).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
         (out / TEMPLATES).write_text("".join(f"{prompt}\n" for prompt in prompts), encoding="utf-8")
         (out / "dataset_type.txt").write_text("classification\n")
-        os.rename(aside, out / split)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return count, len(names)
 
 

@@ -18,6 +18,8 @@ import numpy as np
 from dinorankclip.config import FindingSettings
 from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
+from dinorankclip.digests import digest
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.types import Grouped, RawSample, Source, UserError
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ class Part:
     def __init__(self, source: Source, indices: np.ndarray, chosen_from: int | None = None) -> None:
         self.source, self.chosen_from = source, chosen_from
         self.indices = np.asarray(indices, dtype=np.int64)
-        self.fingerprint = kept.digest("part", source.fingerprint, self.indices.tobytes())
+        self.fingerprint = digest("part", source.fingerprint, self.indices.tobytes())
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -71,12 +73,12 @@ def carve(source: Source, reading: FindingSettings) -> tuple[Part, Part]:
             f"--reading.group-column {reading.group_column}: only tables (.csv, .tsv, .parquet) have columns, and this "
             "data is no table; without groups, leave it out"
         )
-    name = kept.digest(
+    name = digest(
         "cut", 1, source.fingerprint, reading.val_fraction, reading.val_most, reading.group_column or ""
     )
     cut = kept.load(name)
     if cut is None:
-        with kept.one_at_a_time("cut"):
+        with one_at_a_time("cut", kept.FOLDER):
             cut = kept.load(name) or _cut(source, reading)
             kept.save(name, cut)
     return Part(source, cut["train"]), Part(source, cut["val"])

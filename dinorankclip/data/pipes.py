@@ -27,10 +27,10 @@ from dinorankclip.data import captions as caption_files
 from dinorankclip.data import draws as streams
 from dinorankclip.data import tars
 from dinorankclip.data.damage import Damage, DamageCount
-from dinorankclip.data.kept import digest
 from dinorankclip.data.samples import Recipe, Sample
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.data.workers import Refusal, counted, run_workers
+from dinorankclip.digests import digest
 from dinorankclip.types import Batch, Companions, ImageSpec, RawSample, UserError
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,8 @@ import numpy as np
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data import kept, tars
 from dinorankclip.data.damage import Damage
+from dinorankclip.digests import digest
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.types import RawSample, UserError
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ class ShardSource:
         self._caption_at, self._caption_bytes = joined["caption_at"], joined["caption_bytes"]
         self._json, self._cause = joined["json"], joined["cause"]
         self._keys = _unique(joined["key"], self._shard, self.shards)
-        self.fingerprint = kept.digest("shards", *(table["digest"] for table in tables))
+        self.fingerprint = digest("shards", *(table["digest"] for table in tables))
         self._check_texts()
 
     def _check_texts(self) -> None:
@@ -124,7 +126,7 @@ def _by_number(path: Path) -> list:
 def file_stamp(path: Path, *purpose: str) -> str:
     """A name for what is kept of a file as it is now; a file that was written again has another one."""
     state = path.stat()
-    return kept.digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns, *purpose)
+    return digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns, *purpose)
 
 
 def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
@@ -132,7 +134,7 @@ def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], lis
     stamps = [file_stamp(shard, *(() if beside == tars.CAPTION_KINDS else sorted(beside))) for shard in shards]
     tables = {stamp: kept.load(stamp) for stamp in stamps}
     if any(table is None for table in tables.values()):
-        with kept.one_at_a_time("shards"):
+        with one_at_a_time("shards", kept.FOLDER):
             _index_missing(dict(zip(stamps, shards)), tables, beside)
     return stamps, [tables[stamp] for stamp in stamps]
 

@@ -21,8 +21,8 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import read_file, sizes_and_times
-from dinorankclip.data.kept import digest
 from dinorankclip.data.tars import IMAGE_KINDS
+from dinorankclip.digests import digest
 from dinorankclip.types import RawSample, UserError
 
 TABLE_KINDS = (".csv", ".tsv", ".parquet")

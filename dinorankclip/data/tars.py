@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from dinorankclip.data.damage import CAUSES, Damage
-from dinorankclip.data.kept import digest
+from dinorankclip.digests import digest
 from dinorankclip.types import UserError
 
 IMAGE_KINDS = frozenset(("jpg", "jpeg", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "jp2", "avif"))

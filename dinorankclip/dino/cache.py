@@ -32,6 +32,7 @@ from dinorankclip.data import draws
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.types import Source, UserError
+from dinorankclip.whole_files import write_bytes
 
 from . import layout
 from .captions import encode_captions, text_record
@@ -160,7 +161,7 @@ class _Maker:
             captions = self._all_captions()
             some = [captions[i] for i in np.sort(draws.permutation(0, 1, len(captions))[:FIT_CAPTIONS])]
             bases[TEXT_BASIS] = fit_basis(self._words(some))
-        layout.write_whole(path, save(bases))
+        write_bytes(path, save(bases))
 
     def _words(self, captions: Sequence[str]) -> Iterator[Tensor]:
         for batch in _batches(captions):
@@ -199,7 +200,7 @@ class _Maker:
                         data[where] = self._encode(record, torch.stack(waiting))
                         where, waiting = [], []
                     bar.update(1)
-                layout.write_whole(self.folder / layout.shard_name(part, number), data.tobytes())
+                write_bytes(self.folder / layout.shard_name(part, number), data.tobytes())
 
     def _whole(self, source: Source, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
         return whole_images(source, indices, self.teacher.preprocessing, self.max_pixels, ahead=2 * BATCH)
@@ -226,8 +227,8 @@ class _Maker:
                 data, ends = encode_captions(some, self.text_teacher, record, basis, bar.update)
                 offsets = io.BytesIO()
                 np.save(offsets, ends)
-                layout.write_whole(self.folder / layout.offsets_name(number), offsets.getvalue())
-                layout.write_whole(self.folder / layout.shard_name(layout.TEXT, number), data)
+                write_bytes(self.folder / layout.offsets_name(number), offsets.getvalue())
+                write_bytes(self.folder / layout.shard_name(layout.TEXT, number), data)
 
     def _all_captions(self) -> list[str]:
         """Each different caption once, in the order in which they are first met.
@@ -267,7 +268,7 @@ class _Maker:
             raise UserError(f"two samples of '{part}' have the same key: a cache finds features by key")
         buffer = io.BytesIO()
         np.save(buffer, keys)
-        layout.write_whole(self.folder / layout.keys_name(part), buffer.getvalue())
+        write_bytes(self.folder / layout.keys_name(part), buffer.getvalue())
 
     def _damaged(self, part: str, plan: dict[str, Any]) -> int:
         size, count = layout.image_record(plan).bytes, 0

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json
 
 from .coding import Coding, Gram, Numbers
 
@@ -110,20 +110,6 @@ def hashes(names: Iterable[str]) -> np.ndarray:
         hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest() for name in names
     )
     return np.frombuffer(digest, np.uint64)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """The file is there with all its bytes, or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(aside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    write_whole(path, (json.dumps(values, indent=2, sort_keys=True) + "\n").encode())
 
 
 def claim(folder: Path, plan: dict[str, Any]) -> None:

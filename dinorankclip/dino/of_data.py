@@ -12,11 +12,11 @@ import torch
 
 from dinorankclip import comm
 from dinorankclip.config import FindingSettings
-from dinorankclip.data import kept
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.parts import whole
+from dinorankclip.digests import digest
 from dinorankclip.types import Source, UserError
 
 from . import layout
@@ -97,7 +97,7 @@ def automatic_folder(wish: Wish, reading: FindingSettings) -> Path:
     for part, source in undivided_parts(wish, reading).items():
         prints.append(f"{part} {source.fingerprint}")
         stamps = source.stamps()  # of images that the fingerprint does not cover: sizes, and times, which copies change
-        prints += [kept.digest(stamps[:, 0].tobytes(), *_some_images(source))] if stamps.size else []
+        prints += [digest(stamps[:, 0].tobytes(), *_some_images(source))] if stamps.size else []
     keeping = replace(wish.keeping, rows=_NAMED_ROWS, captions=_NAMED_CAPTIONS)
     said = [wish.teacher, str(wish.input_size), str(wish.text_teacher), str(keeping), *prints]
     said += [known for spec in (wish.teacher, wish.text_teacher) if spec and (known := _weights_sample(spec))]
@@ -123,7 +123,7 @@ def _weights_sample(spec: str) -> str:
     if ":" not in spec or not path.exists():
         return ""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    return kept.digest(*(part for file in files for part in (file.relative_to(path), *_some_bytes(file))))
+    return digest(*(part for file in files for part in (file.relative_to(path), *_some_bytes(file))))
 
 
 def _some_bytes(file: Path) -> Iterator[bytes]:

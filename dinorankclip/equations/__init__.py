@@ -1,5 +1,12 @@
 """Every numbered equation as a pure function: number, formula, shapes, plain loops. Imports nothing of the project.
 
+contrastive.py    1, CLIP                     ranking.py             2 and 6, Plackett–Luce
+transitions.py    7, β and γ                  rank_consistency.py    8, two similarities rank alike
+distillation.py   Gram, relational, others    fusion.py              the gated sum and its angle
+cyclip.py, alip.py  the baselines             geometry.py            cones
+resampling.py     tokens to other tokens
+ranking_blocked.py, list_blocks.py            the same likelihoods in bounded memory
+
 Equations 3 and 4 are weighted sums of the others: they are `losses.Objective`, with the weights of `losses.weights`.
 """
 

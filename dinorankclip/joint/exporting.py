@@ -9,12 +9,12 @@ from pathlib import Path
 from dinorankclip.joint.export_folder import write_model_folder, write_record
 from dinorankclip.joint.export_onnx import TOLERANCE, demand_packages, write_onnx_folder
 from dinorankclip.joint.export_open_clip import write_open_clip_folder
+from dinorankclip.joint.export_place import export_place
 from dinorankclip.joint.finite_rows import try_out
 from dinorankclip.joint.folder import find_model
 from dinorankclip.joint.loaded import load_model
 from dinorankclip.joint.open_clip_source import PREFIX
 from dinorankclip.joint.provenance import RECORD, provenance
-from dinorankclip.joint.whole_folder import whole_folder
 from dinorankclip.types import UserError
 
 FORMATS = {"folder": "", "open-clip": "open_clip", "onnx": "onnx"}  # and where each lies when there are several
@@ -48,7 +48,7 @@ def write_export(
     if "onnx" in formats:
         demand_packages()
     name = out.name
-    with whole_folder(out, replace, RECORD) as aside:
+    with export_place(out, replace, RECORD) as aside:
         model = load_model(where, device="cpu", precision="fp32")
         try_out(model)
         origin = None if where.startswith(PREFIX) else find_model(where)

@@ -12,7 +12,6 @@ import torch
 
 from dinorankclip import comm
 from dinorankclip.config import DistilSettings, ReadingSettings, TrainSettings
-from dinorankclip.data import kept
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import WHOLE_VIEW, TeacherCache
@@ -21,6 +20,7 @@ from dinorankclip.dino.of_data import AUTOMATIC, Wish, amount, automatic_folder,
 from dinorankclip.dino.sources import demand_known
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
+from dinorankclip.locks import if_free
 from dinorankclip.losses.distillation import Branch, DistillationLoss, keeping_for, needed
 from dinorankclip.methods import AUTO, traits_of
 from dinorankclip.pretrain.records import say
@@ -101,7 +101,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """
     told = False
     while True:
-        with kept.if_free(folder.name, AUTOMATIC) if comm.world().leads else nullcontext(False) as free:
+        with if_free(folder.name, AUTOMATIC) if comm.world().leads else nullcontext(False) as free:
             if comm.any_process(free)[0]:
                 yield
                 comm.wait_for_all()

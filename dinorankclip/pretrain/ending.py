@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dinorankclip import comm
 from dinorankclip.pretrain.divergence import Diverged
-from dinorankclip.pretrain.records import write_json
 from dinorankclip.pretrain.state import TrainingState
 from dinorankclip.run_files import ENDED
+from dinorankclip.whole_files import write_json
 
 STOPPED, FAILED, DIVERGED = "stopped", "failed", "diverged"
 

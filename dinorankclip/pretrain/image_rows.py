@@ -29,11 +29,11 @@ from dinorankclip import comm
 from dinorankclip.data.damage import CAUSES, PASSING, Damage, DamageCount
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.images_only import WithoutCaptions
-from dinorankclip.data.kept import digest
 from dinorankclip.data.parts import Part
-from dinorankclip.dino.layout import write_json, write_whole
+from dinorankclip.digests import digest
 from dinorankclip.joint.finite_rows import refuse_non_finite
 from dinorankclip.types import ImageSpec, Source, UserError
+from dinorankclip.whole_files import write_bytes, write_json
 
 FOLDER = Path("built/features")
 FORMAT = 1
@@ -166,7 +166,7 @@ class RowMaker:
             # Rows say that a block is whole. Where there are old ones, the old causes must outlive them instead: no
             # kill may leave an image without its row marked as good.
             for name, values in reversed(files) if (folder / rows_name(number)).exists() else files:
-                write_whole(folder / name, _as_npy(values))
+                write_bytes(folder / name, _as_npy(values))
         except OSError as error:
             needed = self.bytes(source) / 1e6
             raise UserError(

@@ -17,8 +17,8 @@ from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.config import difference
-from dinorankclip.data import kept
 from dinorankclip.device import choose
+from dinorankclip.locks import if_free
 from dinorankclip.run_files import (
     BEFORE,
     CHECKPOINTS,
@@ -34,6 +34,7 @@ from dinorankclip.run_files import (
     read_settings,
 )
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json, write_text
 
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
 
@@ -51,7 +52,7 @@ def alone_in(run: Path) -> Iterator[None]:
     The lock lies beside the folder, which --restart renames.
     """
     place = run.resolve()
-    ours = kept.if_free(f".{place.name}", place.parent) if comm.world().leads else nullcontext(True)
+    ours = if_free(f".{place.name}", place.parent) if comm.world().leads else nullcontext(True)
     with ours as free:
         if comm.any_process(not free)[0]:
             raise UserError(f"another process is training in {run}: wait for it, stop it, or choose another --run")
@@ -173,7 +174,7 @@ class Records:
         if path.exists():
             # Lines of steps that will be done again would appear twice.
             kept = [line for line in path.read_text().splitlines() if _is_before(line, from_step)]
-            _write_text_whole(path, "".join(line + "\n" for line in kept))
+            write_text(path, "".join(line + "\n" for line in kept))
         self.file = path.open("a")
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
@@ -204,12 +205,3 @@ def _is_before(line: str, step: int) -> bool:
         return False  # the line a kill cut short
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all: a reader never sees half a file."""
-    _write_text_whole(path, json.dumps(value, indent=2) + "\n")
-
-
-def _write_text_whole(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.new")
-    aside.write_text(text)
-    os.replace(aside, path)

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from dinorankclip.data.images import MAX_PIXELS, decode
-from dinorankclip.data.kept import digest
 from dinorankclip.data.views import evaluation_view, render
+from dinorankclip.digests import digest
 from dinorankclip.scoring.embed import EmbeddedImages, embed_images, embed_texts
 from dinorankclip.types import Source
 

@@ -7,7 +7,6 @@ of other weights (the run went on) are dropped.
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from dinorankclip.run_files import ITEMS, SCORES
 from dinorankclip.scoring.scores import Score
 from dinorankclip.scoring.suite import SetResult, SuiteResult
+from dinorankclip.whole_files import whole_file, write_json
 
 MODEL = "sets_model"  # which weights "sets" are scores of
 
@@ -46,8 +46,8 @@ def write_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
         "sets": sets,
         "set_errors": found.errors,
     }
-    _write_whole(folder / ITEMS, lambda file: np.savez_compressed(file, **(trained | items)))
-    _write_whole(folder / SCORES, lambda file: file.write((json.dumps(stored, indent=2) + "\n").encode()))
+    _write_items(folder / ITEMS, trained | items)
+    write_json(folder / SCORES, stored)
     return folder / SCORES
 
 
@@ -56,7 +56,7 @@ def write_training_items(folder: Path, taken: Mapping[str, Score]) -> None:
     names = {name.split("/")[0] for name in taken}
     others = {name: array for name, array in _items(folder / ITEMS).items() if name.split("/")[0] not in names}
     arrays = {name: array for full, score in taken.items() for name, array in _arrays_of(full, score).items()}
-    _write_whole(folder / ITEMS, lambda file: np.savez_compressed(file, **(others | arrays)))
+    _write_items(folder / ITEMS, others | arrays)
 
 
 def _as_json(result: SetResult) -> dict[str, Any]:
@@ -112,8 +112,6 @@ def _items(path: Path) -> dict[str, np.ndarray]:
         return {}
 
 
-def _write_whole(path: Path, write: Any) -> None:
-    aside = path.with_name(f".{path.name}.new")
-    with open(aside, "wb") as file:
-        write(file)
-    os.replace(aside, path)
+def _write_items(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with whole_file(path) as aside, open(aside, "wb") as file:
+        np.savez_compressed(file, **arrays)

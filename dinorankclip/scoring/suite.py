@@ -12,7 +12,7 @@ from typing import Any
 
 from dinorankclip.data.benchmark_sets import BenchmarkSet, Place, open_set
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.kept import digest
+from dinorankclip.digests import digest
 from dinorankclip.scoring import shift as shifting
 from dinorankclip.scoring.catalogue import Catalogue, catalogue
 from dinorankclip.scoring.embedding_store import EmbeddingStore

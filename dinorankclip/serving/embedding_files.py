@@ -23,9 +23,9 @@ from typing import Any, Literal
 import numpy as np
 
 from dinorankclip.config import flatten
-from dinorankclip.dino.layout import write_json
 from dinorankclip.serving.embedding_parquet import write_parquet
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json
 
 Kind = Literal["images", "texts"]
 MANIFEST, DAMAGED = "manifest.json", "damaged.tsv"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from pathlib import Path
 
 import numpy as np
+
+from dinorankclip.whole_files import whole_file
 
 _ROWS_AT_ONCE = 16384  # of a row group
 
@@ -26,8 +27,8 @@ def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
     number = arrow.from_numpy_dtype(embeddings.dtype)
     vector = arrow.list_(number, embeddings.shape[1])
     schema = arrow.schema([*((name, arrow.string()) for name in columns), ("embedding", vector)])
-    aside = path.with_name(f".{path.name}")
     with contextlib.ExitStack() as stack:
+        aside = stack.enter_context(whole_file(path))
         files = [
             stack.enter_context(open(file, encoding="utf-8", errors="replace", newline="\n"))
             for file in columns.values()
@@ -38,5 +39,4 @@ def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
             words = [[line.removesuffix("\n") for line in itertools.islice(file, len(some))] for file in files]
             numbers = arrow.FixedSizeListArray.from_arrays(arrow.array(some.reshape(-1), number), type=vector)
             writer.write_table(arrow.table([*words, numbers], schema=schema))
-    os.replace(aside, path)
     return True

@@ -16,8 +16,8 @@ from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.images_only import WithoutCaptions
-from dinorankclip.data.kept import digest
 from dinorankclip.data.parts import Part
+from dinorankclip.digests import digest
 from dinorankclip.serving.embedding_files import EmbeddingFolder
 from dinorankclip.types import CaptionSource, ImageSource
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ import numpy as np
 
 from dinorankclip import __version__
 from dinorankclip.data.folders import sizes_and_times
-from dinorankclip.data.kept import digest
+from dinorankclip.digests import digest
 from dinorankclip.run_files import CHECKPOINTS, LAST
+from dinorankclip.whole_files import write_json
 
 FILE = "models.json"
 MOST = 100  # models remembered
@@ -108,6 +108,4 @@ def _remember(folder: Path, seen: str, known: Known) -> None:
     table = dict(list((table | {seen: asdict(known)}).items())[-MOST:])
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{FILE}.{os.getpid()}"
-        aside.write_text(json.dumps(table, indent=1))
-        os.replace(aside, folder / FILE)
+        write_json(folder / FILE, table)

@@ -22,8 +22,9 @@ import numpy as np
 
 from dinorankclip.data.damage import CAUSES, PASSING, DamageCount
 from dinorankclip.data.folders import find_images, sizes_and_times
-from dinorankclip.data.kept import digest
+from dinorankclip.digests import digest
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import whole_file
 
 HIDDEN = ".dinorankclip"
 ELSEWHERE = Path("built/photo-index")
@@ -178,10 +179,8 @@ def _save(index: PhotoIndex, path: Path, say: Callable[[str], None]) -> None:
 
 def save_arrays(path: Path, **arrays: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(aside, "wb") as file:
+    with whole_file(path) as aside, open(aside, "wb") as file:
         np.savez(file, format=np.array(_FORMAT), **arrays)
-    os.replace(aside, path)
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.folders import read_file
-from dinorankclip.data.kept import one_at_a_time
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.serving.model_on_demand import ModelOnDemand
 from dinorankclip.serving.photo_index import DAMAGED_FILE, PhotoIndex, index_folder, look_at, refreshed
 from dinorankclip.serving.query_memo import QueryMemo

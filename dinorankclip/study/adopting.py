@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from dinorankclip.pretrain.records import write_json
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json
 
 from .outline import Run, Study
 from .queue import is_finished

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dinorankclip.config import TrainSettings
-from dinorankclip.data.kept import digest, one_at_a_time
+from dinorankclip.digests import digest
 from dinorankclip.dino.of_data import Wish
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.methods import AUTO
 from dinorankclip.pretrain.distilling import wish_of
-from dinorankclip.pretrain.records import write_json
+from dinorankclip.whole_files import write_json
 
 from .outline import Run, Scenes
 from .queue import hold

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import as_dict
-from dinorankclip.data.kept import one_at_a_time
-from dinorankclip.pretrain.records import write_json
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.pretrain.settling import settled
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json
 
 from .cells import from_dict
 from .outline import Run, once

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 from dinorankclip.config import flatten
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import read_metrics
-from dinorankclip.pretrain.records import write_json
 from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_object, read_settings
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json, write_text
 
 RESULT, RESULTS = "result.json", "results.json"
 CELLS = "cells"  # run folders by key, in the folder of a study
@@ -100,9 +99,7 @@ class Results:
         head |= {"settings": common, **{f"{kind}_names": names[kind] for kind in NUMBERED}}
         parts = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
         text = ",\n".join([*parts, '"runs": [\n' + ",\n".join(lines) + "\n]"])
-        aside = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")  # `status` may write at the same time
-        aside.write_text("{\n" + text + "\n}\n")
-        os.replace(aside, path)
+        write_text(path, "{\n" + text + "\n}\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Results:

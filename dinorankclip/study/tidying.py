@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dinorankclip.run_files import CHECKPOINTS, LAST, TENSORS
+from dinorankclip.whole_files import whole_file
 
 from .outline import Run
 from .queue import is_finished
@@ -45,6 +46,5 @@ def _drop_moments(path: Path) -> None:
     tensors = read_weights(path)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(("optimizer/", "random/"))}
     if len(kept) < len(tensors):
-        aside = path.with_name(f".{path.name}.new")
-        write_weights(kept, aside)
-        aside.replace(path)
+        with whole_file(path) as aside:
+            write_weights(kept, aside)

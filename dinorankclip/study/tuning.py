@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.pretrain.loop import CHOOSES_BEST
-from dinorankclip.pretrain.records import write_json
 from dinorankclip.types import UserError
+from dinorankclip.whole_files import write_json
 
 from .outline import TUNING_SEED, Run
 from .results import CELLS, read_record

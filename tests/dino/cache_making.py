@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.kept import digest
+from dinorankclip.digests import digest
 from dinorankclip.dino.teacher import Card, Preprocessing, Teacher, TextTeacher
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.types import RawSample

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 from dinorankclip import load_model
 from dinorankclip.encoders.students import SHAPES, Shape
+from dinorankclip.joint.export_place import export_place
 from dinorankclip.joint.exporting import write_export
-from dinorankclip.joint.whole_folder import whole_folder
 from dinorankclip.types import UserError
 
 from .model_making import CAPTIONS, photo, saved, small_model
@@ -133,7 +133,7 @@ def test_an_export_is_whole_or_absent(source, tmp_path):
     before = (out / "README.md").read_text()
     with pytest.raises(UserError, match="or --replace it"):
         write_export(str(source), out, ["folder"])
-    with pytest.raises(ZeroDivisionError), whole_folder(out, True, "provenance.json") as aside:
+    with pytest.raises(ZeroDivisionError), export_place(out, True, "provenance.json") as aside:
         (aside / "half").write_text("x")
         raise ZeroDivisionError
     assert (out / "README.md").read_text() == before

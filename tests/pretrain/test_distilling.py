@@ -11,13 +11,13 @@ from dinorankclip.commands.teacher import cache as cache_command
 from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
 from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
-from dinorankclip.data import kept
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino.cached import half_as_fine
 from dinorankclip.dino.of_data import AUTOMATIC, Wish, automatic_folder
 from dinorankclip.dino.sources import open_teacher, open_text_teacher
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.joint.folder import load_folder
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain import checkpoints, distilling
 from dinorankclip.pretrain.assemble import assemble
@@ -209,7 +209,7 @@ def test_of_runs_started_together_one_makes_the_cache(pairs, tmp_path, monkeypat
 
 def test_a_run_waits_while_another_makes_the_cache(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    other = kept.one_at_a_time("cache", AUTOMATIC)
+    other = one_at_a_time("cache", AUTOMATIC)
     other.__enter__()
     looks = []
 

@@ -134,6 +134,6 @@ CELLS: tuple[Cell, ...] = (
     + SCALING_CELLS
 )
 
-DECISIVE = ("clip", "rankclip", "rank-3", "full", "rank-3-quick", "full-quick", *(cell.name for cell in CONTROL_CELLS))
+DECISIVE = ("clip", "rankclip", "rank-3", "full", "rank-3-quick", *(cell.name for cell in CONTROL_CELLS))
 # Cells whose models (of seed 0) the figures and the cost tables of a report open.
 PICTURED = ("clip", "rankclip", "rank-3", "full", *(cell.name for cell in (*CRITERION_CELLS, *STUDENT_CELLS)))

@@ -18,6 +18,7 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "RankCLIP less CLIP": ("clip", "rankclip"),
     "order 2 less RankCLIP": ("rankclip", "rank-2"),
     "order 3 less RankCLIP": ("rankclip", "rank-3"),
+    "order 3 with fast heads less RankCLIP": ("rankclip", "rank-3-quick"),
     "full less CLIP": ("clip", "full"),
     "full less RankCLIP": ("rankclip", "full"),
     "full less order 3 without a teacher": ("rank-3", "full"),
@@ -27,6 +28,7 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "full less a trunk of its size": ("control-large-trunk", "full"),
     "full less the teacher distilled into the trunk": ("control-trunk-distil", "full"),
     "full less CLIP, trained as long as it": ("control-clip-longer", "full"),
+    "full with fast heads less full": ("full", "full-quick"),
 }
 
 

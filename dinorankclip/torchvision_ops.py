@@ -26,7 +26,7 @@ def declare_missing() -> bool:
     import torch
 
     spec = importlib.util.find_spec("torchvision")
-    if spec is None:
+    if spec is None or spec.origin is None:
         return False
     # The same compiled library that torchvision itself will try to load, tried first.
     finder = importlib.machinery.FileFinder(

@@ -16,6 +16,7 @@ from dinorankclip.types import UserError
 if TYPE_CHECKING:
     from dinorankclip.pretrain.budget import Spending
     from dinorankclip.scoring.comparison import Row
+    from dinorankclip.scoring.paired import Difference
 
 HELP = """\
 Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
@@ -99,17 +100,16 @@ def score_table(rows: list[Row], level: float) -> str:
             line += f"{'' if row.chance is None else _number(row.chance, row.unit):>9}"
         numbers = _number(row.a, row.unit), _number(row.b, row.unit), _number(row.b - row.a, row.unit, "+")
         line += "".join(f"{number:>9}" for number in numbers)
-        lines.append(line + (_paired_cells(row) if row.difference is not None else ""))
+        lines.append(line + (_paired_cells(row.difference, row.unit) if row.difference is not None else ""))
         previous = set_name
     return "\n".join(lines)
 
 
-def _paired_cells(row: Row) -> str:
-    found = row.difference
-    span = f"{_number(found.low, row.unit, '+')} … {_number(found.high, row.unit, '+')}"
+def _paired_cells(found: Difference, unit: Unit) -> str:
+    span = f"{_number(found.low, unit, '+')} … {_number(found.high, unit, '+')}"
     words = found.verdict
     if words not in ("higher", "lower") and 0 < found.detectable < math.inf:
-        words += f" (it would take {_number(found.detectable, row.unit)})"
+        words += f" (it would take {_number(found.detectable, unit)})"
     return f"{span:>20}{found.n:>9,}  {words}"
 
 
@@ -117,27 +117,26 @@ def _spending_table(a: Path, b: Path, matched: bool) -> str:
     """Who the two are and, of runs, what they spent and whether that was the same."""
     from dinorankclip.pretrain.budget import spending, unmatched
 
-    spent = [spending(folder) if is_run(folder) else None for folder in (a, b)]
-    columns = [_about(one) for one in spent]
+    of_a, of_b = (spending(folder) if is_run(folder) else None for folder in (a, b))
+    columns = [_about(of_a), _about(of_b)]
     left = max(24, len(str(a)) + 2, *(len(value) + 2 for value in columns[0].values()))
     lines = [f"{'':<20}{'A':<{left}}B", f"{'':<20}{a!s:<{left}}{b}"]
     for name in dict.fromkeys([*columns[0], *columns[1]]):
         lines.append(f"{name:<20}{columns[0].get(name, '-'):<{left}}{columns[1].get(name, '-')}")
-    if spent[0] is None or spent[1] is None:
-        unknown = [str(folder) for folder, one in zip((a, b), spent) if one is None]
+    taught = [one is not None and one.teacher is not None for one in (of_a, of_b)]
+    if of_a is None or of_b is None:
+        unknown = [str(folder) for folder, one in ((a, of_a), (b, of_b)) if one is None]
         differs = [f"no run folder, so nothing is known of the training: {', '.join(unknown)}"]
     else:
-        differs = unmatched(*spent)
+        differs = unmatched(of_a, of_b)
     if differs and matched:
         raise UserError(f"{a} and {b} are not matched:\n  " + "\n  ".join(differs))
     if differs:
         lines += ["", "NOT MATCHED: a difference need not come from the method", *(f"  {line}" for line in differs)]
     else:
         lines += ["", "matched: same data, seed, pairs seen, batch, trunk and schedule"]
-        if (spent[0].teacher is None) != (spent[1].teacher is None):
-            lines.append(
-                f"         but only {'AB'[spent[0].teacher is None]} has a teacher, which was trained elsewhere"
-            )
+        if taught[0] != taught[1]:
+            lines.append(f"         but only {'AB'[taught[1]]} has a teacher, which was trained elsewhere")
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -169,8 +169,8 @@ def show(
         raise UserError(f"--out must end in .png or .html, not {out.suffix or 'nothing'!r}")
     if where.startswith("pipe:"):
         reading = dataclasses.replace(reading, epoch_samples=reading.epoch_samples or 1)
-    split = split or splits_of(where, reading)[0]
-    source = open_pairs(where, reading, split)
+    part = split or splits_of(where, reading)[0]
+    source = open_pairs(where, reading, part)
     if isinstance(source, PipeSource):
         source = read_into_memory(source.shards, n)
     shown, damage = contact_sheet.choose(source, n, seed, reading.max_pixels)
@@ -180,14 +180,14 @@ def show(
     if out.suffix.lower() == ".png":
         contact_sheet.as_png(shown, out)
     else:
-        contact_sheet.as_html(shown, out, f"{where}, {split}: {len(shown)} of {len(source)} pairs")
+        contact_sheet.as_html(shown, out, f"{where}, {part}: {len(shown)} of {len(source)} pairs")
     print(f"{len(shown)} of {len(source)} pairs in {out}")
     if damage.keys:
         print(f"damaged ones met on the way:\n{damage.summary()}")
 
 
 def main(argv: list[str]) -> None:
-    verbs = {"make": make, "pack": pack, "pack-classes": pack_classes, "show": show}
+    verbs: dict[str, Callable[..., None]] = {"make": make, "pack": pack, "pack-classes": pack_classes, "show": show}
     if argv and argv[0] in verbs:
         name = argv[0]
         tyro.cli(

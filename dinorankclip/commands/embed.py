@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.types import UserError
+from dinorankclip.types import CaptionSource, ImageSource, UserError
 
 EXAMPLES = """\
 Examples:
@@ -43,7 +43,7 @@ def embed(
     """
     from dinorankclip.commands.loading import load_quietly
     from dinorankclip.data.images_only import open_captions, open_images
-    from dinorankclip.data.opening import open_pairs
+    from dinorankclip.data.opening import open_stored
     from dinorankclip.joint.finite_rows import try_out
     from dinorankclip.locks import one_at_a_time
     from dinorankclip.serving.embedding_files import EmbeddingFolder
@@ -55,9 +55,9 @@ def embed(
         raise UserError("--data brings its own images and captions; leave out --images and --captions")
     if data is not None and data.startswith("pipe:"):
         raise UserError("embedding resumes where it stopped, which pipe: shards cannot; store them first")
-    pictures = texts = open_pairs(data, reading, split) if data is not None else None
-    pictures = open_images(images, reading) if images is not None else pictures
-    texts = open_captions(captions, reading) if captions is not None else texts
+    pairs = open_stored(data, reading, split) if data is not None else None
+    pictures: ImageSource | None = open_images(images, reading) if images is not None else pairs
+    texts: CaptionSource | None = open_captions(captions, reading) if captions is not None else pairs
     loaded = load_quietly(model, device)
     try_out(loaded)  # before there is a folder that would belong to a broken model
     print(f"{model}: {loaded.dim} numbers a row, {loaded.reason}")
@@ -88,5 +88,5 @@ def _counts(folder: Any) -> str:
 
 
 def main(argv: list[str]) -> None:
-    head = inspect.getdoc(embed).split("Args:")[0].strip()
+    head = (inspect.getdoc(embed) or "").split("Args:")[0].strip()
     tyro.cli(embed, prog="dinorankclip embed", args=argv, description=f"{head}\n\n{EXAMPLES}")

@@ -266,7 +266,7 @@ def _shown(found: Score, value: float | None) -> str:
 
 
 def _interval(found: Score) -> str:
-    if found.low is None:
+    if found.low is None or found.high is None:
         return ""
     return f"[{bare(found.low, found.unit)}, {bare(found.high, found.unit)}]"
 

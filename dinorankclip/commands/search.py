@@ -113,5 +113,5 @@ def _note(text: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    head = inspect.getdoc(search).split("Args:")[0].strip()
+    head = (inspect.getdoc(search) or "").split("Args:")[0].strip()
     tyro.cli(search, prog="dinorankclip search", args=argv, description=f"{head}\n\n{EXAMPLES}")

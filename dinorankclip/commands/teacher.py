@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.dino.sources import KINDS, kinds_of, usages
+from dinorankclip.dino.sources import KINDS, Modality, kinds_of, usages
 from dinorankclip.types import UserError
 
 EXAMPLES = """\
@@ -65,10 +65,11 @@ def cache(
 def help_text() -> str:
     width = max(len(kind.usage) for kind in KINDS.values())
     lines = ["usage: dinorankclip teacher cache …", "", EXAMPLES]
-    for modality, flags in (
-        ("image", "--teacher here, --distil.teacher of train"),
-        ("text", "--text-teacher here, --distil.text-teacher of train"),
-    ):
+    flags_of: dict[Modality, str] = {
+        "image": "--teacher here, --distil.teacher of train",
+        "text": "--text-teacher here, --distil.text-teacher of train",
+    }
+    for modality, flags in flags_of.items():
         lines += ["", f"{modality} teachers ({flags}):"]
         lines += [f"  {kind.usage:<{width}}  {kind.about}" for kind in kinds_of(modality)]
     return "\n".join([*lines, "", "dinorankclip teacher cache --help tells more."])

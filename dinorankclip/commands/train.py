@@ -49,7 +49,8 @@ def main(argv: list[str]) -> None:
     if finished and not dry and comm.world().leads:
         from dinorankclip.commands.report import write_run
 
-        write_run(Path(settings.run), Path(settings.run))
+        folder = _folder(settings)
+        write_run(folder, folder)
     # Not after an error: taking a group apart waits for the others, who may be waiting for a failed process.
     comm.leave()
     if not finished:
@@ -61,8 +62,8 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     import tyro
 
     refuse_foreign(argv)
-    name, method = _value_of(argv, "--preset", PRESETS, "scenes"), _value_of(argv, "--method", METHODS, None)
-    base = preset(name)
+    name, method = _value_of(argv, "--preset", PRESETS), _value_of(argv, "--method", METHODS)
+    base = preset(name or "scenes")
     base = for_method(base, method or base.method)
     default = Invocation(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
     asked = tyro.cli(Invocation, args=argv, default=default, description=HELP, prog="dinorankclip train")
@@ -73,9 +74,9 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     return settings, asked.restart, asked.dry_run
 
 
-def _value_of(argv: list[str], flag: str, known, default: str | None) -> str | None:
+def _value_of(argv: list[str], flag: str, known) -> str | None:
     """Look ahead for a flag that decides the defaults of all others."""
-    value = default
+    value = None
     for i, word in enumerate(argv):
         if word == flag and i + 1 < len(argv):
             value = argv[i + 1]
@@ -86,6 +87,11 @@ def _value_of(argv: list[str], flag: str, known, default: str | None) -> str | N
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UserError(f"{flag} {value}: there are {', '.join(known)}{hint}")
     return value
+
+
+def _folder(settings: TrainSettings) -> Path:
+    assert settings.run is not None, "`parse` and studies name every run"
+    return Path(settings.run)
 
 
 def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | None = None) -> bool:
@@ -110,7 +116,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
         parts = assemble(settings, dry)
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
         return True
-    folder = Path(settings.run)
+    folder = _folder(settings)
     with alone_in(folder), given_back(folder):
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device

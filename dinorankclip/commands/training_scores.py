@@ -7,6 +7,7 @@ from typing import Any
 
 from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
+from dinorankclip.data.pipes import PipeSource
 from dinorankclip.methods import traits_of
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import say
@@ -55,10 +56,12 @@ def take_fidelity(parts: Parts) -> dict[str, float]:
     """How faithful the students are to the cached teacher; nothing without distillation, or, said so, where the cache
     does not have the held-out parts."""
     distil = parts.settings.distil
-    if distil.cache is None:
+    distillation = parts.state.objective.distillation
+    if distil.cache is None or distillation is None:
         return {}
-    sources = {"train": parts.train} | parts.held_out
-    own = dict(parts.state.objective.distillation.projectors.items())
+    assert not isinstance(parts.train, PipeSource), "a cache goes with stored data"
+    sources = {"train": parts.train, **parts.held_out}
+    own = dict(distillation.projectors.items())
     evaluator = FidelityEvaluator(
         distil.cache, distil.compare_grid, sources, parts.tokenizer, own, parts.settings.reading.max_pixels
     )
@@ -111,7 +114,7 @@ def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
         for words, now in ways.items():
             for when, cells in (("before", started[part][words] if before else ()), ("after" if before else "", now)):
                 if cells:
-                    numbers = "".join(f"{bare(cell, 'share'):>8}" for cell in cells)
+                    numbers = "".join(f"{'' if cell is None else bare(cell, 'share'):>8}" for cell in cells)
                     lines.append(f"{part:<6}{words:<14}{when:<8}{numbers}")
         lines.append(f"{part:<6}{'chance':<22}{bare(scores[f'{part}/chance R@1'], 'share'):>8}")
     return "\n".join(lines)

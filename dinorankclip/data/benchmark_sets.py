@@ -20,8 +20,7 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data.contents import source_digest
 from dinorankclip.data.damage import CAUSES, NAMED, printable
 from dinorankclip.data.labelled import CLASS_NAMES, LabelledSource, read_class_names, read_templates
-from dinorankclip.data.opening import PART_NAMES, built_in_scenes, open_pairs, splits_of
-from dinorankclip.data.pipes import PipeSource
+from dinorankclip.data.opening import PART_NAMES, built_in_scenes, open_stored, splits_of
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.shards import ShardSource, shards_of_folder
 from dinorankclip.types import Source, UserError
@@ -63,9 +62,7 @@ class BenchmarkSet:
             shards = self._shards(split)
             _refuse_cut(shards)
             return LabelledSource(shards, len(self.class_names))
-        source = open_pairs(self.where, self.reading, split)
-        if isinstance(source, PipeSource):
-            raise UserError(f"the {split} part of pipe: shards is a stream, and scores look at pairs again: store it")
+        source = open_stored(self.where, self.reading, split)
         if isinstance(source, ShardSource):
             _refuse_cut(source.shards)
         source.fingerprint = source_digest(source)
@@ -113,15 +110,17 @@ def find_sets(where: str, reading: FindingSettings | None = None) -> list[Place]
 
 def open_set(place: Place) -> BenchmarkSet:
     """Read what lies beside the shards."""
-    reading, notes = place.reading, (place.note,) if place.note else ()
+    reading = place.reading
+    notes: tuple[str, ...] = (place.note,) if place.note else ()
     folder = Path(place.where)
     if not folder.is_dir() or not _looks_like_a_set(folder):
         splits = splits_of(place.where, reading)
         return BenchmarkSet(place.name, place.where, "retrieval", splits, notes=notes, reading=reading)
-    splits = tuple(part for part in PART_NAMES if _part_folder(folder, part))
+    folders = {part: found for part in PART_NAMES if (found := _part_folder(folder, part))}
+    splits = tuple(folders)
     if not splits:
         raise UserError(f"{folder} has none of the parts {', '.join(PART_NAMES)}")
-    if _kind(folder, splits) == "retrieval":
+    if _kind(folder, folders[splits[-1]]) == "retrieval":
         return BenchmarkSet(place.name, place.where, "retrieval", splits, notes=notes, reading=reading)
     names = read_class_names(folder)
     templates, note = read_templates(folder)
@@ -177,17 +176,19 @@ def _part_folder(folder: Path, part: str) -> Path | None:
     return next((folder / name for name in PART_NAMES[part] if (folder / name).is_dir()), None)
 
 
-def _kind(folder: Path, splits: tuple[str, ...]) -> Kind:
+def _kind(folder: Path, part: Path) -> Kind:
     file = folder / KIND_FILE
     if file.is_file():
         said = file.read_text().strip().lower()
-        if said not in ("classification", "retrieval"):
-            raise UserError(f"{file} says '{said}'; classification and retrieval sets can be scored")
-        return said
+        if said == "classification":
+            return "classification"
+        if said == "retrieval":
+            return "retrieval"
+        raise UserError(f"{file} says '{said}'; classification and retrieval sets can be scored")
     if (folder / CLASS_NAMES).is_file():
         return "classification"
     # Neither file is there: captions beside the images decide.
-    shards = shards_of_folder(_part_folder(folder, splits[-1]))
+    shards = shards_of_folder(part)
     try:
         ShardSource(shards[:1])
     except UserError:

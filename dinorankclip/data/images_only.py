@@ -11,8 +11,9 @@ The first are an `ImageSource`, the others a `CaptionSource`; pairs are both.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data import captions as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import find_images, read_file, sizes_and_times
-from dinorankclip.data.opening import local_shards, nearest, open_pairs
+from dinorankclip.data.opening import local_shards, nearest, open_stored
 from dinorankclip.data.shards import ShardSource, shards_of_folder
 from dinorankclip.data.tables import TABLE_KINDS, table_rows
 from dinorankclip.digests import digest
@@ -92,7 +93,15 @@ class WithoutCaptions:
         return RawSample(self.key(index), self.image(index), ())
 
 
-class Lines(Sequence[bytes]):
+class Captions(Protocol):
+    """Captions as they are stored, one for each index; a list is one such."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __getitem__(self, index: int, /) -> bytes: ...
+
+
+class Lines:
     """The lines of a text file, read when they are asked for: a list of ten million captions costs 80 MB."""
 
     def __init__(self, path: Path) -> None:
@@ -107,6 +116,9 @@ class Lines(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._starts) - 1
 
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self.__getitem__, range(len(self)))
+
     def __getitem__(self, index: int) -> bytes:
         start, end = int(self._starts[index]), int(self._starts[index + 1]) - 1
         return self._text[start:end].tobytes().removeprefix(_MARK if index == 0 else b"")
@@ -115,7 +127,7 @@ class Lines(Sequence[bytes]):
 class CaptionLines:
     """Captions one by one, from a text file or the column of a table; the key is the number of the line or row."""
 
-    def __init__(self, captions: Sequence[bytes], fingerprint: str) -> None:
+    def __init__(self, captions: Captions, fingerprint: str) -> None:
         self._captions = captions
         self.fingerprint = fingerprint
 
@@ -152,10 +164,10 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
         return ImageFiles(path.parent, _listed(path))
     if path.is_file() and kind in TABLE_KINDS:
         rows = table_rows(path, path.read_bytes(), {"image-column": reading.image_column})
-        names = dict.fromkeys(cell.strip() or f"row {number} (no image)" for number, (cell,) in enumerate(rows, 1))
-        if not names:
+        cells = dict.fromkeys(cell.strip() or f"row {number} (no image)" for number, (cell,) in enumerate(rows, 1))
+        if not cells:
             raise UserError(f"{path} has a header but no rows")
-        return ImageFiles(path.parent, list(names))
+        return ImageFiles(path.parent, list(cells))
     if where.startswith("pipe:"):
         raise UserError("images are read in any order, which pipe: shards cannot be; store them first")
     if (path.is_file() and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
@@ -170,7 +182,7 @@ def open_captions(where: str | Path, reading: FindingSettings | None = None) -> 
     reading, path = reading or FindingSettings(), Path(where)
     if path.is_file() and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
         if path.suffix.lower() == LIST_KIND:
-            captions: Sequence[bytes] = Lines(path)
+            captions: Captions = Lines(path)
         else:
             rows = table_rows(path, path.read_bytes(), {"caption-column": reading.caption_column})
             captions = [cell.encode("utf-8", "surrogateescape") for (cell,) in rows]
@@ -181,7 +193,7 @@ def open_captions(where: str | Path, reading: FindingSettings | None = None) -> 
         return CaptionLines(captions, digest("captions", content, reading.caption_column))
     if str(where).startswith("pipe:"):
         raise UserError("captions are read in any order, which pipe: shards cannot be; store them first")
-    return open_pairs(where, reading, "all")
+    return open_stored(where, reading, "all")
 
 
 def _listed(path: Path) -> list[str]:

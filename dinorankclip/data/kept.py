@@ -30,6 +30,6 @@ def save(name: str, table: dict[str, np.ndarray]) -> None:
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
         with whole_file(FOLDER / f"{name}.npz") as aside, open(aside, "wb") as file:
-            np.savez(file, **table)
+            np.savez(file, **table)  # type: ignore[arg-type]  # the stubs take any name for `allow_pickle`
     except OSError:
         return  # a read-only or full disk must not stop anybody from reading data

@@ -24,7 +24,7 @@ table with their parent. They touch no GPU, and use one thread each, so forking 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import lru_cache
 from typing import Any
 
@@ -81,11 +81,14 @@ class PairLoader:
         self.step = start
         self.damage = DamageCount(reading.max_damaged)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Generator[Batch, None, None]:
         stream = run_workers(self._steps, itertools.count(self.step), self._reading)
         for batch in counted(stream, self.damage):
             self.step += 1
             yield batch
+
+
+Loader = PairLoader | PipeLoader
 
 
 def load_pairs(
@@ -95,7 +98,7 @@ def load_pairs(
     *,
     rows: ImageRows | None = None,
     **settings: Any,
-) -> PairLoader | PipeLoader:
+) -> Loader:
     """The loader that fits the source: exact position, or `pipe:` shards that resume shard by shard.
 
     `settings` are those of `PairLoader`; both have `steps_per_epoch`, `step`, `damage` and yield batches.

@@ -15,8 +15,8 @@ from __future__ import annotations
 import difflib
 import glob
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from dinorankclip.config import FindingSettings
 from dinorankclip.data import parts, pipes
@@ -27,7 +27,7 @@ from dinorankclip.data.tables import TABLE_KINDS, TableSource
 from dinorankclip.locks import one_at_a_time
 from dinorankclip.types import Source, UserError
 
-Split = Literal["train", "val", "test", "all"]
+SPLITS = ("train", "val", "test", "all")
 SCENES = Path("built/scenes")
 SCENES_SETTINGS, PAIRS = "scenes.json", "pairs"  # what `data make scenes` leaves in its folder
 ACCEPTED = (
@@ -39,7 +39,7 @@ PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"),
 
 
 def open_pairs(
-    where: str | Path, reading: FindingSettings | None = None, split: Split = "train"
+    where: str | Path, reading: FindingSettings | None = None, split: str = "train"
 ) -> Source | PipeSource:
     """The pairs behind `where`.
 
@@ -47,6 +47,8 @@ def open_pairs(
     those images; `reading.train_items` chooses among what is left. "all" is everything that is not divided into
     parts, undivided.
     """
+    if split not in SPLITS:
+        raise UserError(f"no part of data is called {split!r}, only {', '.join(SPLITS)}")
     reading = reading or FindingSettings()
     where = located(where)
     if where.startswith("pipe:"):
@@ -59,7 +61,15 @@ def open_pairs(
     return source
 
 
-def _open_whole(where: str, reading: FindingSettings, split: Split) -> Source:
+def open_stored(where: str | Path, reading: FindingSettings | None = None, split: str = "train") -> Source:
+    """`open_pairs` for whoever reads pairs in any order, or again, which a stream does not allow."""
+    source = open_pairs(where, reading, split)
+    if isinstance(source, PipeSource):
+        raise UserError(f"the {split} part of pipe: shards is a stream, and pairs are looked at again: store it")
+    return source
+
+
+def _open_whole(where: str, reading: FindingSettings, split: str) -> Source:
     found = _parts(where, reading)
     if split in found:
         return found[split]() if split != "train" or "val" in found else parts.carve(found["train"](), reading)[0]
@@ -124,10 +134,10 @@ def _parts_of_folder(folder: Path, reading: FindingSettings) -> dict[str, Callab
     for part, names in PART_NAMES.items():
         for name in names:
             if part not in found and (folder / name).is_dir():
-                found[part] = lambda inside=folder / name: _undivided(inside, reading)
+                found[part] = partial(_undivided, folder / name, reading)
             for kind in TABLE_KINDS:
                 if part not in found and (folder / (name + kind)).is_file():
-                    found[part] = lambda table=folder / (name + kind): TableSource(table, reading)
+                    found[part] = partial(TableSource, folder / (name + kind), reading)
     return found or {"all": lambda: _undivided(folder, reading)}
 
 
@@ -169,7 +179,7 @@ def local_shards(where: str) -> list[Path]:
     return shards
 
 
-def _open_pipe(shards: list[str], reading: FindingSettings, split: Split) -> Source | PipeSource:
+def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Source | PipeSource:
     stray = [shard for shard in shards if not shard.startswith("pipe:")]
     if stray:
         raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {stray[0]}'")

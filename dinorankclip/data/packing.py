@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -38,28 +39,29 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 def checked_pairs(source: Source | PipeSource, max_pixels: int) -> Iterator[Found]:
     """Every pair of a source, in order, decoded once to see that it is whole; damaged ones as (key, damage)."""
-
-    def check(found: Found) -> Found:
-        if not isinstance(found, RawSample):
-            return found
-        try:
-            decode(found.image, read_header(found.image, max_pixels))
-            return found
-        except Damage as damage:
-            return found.key, damage
-
-    def read(index: int) -> Found:
-        try:
-            return check(source.read(index))
-        except Damage as damage:
-            return source.key(index), damage
-
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         if isinstance(source, PipeSource):
             arriving = (found for shard in source.shards for found in stream_shard(shard))
-            yield from _in_pieces(pool, check, arriving)
+            yield from _in_pieces(pool, partial(_checked, max_pixels), arriving)
         else:
-            yield from _in_pieces(pool, read, range(len(source)))
+            yield from _in_pieces(pool, partial(_read_checked, max_pixels, source), range(len(source)))
+
+
+def _checked(max_pixels: int, found: Found) -> Found:
+    if not isinstance(found, RawSample):
+        return found
+    try:
+        decode(found.image, read_header(found.image, max_pixels))
+        return found
+    except Damage as damage:
+        return found.key, damage
+
+
+def _read_checked(max_pixels: int, source: Source, index: int) -> Found:
+    try:
+        return _checked(max_pixels, source.read(index))
+    except Damage as damage:
+        return source.key(index), damage
 
 
 def _in_pieces(pool: ThreadPoolExecutor, function: Any, items: Iterable[Any], piece: int = 64) -> Iterator[Found]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -92,7 +92,8 @@ def stream_shard(shard: str) -> Iterator[Found]:
     """The samples of one shard as they arrive, and what is wrong with the others."""
     from webdataset.gopen import gopen
 
-    key, parts = None, {}
+    key = ""
+    parts: dict[str, bytes] = {}
     try:
         with gopen(shard) as pipe, tarfile.open(fileobj=pipe, mode="r|*") as tar:
             for member in tar:
@@ -103,14 +104,16 @@ def stream_shard(shard: str) -> Iterator[Found]:
                     yield from _complete(key, parts)
                     key, parts = named[0], {}
                 if named[1] in tars.IMAGE_KINDS or named[1] in tars.CAPTION_KINDS:
-                    parts[named[1]] = tar.extractfile(member).read()
+                    file = tar.extractfile(member)
+                    assert file is not None, "a regular file has content"
+                    parts[named[1]] = file.read()
             yield from _complete(key, parts)
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         # The last sample may be half there; what came before it was fine.
         yield shard, Damage("truncated", str(error))
 
 
-def _complete(key: str | None, parts: dict[str, bytes]) -> Iterator[Found]:
+def _complete(key: str, parts: dict[str, bytes]) -> Iterator[Found]:
     if not parts:
         return
     images = [data for kind, data in parts.items() if kind in tars.IMAGE_KINDS]
@@ -158,7 +161,7 @@ class PipeLoader:
         recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
         self._stream = partial(_Stream, source, recipe, batch // world, seed, rank, world)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Generator[Batch, None, None]:
         # An even pace through the shards: the same number on every process, from the step alone.
         reached = self.step * self._batch * len(self._source.shards) // len(self._source)
         if self.step:

@@ -57,13 +57,14 @@ class Recipe:
         keys = [sample.key for sample in samples]
         views = [sample.view for sample in samples]
         captions = [sample.caption for sample in samples]
+        seconds = [sample.second_caption for sample in samples if sample.second_caption is not None]
         return Batch(
             images=torch.stack([sample.image for sample in samples]),
             texts=self.tokenizer(captions),
             keys=keys,
             views=views,
             captions=captions,
-            second_texts=self.tokenizer([s.second_caption for s in samples]) if self.second_caption else None,
+            second_texts=self.tokenizer(seconds) if self.second_caption else None,
             companions=self.companions(keys, views, captions) if self.companions else {},
             damage=damage,
         )

@@ -132,23 +132,26 @@ def file_stamp(path: Path, *purpose: str) -> str:
 def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
     """Every shard's stamp and table of contents, from disk where it is kept."""
     stamps = [file_stamp(shard, *(() if beside == tars.CAPTION_KINDS else sorted(beside))) for shard in shards]
-    tables = {stamp: kept.load(stamp) for stamp in stamps}
-    if any(table is None for table in tables.values()):
+    tables = {stamp: table for stamp in stamps if (table := kept.load(stamp)) is not None}
+    if any(stamp not in tables for stamp in stamps):
         with one_at_a_time("shards", kept.FOLDER):
             _index_missing(dict(zip(stamps, shards)), tables, beside)
     return stamps, [tables[stamp] for stamp in stamps]
 
 
 def _index_missing(
-    shards: dict[str, Path], tables: dict[str, dict[str, np.ndarray] | None], beside: frozenset[str]
+    shards: dict[str, Path], tables: dict[str, dict[str, np.ndarray]], beside: frozenset[str]
 ) -> None:
-    """Fill in the tables that are None. Another process may have kept them while we waited."""
+    """Add the tables that are missing. Another process may have kept them while we waited."""
     missing = []
-    for stamp, table in tables.items():
+    for stamp in shards:
+        if stamp in tables:
+            continue
+        table = kept.load(stamp)
         if table is None:
-            tables[stamp] = kept.load(stamp)
-            if tables[stamp] is None:
-                missing.append(stamp)
+            missing.append(stamp)
+        else:
+            tables[stamp] = table
     paths = [shards[stamp] for stamp in missing]
     volume = sum(path.stat().st_size for path in paths)
     if len(paths) > 1 and volume > _WORTH_A_POOL and "fork" in get_all_start_methods():

@@ -132,7 +132,7 @@ def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list
                 "below. Remove it, or put the whole cell in quotation marks and double those inside: "
                 '"""Hello"", it said"'
             )
-        rows = _reader(text, chosen, csv.QUOTE_NONE)  # out of a database: a quotation mark is a letter like any other
+        rows = _reader(text, chosen, quoted=False)  # out of a database: a quotation mark is a letter like any other
     next(rows)
     try:
         for row in rows:
@@ -142,8 +142,9 @@ def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list
         raise UserError(f"{table}, line {rows.line_num}: {error}") from None
 
 
-def _reader(text: str, delimiter: str, quoting: int = csv.QUOTE_MINIMAL) -> Any:
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
+def _reader(text: str, delimiter: str, *, quoted: bool = True) -> Any:
+    lines = io.StringIO(text, newline="")
+    return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 
 def _swallowing(text: str, delimiter: str, header: list[str], image_column: str) -> int | None:

@@ -125,7 +125,7 @@ def _members(file) -> Iterable[tarfile.TarInfo]:
     try:
         # "ignore_zeros" makes tarfile step over anything that is not a header, not only over zeros.
         with tarfile.open(fileobj=file, mode="r:", ignore_zeros=True) as tar:
-            tar.members = _Forgetful()
+            tar.members = _Forgetful()  # type: ignore[attr-defined]  # the stubs leave this attribute out
             while (member := tar.next()) is not None:
                 yield member
     except (tarfile.TarError, OSError, ValueError):

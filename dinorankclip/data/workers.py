@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ def refusals_as_values(function: Callable) -> Callable:
     return wrapped
 
 
-def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSettings) -> Iterator[Any]:
+def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSettings) -> Generator[Any, None, None]:
     """What `dataset[n]` gives for each n, in order; or all that an iterable data set yields (`numbers` None)."""
     workers = reading.workers
     loader = DataLoader(
@@ -89,7 +89,9 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         _running.remove(processes)
 
 
-def counted(stream: Iterator[Batch | Refusal], damage: DamageCount) -> Iterator[Batch]:
+def counted(
+    stream: Generator[Batch | Refusal, None, None], damage: DamageCount
+) -> Generator[Batch, None, None]:
     """Raise refusals, add up damage, and name the first few damaged samples of each cause in the log."""
     named: dict[str, int] = {}
     with contextlib.closing(stream):

@@ -140,7 +140,7 @@ class _Maker:
         for part in self.parts:
             self.images(part, plan)
         if self.text_teacher is not None:
-            self.captions(plan)
+            self.captions(self.text_teacher, plan)
 
     # ------------------------------------------------------------------------------------------------------ PCA
 
@@ -160,14 +160,8 @@ class _Maker:
         if self.text_teacher is not None:
             captions = self._all_captions()
             some = [captions[i] for i in np.sort(draws.permutation(0, 1, len(captions))[:FIT_CAPTIONS])]
-            bases[TEXT_BASIS] = fit_basis(self._words(some))
+            bases[TEXT_BASIS] = fit_basis(_words(self.text_teacher, some))
         write_bytes(path, save(bases))
-
-    def _words(self, captions: Sequence[str]) -> Iterator[Tensor]:
-        for batch in _batches(captions):
-            seen = self.text_teacher.tokens(batch)
-            words, exists = pool_words(seen.tokens, seen.word_ids)
-            yield words[exists].cpu()
 
     def _projection(self, name: str) -> np.ndarray | None:
         if self.keeping.keep == "gram":
@@ -216,7 +210,7 @@ class _Maker:
 
     # ------------------------------------------------------------------------------------------------- captions
 
-    def captions(self, plan: dict[str, Any]) -> None:
+    def captions(self, teacher: TextTeacher, plan: dict[str, Any]) -> None:
         captions, size = self._all_captions(), self.keeping.captions
         record, basis = text_record(plan), self._projection(TEXT_BASIS)
         todo = self._own_missing(layout.TEXT, layout.shard_count(len(captions), size))
@@ -224,7 +218,7 @@ class _Maker:
         with self._bar("text", sum(len(captions[n * size : (n + 1) * size]) for n in todo), "caption") as bar:
             for number in todo:
                 some = captions[number * size : (number + 1) * size]
-                data, ends = encode_captions(some, self.text_teacher, record, basis, bar.update)
+                data, ends = encode_captions(some, teacher, record, basis, bar.update)
                 offsets = io.BytesIO()
                 np.save(offsets, ends)
                 write_bytes(self.folder / layout.offsets_name(number), offsets.getvalue())
@@ -291,6 +285,13 @@ def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
     items = iter(items)
     while batch := list(itertools.islice(items, BATCH)):
         yield batch
+
+
+def _words(teacher: TextTeacher, captions: Sequence[str]) -> Iterator[Tensor]:
+    for batch in _batches(captions):
+        seen = teacher.tokens(batch)
+        words, exists = pool_words(seen.tokens, seen.word_ids)
+        yield words[exists].cpu()
 
 
 def _as_json(preprocessing: Any) -> dict[str, Any]:

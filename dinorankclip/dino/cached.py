@@ -37,6 +37,7 @@ from dinorankclip.types import Source, UserError, View
 from . import layout
 from .cache import IMAGE_BASIS
 from .captions import text_record
+from .coding import Gram
 from .words import bpe_word_ids
 
 # D19: a view with at least this share of the image is spoken for by the class token. Boxes are moved to whole pixels
@@ -127,10 +128,10 @@ class TeacherCache:
         found: dict[str, Tensor] = {}
         needs_map = self.wanted & {"gram", "tokens"} or (self.summary_follows and not all(map(_shows_all, views)))
         matrix = self._matrix(views) if needs_map else None
-        if "gram" in self.wanted:
+        if matrix is not None and "gram" in self.wanted:
             found["image_gram"] = self._gram(raw, matrix)
         tokens = self._tokens(raw, matrix) if self._basis is not None and matrix is not None else None
-        if "tokens" in self.wanted:
+        if tokens is not None and "tokens" in self.wanted:
             found["image_tokens"] = tokens
         if "summary" in self.wanted:
             found["image_summary"] = self._summary(raw, views, tokens)
@@ -143,8 +144,9 @@ class TeacherCache:
 
     def _gram(self, raw: np.ndarray, matrix: Tensor) -> Tensor:
         """A·G·Aᵀ. The lengths are multiplied into A, which is the smaller matrix."""
-        parts = self._record.coders["gram"].parts(self._record.bytes_of("gram", raw))
-        lengths, cosines = map(torch.from_numpy, parts)
+        coder = self._record.coders["gram"]
+        assert isinstance(coder, Gram)
+        lengths, cosines = map(torch.from_numpy, coder.parts(self._record.bytes_of("gram", raw)))
         matrix = matrix * lengths[:, None, :]
         return matrix @ cosines @ matrix.mT
 
@@ -154,7 +156,7 @@ class TeacherCache:
 
     def _summary(self, raw: np.ndarray, views: Sequence[View], tokens: Tensor | None) -> Tensor:
         summary = torch.from_numpy(self._record.decode("summary", raw))
-        if tokens is None or not self.summary_follows:
+        if tokens is None or self._basis is None or not self.summary_follows:
             return summary
         shows_all = torch.tensor([_shows_all(view) for view in views])
         return torch.where(shows_all[:, None], summary, tokens.mean(1) @ self._basis)
@@ -174,6 +176,7 @@ class TeacherCache:
     # --------------------------------------------------------------------------------------------------- captions
 
     def texts(self, captions: Sequence[str]) -> dict[str, Tensor]:
+        assert self._tokenizer is not None, "captions are looked up by a cache with a tokenizer"
         places = self._text_index.find(captions, f"the captions of {self.folder}")
         masks = {"gram" if "gram" in self._record.coders else "tokens"} if self.wanted & {"gram", "tokens"} else set()
         each = [self._text_record.decode(self._caption(int(place)), self.wanted | masks) for place in places]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,11 +53,13 @@ def minilm_teacher(folder: str | Path | None = None) -> TextTeacher:
         raise UserError(f"{SOURCE} needs transformers: {INSTALL}") from error
     try:
         with quietly():
-            bert, info = BertModel.from_pretrained(
+            # Asked for its loading info it gives a pair, which its annotations do not say.
+            loaded: Any = BertModel.from_pretrained(
                 folder, local_files_only=True, add_pooling_layer=False, output_loading_info=True
             )
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(f"{SOURCE}: {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
+    bert, info = loaded
     if info["missing_keys"] or info["mismatched_keys"]:
         raise UserError(f"{SOURCE}: {folder}/model.safetensors is not BERT: no {sorted(info['missing_keys'])[:1]}")
     pieces = WordPieces.from_file(str(folder / "tokenizer.json"))

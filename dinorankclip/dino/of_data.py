@@ -14,7 +14,7 @@ from dinorankclip import comm
 from dinorankclip.config import FindingSettings
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.images import MAX_PIXELS
-from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.data.opening import open_stored, splits_of
 from dinorankclip.data.parts import whole
 from dinorankclip.digests import digest
 from dinorankclip.types import Source, UserError
@@ -67,7 +67,7 @@ def undivided_parts(wish: Wish, reading: FindingSettings) -> dict[str, Source]:
     if wish.data.startswith("pipe:"):
         raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
     parts = wish.split or splits_of(wish.data, reading)
-    opened = {part: open_pairs(wish.data, reading, part) for part in parts}
+    opened = {part: open_stored(wish.data, reading, part) for part in parts}
     return {part: whole(source) for part, source in opened.items()}
 
 

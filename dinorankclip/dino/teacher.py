@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Interpolation = Literal["bilinear", "bicubic"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Preprocessing:
     size: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    interpolation: Literal["bilinear", "bicubic"] = "bicubic"
+    interpolation: Interpolation = "bicubic"
 
     def resize(self, image: Tensor) -> Tensor:
         """The whole image, uint8 [3, H, W] → uint8 [3, S, S]: its sides are squeezed, nothing is cut off (D19)."""
@@ -90,7 +92,7 @@ class _Frozen:
     def licence(self) -> str:
         return self.card.licence
 
-    def to(self, device: torch.device | str) -> _Frozen:
+    def to(self, device: torch.device | str) -> Self:
         """Move to a device; returns the teacher itself."""
         self._device = torch.device(device)
         self._network.to(self._device)

@@ -20,13 +20,15 @@ from dinorankclip.types import UserError
 
 from . import vits, weights
 from .sources import Shape
-from .teacher import Card, Preprocessing, Teacher
+from .teacher import Card, Interpolation, Preprocessing, Teacher
 
 # Words in the file names of published weights that fix their preprocessing; timm calls them by the same tags.
 _CORPORA = ("lvd1689m", "sat493m", "lvd142m")
 
 
 class PatchTokens(nn.Module):
+    vit: Any  # one of timm's, which share these attributes but no class
+
     def __init__(self, vit: nn.Module) -> None:
         super().__init__()
         self.vit = vit
@@ -56,7 +58,7 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
     try:
         # timm prints what it drops; `_demand_same_biases` judges it instead.
         with contextlib.redirect_stdout(complaints):
-            vit = timm.create_model(
+            vit: Any = timm.create_model(
                 name,
                 pretrained=True,
                 pretrained_cfg_overlay={"file": str(path)},
@@ -89,7 +91,7 @@ def timm_shape(name: str) -> Shape:
     source = f"timm:{name}"
     _config(name)
     with torch.device("meta"):  # weights take no memory there
-        vit = timm.create_model(name, num_classes=0)
+        vit: Any = timm.create_model(name, num_classes=0)
     _demand_tokens(vit, source)
     return Shape(source, width=vit.embed_dim, summary=vit.embed_dim, patch=vit.patch_embed.patch_size[0])
 
@@ -128,7 +130,7 @@ def _demand_tokens(vit: nn.Module, source: str) -> None:
         raise UserError(f"{source} normalises after pooling, not its tokens; it cannot be a dense teacher")
 
 
-def _demand_same_biases(vit: nn.Module, tensors: dict[str, Tensor], name: str, path: Path) -> None:
+def _demand_same_biases(vit: Any, tensors: dict[str, Tensor], name: str, path: Path) -> None:
     """timm's DINOv3 without `_qkvb` has no query and value biases and drops those of the file: fine if they are 0."""
     attention = vit.blocks[0].attn
     if any(getattr(*place, None) is not None for place in ((attention, "q_bias"), (attention.qkv, "bias"))):
@@ -141,5 +143,5 @@ def _demand_same_biases(vit: nn.Module, tensors: dict[str, Tensor], name: str, p
                 raise UserError(f"{path} holds query and value biases: use timm:{architecture}_qkvb{dot}{tag}:{path}")
 
 
-def _interpolation(name: str) -> str:
-    return name if name in ("bilinear", "bicubic") else "bicubic"
+def _interpolation(name: str) -> Interpolation:
+    return "bilinear" if name == "bilinear" else "bicubic"

@@ -17,7 +17,7 @@ from dinorankclip.torchvision_ops import declare_missing
 from dinorankclip.types import UserError
 
 from . import vits, weights
-from .teacher import Card, Preprocessing, Teacher
+from .teacher import Card, Interpolation, Preprocessing, Teacher
 
 _BILINEAR, _BICUBIC = 2, 3  # Pillow's numbers, which transformers stores
 
@@ -39,7 +39,7 @@ def quietly() -> Iterator[None]:
 
 
 class _Tokens(nn.Module):
-    def __init__(self, vit: nn.Module) -> None:
+    def __init__(self, vit: Any) -> None:
         super().__init__()
         self.vit = vit
         self.prefix = 1 + vit.config.num_register_tokens
@@ -71,7 +71,7 @@ def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
     return teacher
 
 
-def _load(folder: Path, source: str) -> nn.Module:
+def _load(folder: Path, source: str) -> Any:
     declare_missing()
     try:
         from transformers import DINOv3ViTModel
@@ -79,9 +79,11 @@ def _load(folder: Path, source: str) -> nn.Module:
         raise UserError(f"{source} needs transformers 4.56 or newer: pip install 'dinorankclip[teachers]'") from error
     try:
         with quietly():
-            vit, info = DINOv3ViTModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+            # Asked for its loading info it gives a pair, which its annotations do not say.
+            loaded: Any = DINOv3ViTModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(f"{source} cannot be loaded: {str(error).splitlines()[0]}") from error
+    vit, info = loaded
     problems = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
     if problems:
         raise UserError(f"{source}: the weights do not fit config.json, see {problems[0]} and {len(problems) - 1} more")
@@ -100,5 +102,5 @@ def _preprocessing(stored: dict[str, Any], size: int, source: str) -> Preprocess
     mean, std = stored.get("image_mean"), stored.get("image_std")
     if not stored.get("do_normalize", True) or abs(rescale * 255 - 1) > 1e-3 or not mean or not std:
         raise UserError(f"{source}: preprocessor_config.json asks for something else than (pixel/255 - mean)/std")
-    interpolation = {_BILINEAR: "bilinear", _BICUBIC: "bicubic"}.get(stored.get("resample", _BILINEAR), "bilinear")
+    interpolation: Interpolation = "bicubic" if stored.get("resample", _BILINEAR) == _BICUBIC else "bilinear"
     return Preprocessing(size, tuple(mean), tuple(std), interpolation)

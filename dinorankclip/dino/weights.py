@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import torch
@@ -40,7 +41,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            tensors = load_file(path)
+            tensors: Any = load_file(path)
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # both readers have many kinds of complaint, and each means: not a weights file

@@ -43,7 +43,8 @@ def bpe_word_ids(tokenizer: Tokenizer, captions: Sequence[str], length: int | No
 
 def _word_ids(tokenizer: Tokenizer, caption: str) -> list[int]:
     whole = tokenizer.encode(caption)
-    row, pieces = [-1], []
+    row = [-1]
+    pieces: list[int] = []
     for number, word in enumerate(caption_words(caption)):
         ids = tokenizer.encode(word)[1:-1]
         if len(pieces) + len(ids) > len(whole) - 2:  # this word did not fit

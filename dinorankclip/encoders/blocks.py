@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +38,7 @@ class Runs:
         return [part.unflatten(0, shape) for part, shape in zip(parts, self.shapes)]
 
 
-def is_plain(transformer: nn.Module) -> bool:
+def is_plain(transformer: Any) -> bool:
     """Whether `pooled` can walk these blocks: pre-norm, self-attention, biases, nothing custom in between.
 
     Not while a graph is recorded (an export): runs would become part of it, and it would fit one batch alone.

@@ -16,7 +16,7 @@ Shapes: B images or captions, S image side, L dense tokens, C width of a student
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,13 @@ from torch import Tensor, nn
 from dinorankclip.seeds import drawing_from
 from dinorankclip.torchvision_ops import declare_missing
 from dinorankclip.types import UserError
+
+if TYPE_CHECKING:  # they build on what stands here
+    from .students_conv import ConvStudent
+    from .students_conv_small import SmallConvStudent
+    from .students_text import TextStudent
+
+    ImageStudent: TypeAlias = "ViTStudent | ConvStudent | SmallConvStudent"
 
 CONVOLUTIONAL = ("resnet50", "mobilenetv3-large")
 SMALL_CONVOLUTIONAL = ("resnet-micro", "mobilenet-micro")
@@ -54,7 +61,7 @@ class StudentFeatures:
     mask: Tensor | None = None  # bool [B, L], text only: False for padding and for the class token's own place
 
 
-def image_student(name: str, image_size: int, seed: int = 0) -> nn.Module:
+def image_student(name: str, image_size: int, seed: int = 0) -> ImageStudent:
     """A student with `.width`, `.grid`, `.classifier_parameters` and images [B, 3, S, S] → `StudentFeatures`."""
     with drawing_from(seed, "student image"):
         if name in SHAPES:
@@ -71,7 +78,7 @@ def image_student(name: str, image_size: int, seed: int = 0) -> nn.Module:
     raise UserError(f"no image student is called '{name}'; there are {', '.join(known)}")
 
 
-def text_student(name: str, context_length: int, table_width: int, seed: int = 0) -> nn.Module:
+def text_student(name: str, context_length: int, table_width: int, seed: int = 0) -> TextStudent:
     """A student with `.width` and (ids [B, L], token table) → `StudentFeatures`."""
     from .students_text import TextStudent
 

@@ -7,6 +7,8 @@ keeps at least about 7×7 cells.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from dinorankclip.torchvision_ops import declare_missing
@@ -26,9 +28,9 @@ class ConvStudent(nn.Module):
         import timm
 
         stride = stride_for(image_size)
-        net = timm.create_model(_IN_TIMM[name], features_only=True, out_indices=(4,), output_stride=stride)
+        net: Any = timm.create_model(_IN_TIMM[name], features_only=True, out_indices=(4,), output_stride=stride)
         self.net = with_group_norm(net)
-        self.width = net.feature_info.channels()[-1]
+        self.width: int = net.feature_info.channels()[-1]
         side = -(-image_size // stride)
         self.grid = (side, side)
         self.classifier_parameters = (self.width + 1) * CLASSES

@@ -72,6 +72,8 @@ def built_in_names() -> list[str]:
 class Trunk(nn.Module):
     """open_clip towers behind `encode_image` and `encode_text`, both without normalisation."""
 
+    towers: Any  # CLIP or CustomTextCLIP; `cuts_captions` and `pools_class_token` ask which parts it has
+
     def __init__(self, config: dict[str, Any], seed: int = 0):
         super().__init__()
         with drawing_from(seed, "trunk"):

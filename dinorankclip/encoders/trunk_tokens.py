@@ -31,7 +31,7 @@ class OwnImageTokens:
     def __call__(self, pixels: Tensor) -> tuple[Tensor, StudentFeatures]:
         visual = self._trunk.towers.visual
         tokens = visual._embeds(pixels)
-        runs = Runs((tuple(tokens.shape[:2]),))
+        runs = Runs(((tokens.shape[0], tokens.shape[1]),))
         tokens = every_token(visual.transformer.resblocks, tokens.flatten(0, 1), runs, causal=False)
         tokens = visual.ln_post(tokens).unflatten(0, runs.shapes[0])
         pooled = tokens[:, 0]
@@ -55,7 +55,7 @@ class OwnTextTokens:
         towers, length = self._trunk.towers, texts.shape[1]
         dtype = towers.transformer.get_cast_dtype()
         tokens = towers.token_embedding(texts).to(dtype) + towers.positional_embedding[:length].to(dtype)
-        runs = Runs((tuple(texts.shape),))
+        runs = Runs(((texts.shape[0], length),))
         tokens = every_token(towers.transformer.resblocks, tokens.flatten(0, 1), runs, causal=True)
         tokens = towers.ln_final(tokens).unflatten(0, runs.shapes[0])
         ends = self._trunk.end_of_text(texts)

@@ -32,4 +32,4 @@ def demand_readable(path: Path) -> None:
     try:
         path.open("rb").close()
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror.lower()}") from error
+        raise UserError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error

@@ -74,6 +74,7 @@ def mean_plackett_luce_nll(
     if queries is None or backend == "reference":
         return plackett_luce_nll(theta, order, queries, keys, backend=backend).mean()
     theta, queries, keys = _checked(theta, order, queries, keys, backend)
+    assert queries is not None and keys is not None, "given, so they come back"
     with_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (theta, queries, keys))
     with torch.autocast(theta.device.type, enabled=False):
         return MeanOfTransitionLists.apply(theta, queries, keys, order, with_gradient)
@@ -95,7 +96,7 @@ def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor
 def _reference(theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
     length = order.shape[1]
     scores = theta[:, None, :].expand(-1, length, -1)
-    if queries is not None:
+    if queries is not None and keys is not None:
         scores = scores + queries @ keys.T
     # finished[i, k, d]: item d stands before position k in row i
     position = torch.full_like(theta, length, dtype=torch.long)
@@ -118,7 +119,7 @@ def _checked(
         raise ValueError(f"unknown backend {backend!r}")
     shapes = {"theta [N, M]": theta, "order [N, K]": order}
     fit = theta.ndim == order.ndim == 2 and len(theta) == len(order) and order.shape[1] <= theta.shape[1]
-    if queries is not None:
+    if queries is not None and keys is not None:
         shapes |= {"queries [N, K, H]": queries, "keys [M, H]": keys}
         fit = fit and queries.shape[:-1] == order.shape and keys.shape == (theta.shape[1], queries.shape[-1])
     if not fit or order.numel() == 0:
@@ -126,4 +127,5 @@ def _checked(
         raise ValueError(f"these shapes do not fit, or there is no position: {told}")
     with torch.autocast(theta.device.type, enabled=False):
         theta = theta.float() if theta.dtype in (torch.float16, torch.bfloat16) else theta
-        return theta, *(None if given is None else given.to(theta.dtype) for given in (queries, keys))
+        queries, keys = (None if given is None else given.to(theta.dtype) for given in (queries, keys))
+        return theta, queries, keys

@@ -146,7 +146,7 @@ def _training_scores(known: dict[str, Any]) -> str:
     scores = known.get("scores") or {}
     values = scores.get("values", {})
     rows = [
-        f"| {part}, {words} | " + " | ".join(bare(cell, "share") for cell in cells) + " |"
+        f"| {part}, {words} | " + " | ".join(bare(cell, "share") for cell in cells if cell is not None) + " |"
         for part, ways in held_out(values).items()
         for words, cells in ways.items()
         if None not in cells

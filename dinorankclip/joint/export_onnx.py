@@ -71,7 +71,7 @@ def write_onnx_folder(
     for file, (module, input_name, inputs, expected) in tqdm(graphs.items(), desc="ONNX", unit="graph", leave=False):
         _trace(module, inputs, input_name, folder / file)
         differences[file] = _difference(folder / file, input_name, inputs, expected)
-    described = {
+    described: dict[str, dict[str, Any]] = {
         IMAGE: {"input": f"images: uint8 [B, 3, {model.image_spec.size}, {model.image_spec.size}]"},
         TEXT: {"input": f"ids: int64 [B, {model.text_spec.context_length}]"},
     }

@@ -87,7 +87,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror.lower()}") from error
+        raise UserError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     found = config.get("format") if isinstance(config, dict) else None

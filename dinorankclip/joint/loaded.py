@@ -14,7 +14,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,7 @@ PIXELS_AT_ONCE = 64 * 224 * 224
 TEXTS_AT_ONCE = 256
 
 Reading = TypeVar("Reading", ImageReading, TextReading)
+Found = TypeVar("Found")  # rows or a reading
 
 
 def load_model(where: str | Path, device: str = "auto", precision: str = "auto") -> LoadedModel:
@@ -117,9 +118,10 @@ class LoadedModel:
 
         def features(pixels: Tensor) -> Tensor:
             pooled = pooled_features(self.parts.trunk.towers.visual, pixels)
-            if self.parts.image_fusion is None:
+            student = self.parts.image_student
+            if self.parts.image_fusion is None or student is None:
                 return pooled
-            return torch.cat([pooled, self.parts.image_student(pixels).summary], -1)
+            return torch.cat([pooled, student(pixels).summary], -1)
 
         return self._rows("features", features, self._pixels(images))
 
@@ -153,7 +155,7 @@ class LoadedModel:
         refuse_non_finite(rows, kind)
         return rows
 
-    def _each(self, step: Callable[[Tensor], Reading | Tensor], pieces: Iterable[Tensor]) -> list[Reading | Tensor]:
+    def _each(self, step: Callable[[Tensor], Found], pieces: Iterable[Tensor]) -> list[Found]:
         """`step` of every piece. What is joined from them outside of inference mode is an ordinary tensor again."""
         with torch.inference_mode(), self.placement.autocast():
             return [step(piece) for piece in pieces]
@@ -161,7 +163,7 @@ class LoadedModel:
 
 def _joined(readings: list[Reading]) -> Reading:
     """Readings of the pieces of a batch as one."""
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(readings[0]):
         parts = [getattr(reading, field.name) for reading in readings]
         values[field.name] = None if parts[0] is None else torch.cat(parts)

@@ -10,7 +10,7 @@ Without fusion the embedding is v; without students there is the trunk alone. Th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,10 @@ from dinorankclip.encoders.trunk import Trunk
 from dinorankclip.encoders.trunk_tokens import OwnImageTokens, OwnTextTokens
 from dinorankclip.fusion import Fused, build_fusion
 from dinorankclip.types import Embeddings
+
+if TYPE_CHECKING:
+    from dinorankclip.encoders.students import ImageStudent
+    from dinorankclip.encoders.students_text import TextStudent
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,9 @@ class Side:
 
 
 class JointModel(nn.Module):
+    pixel_scale: Tensor
+    pixel_shift: Tensor
+
     def __init__(
         self,
         trunk_config: dict[str, Any],
@@ -60,8 +67,8 @@ class JointModel(nn.Module):
         super().__init__()
         self.trunk = Trunk(trunk_config, seed)
         self.students, self.fusion = Students(), FusionDesign()
-        self.image_student: nn.Module | None = None
-        self.text_student: nn.Module | None = None
+        self.image_student: ImageStudent | None = None
+        self.text_student: TextStudent | None = None
         self.image_fusion: nn.Module | None = None
         self.text_fusion: nn.Module | None = None
         self.students_only = False  # distil-only training leaves the trunk alone
@@ -90,14 +97,16 @@ class JointModel(nn.Module):
             self.text_fusion = self._fusion_for(self.text_student, fusion, "text", seed)
         self.students, self.fusion = students, fusion
 
-    def _fusion_for(self, student: nn.Module | None, fusion: FusionDesign, branch: str, seed: int) -> nn.Module | None:
+    def _fusion_for(
+        self, student: ImageStudent | TextStudent | None, fusion: FusionDesign, branch: str, seed: int
+    ) -> nn.Module | None:
         if student is None or fusion.variant == "none":
             return None
         return build_fusion(fusion.variant, fusion.gate, self.dim, student.width, branch, seed)
 
     def teach_trunk(self, *branches: str) -> None:
         """Have `forward` give the trunk's own tokens where a student's would be."""
-        kinds = {"image": OwnImageTokens, "text": OwnTextTokens}
+        kinds: dict[str, type[OwnImageTokens] | type[OwnTextTokens]] = {"image": OwnImageTokens, "text": OwnTextTokens}
         self.own_tokens = {branch: kinds[branch](self.trunk) for branch in branches}
 
     @property
@@ -147,11 +156,12 @@ class JointModel(nn.Module):
         """What is compared with the teacher's features of normalised pixels, or of token ids."""
         if branch in self.own_tokens:
             return self.own_tokens[branch](items)[1]
-        return self.image_student(items) if branch == "image" else self._read_by_student(items)
+        student = self.learners[branch]
+        return student(items) if branch == "image" else self._read_by(student, items)
 
-    def _read_by_student(self, texts: Tensor) -> StudentFeatures:
+    def _read_by(self, student: TextStudent, texts: Tensor) -> StudentFeatures:
         """The student borrows the trunk's token table, detached."""
-        return self.text_student(texts, token_table(self.trunk.towers))
+        return student(texts, token_table(self.trunk.towers))
 
     def see(self, pixels: Tensor) -> Side:
         """Normalised pixels [B, 3, S, S] → the image side."""
@@ -160,7 +170,7 @@ class JointModel(nn.Module):
 
     def read(self, texts: Tensor) -> Side:
         """Token ids [B, L] → the text side."""
-        features = self._read_by_student(texts) if self.text_student is not None else None
+        features = self._read_by(self.text_student, texts) if self.text_student is not None else None
         return self._joined(self.trunk.encode_text, texts, features, self.text_fusion)
 
     def _joined(self, encode, items: Tensor, features: StudentFeatures | None, fusion: nn.Module | None) -> Side:

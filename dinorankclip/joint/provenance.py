@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dinorankclip import __version__, run_files
 from dinorankclip.dino.layout import MANIFEST, PLAN
@@ -18,6 +18,7 @@ from dinorankclip.joint.acting_orders import inert_orders
 from dinorankclip.joint.folder import CONFIG
 
 RECORD = "provenance.json"  # in exported folders, so that an export of an export still knows
+Text = TypeVar("Text", str, None)
 _PATHS = ("data", "init")  # settings that may be paths
 _PATHS_INSIDE = (("model", "weights"), ("distil", "cache"), ("distil", "teacher"), ("distil", "text_teacher"))
 _DROPPED = ("run", "record")  # settings that did not touch the model
@@ -119,7 +120,7 @@ def _images(settings: dict[str, Any]) -> dict[str, int]:
     return {part: about["images"] for part, about in plan.get("data", {}).items() if "images" in about}
 
 
-def _last_name(text: str | None) -> str | None:
+def _last_name(text: Text) -> Text:
     """`/home/me/photos.csv` → `photos.csv`, `timm:NAME:/home/me/file` → `timm:NAME:file`. Commands may hold secrets."""
     if text is not None and text.startswith("pipe:"):
         return "pipe: shards"

@@ -44,7 +44,7 @@ def image_reading(model: JointModel, pixels: Tensor) -> ImageReading:
     """Normalised pixels [B, 3, S, S] → everything there is to see."""
     side = model.see(pixels)
     tokens = None
-    if side.features is not None:
+    if side.features is not None and model.image_student is not None:
         tokens = side.features.tokens.unflatten(1, model.image_student.grid).float()
     trunk_tokens = patch_map(model.trunk.towers.visual, pixels).float()
     return ImageReading(**_common(side), trunk_tokens=trunk_tokens, tokens=tokens)

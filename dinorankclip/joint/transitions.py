@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ class TransitionHeads(nn.Module):
     Items enter as √D · (unit-norm embedding), with gradient: at unit norm the corrections would start at 1e-4 beside
     utilities of up to 100 and never move (D7).
     """
+
+    heads: Any  # nn.ModuleDict: order → PairHead, TripleHead or DeepHead
 
     def __init__(self, dim: int, order: int, head_dim: int = 32, *, modality: str = "image", seed: int = 0):
         super().__init__()

@@ -5,10 +5,12 @@ Walks open_clip's three kinds of image towers (its ViT, a timm model, its ResNet
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import Any
+
+from torch import Tensor
 
 
-def pooled_features(visual: nn.Module, pixels: Tensor) -> Tensor:
+def pooled_features(visual: Any, pixels: Tensor) -> Tensor:
     """Normalised pixels [B, 3, S, S] → [B, W], pooled, before the projection into the joint space."""
     if hasattr(visual, "_embeds"):  # open_clip's VisionTransformer
         pooled, _tokens = visual._pool(visual.transformer(visual._embeds(pixels)))
@@ -20,7 +22,7 @@ def pooled_features(visual: nn.Module, pixels: Tensor) -> Tensor:
     return patch_map(visual, pixels).flatten(1, 2).mean(1)
 
 
-def patch_map(visual: nn.Module, pixels: Tensor) -> Tensor:
+def patch_map(visual: Any, pixels: Tensor) -> Tensor:
     """Normalised pixels [B, 3, S, S] → dense features [B, h, w, W] of the last block, after the final norm."""
     normed = getattr(visual, "attn_pool", None) is None  # else the norm belongs to the pooled width
     out = visual.forward_intermediates(

@@ -78,6 +78,8 @@ def keeping_for(criterion: str) -> Literal["gram", "both"]:
 class DistillationLoss(nn.Module):
     """`image_grid` is the student's, `compare_grid` the one that the companions' Grams and tokens are on."""
 
+    resample: Tensor | None
+
     def __init__(
         self,
         settings: DistilSettings,

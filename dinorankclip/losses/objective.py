@@ -40,6 +40,8 @@ class Objective(nn.Module):
     Each of them may have distillation beside it.
     """
 
+    alip_thresholds: Tensor  # of alip alone
+
     def __init__(
         self,
         dim: int,
@@ -126,7 +128,10 @@ class Objective(nn.Module):
             moved = self.alip_thresholds.lerp(cosines.mean(1).to(self.alip_thresholds), 1 - weights.ALIP_MOMENTUM)
             if moved.isfinite().all():  # a step that will be refused must leave no trace
                 self.alip_thresholds.copy_(moved)
-        sample, of_text, of_second = alip_weights(*cosines[:, own], self.alip_thresholds, weights.ALIP_SHARPNESS)
+        text_second, text_image, second_image = cosines[:, own]
+        sample, of_text, of_second = alip_weights(
+            text_second, text_image, second_image, self.alip_thresholds, weights.ALIP_SHARPNESS
+        )
         return {
             "contrastive": (sample * of_text * contrast).mean(),
             "contrastive_second": (sample * of_second * second_contrast).mean(),

@@ -11,12 +11,14 @@ Shapes: N own pairs, M pairs over all processes, D embedding width, K listed pos
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dinorankclip import comm
 from dinorankclip.equations import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised, unit_rows
+from dinorankclip.equations.ranking import Backend
 from dinorankclip.joint.acting_orders import gate_name, spread_name
 from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.losses import weights
@@ -46,6 +48,8 @@ class RankingLoss(nn.Module):
     is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
     """
 
+    transitions: Any  # nn.ModuleDict: modality → TransitionHeads
+
     def __init__(
         self,
         dim: int,
@@ -57,7 +61,7 @@ class RankingLoss(nn.Module):
         utility: str = "scaled",
         ramp: str = "rankclip",
         staged: bool = True,
-        backend: str = "auto",
+        backend: Backend = "auto",
         rankclip_eps: float = 0.0,
         seed: int = 0,
     ):
@@ -161,7 +165,7 @@ class RankingLoss(nn.Module):
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
             for one, theta, order, query in zip(lists, utilities, orders, queries):
                 nll[one.term].append(self._mean_nll(theta, order, query, keys))
-            if report is not None and active:
+            if report is not None and keys is not None:
                 spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
                 report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
         return {term: symmetrised(*directions) for term, directions in nll.items()}

@@ -7,6 +7,8 @@ ever sees whole-batch embeddings, so it may be anything, and the result is the o
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,13 @@ from dinorankclip import comm
 from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import gradient_report
 from dinorankclip.types import Batch, Embeddings, LossTerms, Progress, UserError
+
+
+class Model(Protocol):
+    """What gradients are taken of: images, texts and second texts in, embeddings out; `scale` is exp(logit_scale)."""
+
+    def __call__(self, *inputs: Tensor | None) -> Embeddings: ...
+    def scale(self) -> Tensor: ...
 
 
 class NonFinite(UserError):
@@ -28,7 +37,7 @@ class NonFinite(UserError):
 
 
 def backward(
-    model: nn.Module,
+    model: Model,
     objective: nn.Module,
     batch: Batch,
     progress: Progress,
@@ -55,7 +64,7 @@ def backward(
 
 
 def _two_passes(
-    model: nn.Module,
+    model: Model,
     objective: nn.Module,
     chunks: list[tuple],
     progress: Progress,
@@ -81,9 +90,9 @@ def _two_passes(
         with placement.autocast():
             named = model(*part).named
         stop = start + len(part[0])
-        names = [n for n, leaf in leaves.items() if leaf.grad is not None and named[n].requires_grad]
+        grads = {n: leaf.grad for n, leaf in leaves.items() if leaf.grad is not None and named[n].requires_grad}
         torch.autograd.backward(
-            [named[n] for n in names], [leaves[n].grad[start:stop].to(named[n].dtype) for n in names]
+            [named[n] for n in grads], [grad[start:stop].to(named[n].dtype) for n, grad in grads.items()]
         )
         start = stop
     _set_random_state(after, placement.device)

@@ -4,6 +4,7 @@ be covered by a rule."""
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import nn
 
@@ -58,7 +59,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
 def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_heads: float) -> list[dict]:
     """AdamW's groups of trainable parameters, decayed or not, heads apart from all others. Each remembers its names in
     order and `rate_factor`, its share of the schedule's rate; `of_heads` are options that the heads alone have."""
-    groups = {
+    groups: dict[tuple[bool, bool], dict[str, Any]] = {
         (is_head, is_decayed): {"params": [], "names": [], "weight_decay": decay, "rate_factor": 1.0} | own
         for is_head, own in ((False, {}), (True, of_heads))
         for is_decayed, decay in ((True, weight_decay), (False, 0.0))

@@ -9,8 +9,9 @@ import torch
 
 from dinorankclip import comm
 from dinorankclip.config import TrainSettings, preset
-from dinorankclip.data.loader import PairLoader, load_pairs
-from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.data.loader import Loader, load_pairs
+from dinorankclip.data.opening import open_pairs, open_stored, splits_of
+from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
 from dinorankclip.encoders.published import refuse_foreign_captions, views_of_weights
@@ -42,8 +43,8 @@ class Parts:
     state: TrainingState
     length: Length
     tokenizer: Tokenizer
-    loader: PairLoader
-    train: Source
+    loader: Loader
+    train: Source | PipeSource
     held_out: dict[str, Source]
     frozen: FrozenImages | None = None  # what is known of all images, if the image side does not learn
 
@@ -62,13 +63,13 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
     say(placement.reason)
     train = open_pairs(settings.data, settings.reading, "train")
     wanted = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
-    held_out = {split: open_pairs(settings.data, settings.reading, split) for split in wanted}
+    held_out = {split: open_stored(settings.data, settings.reading, split) for split in wanted}
     model = build_model(settings).to(placement.device)
     freeze(model, settings.optim.freeze)
     frozen = None
     if settings.model.frozen_image_tower:
         freeze_image_side(model)
-        frozen = frozen_images(model, {"train": train} | held_out, settings.reading, dry)
+        frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
     _refuse_batch_statistics(model, settings)
     tokenizer = Tokenizer(model.trunk.text_spec)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)

@@ -10,7 +10,7 @@ from dinorankclip.data.pipes import PipeSource
 from dinorankclip.run_files import DAMAGED, DAMAGED_OF_ALL
 from dinorankclip.types import Source
 
-NAMES = {"encoding": "utf-8", "errors": "surrogateescape"}  # files may be named by bytes that are no UTF-8
+ENCODING, ERRORS = "utf-8", "surrogateescape"  # files may be named by bytes that are no UTF-8
 
 
 def damage_line(run: Path, train: Source | PipeSource) -> str:
@@ -23,7 +23,7 @@ def damage_line(run: Path, train: Source | PipeSource) -> str:
 
 
 def _read(path: Path) -> dict[str, str]:
-    lines = path.read_text(**NAMES).split("\n") if path.exists() else []
+    lines = path.read_text(ENCODING, ERRORS).split("\n") if path.exists() else []
     split = (line.rpartition("\t") for line in lines)
     return {key: cause for key, _, cause in split if cause in CAUSES}
 
@@ -42,7 +42,7 @@ class DamagedFile:
         """Write what is new."""
         news = list(self.count.keys.items())[self.written :]
         if news:
-            with self.path.open("a", **NAMES) as file:
+            with self.path.open("a", encoding=ENCODING, errors=ERRORS) as file:
                 file.writelines(f"{key}\t{cause}\n" for key, cause in news)
             self.written += len(news)
 

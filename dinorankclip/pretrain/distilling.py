@@ -144,6 +144,7 @@ def open_cache(
 
 def cache_part(settings: DistilSettings, part: str, tokenizer: Tokenizer | None) -> TeacherCache:
     """One part of the settings' cache, giving what the criterion needs. `tokenizer`: captions too."""
+    assert settings.cache is not None, "whoever asks for a part has a cache"
     cache = TeacherCache(
         settings.cache, part, resample=resample_grid, compare_grid=settings.compare_grid, tokenizer=tokenizer
     )

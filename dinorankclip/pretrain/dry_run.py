@@ -10,7 +10,7 @@ from contextlib import closing
 import torch
 
 from dinorankclip.config import TrainSettings
-from dinorankclip.data.loader import PairLoader
+from dinorankclip.data.loader import Loader
 from dinorankclip.device import Placement
 from dinorankclip.encoders.students import describe
 from dinorankclip.joint.model import parameters_by_part
@@ -26,14 +26,15 @@ _BYTES = 4
 
 
 def dry_run(
-    state: TrainingState, loader: PairLoader, length: Length, settings: TrainSettings, placement: Placement
+    state: TrainingState, loader: Loader, length: Length, settings: TrainSettings, placement: Placement
 ) -> dict[str, float]:
     """Print parameters per part, pairs/s, hours, peak memory and disk; the first step only warms up."""
     heads = sum(p.numel() for p in state.objective.parameters())
     for line in part_lines(parameters_by_part(state.model) | {"objective": heads}, settings):
         say(line)
-    if state.model.image_student is not None:
-        say(f"  image student {describe(state.model.students.image, state.model.image_student)}")
+    name, student = state.model.students.image, state.model.image_student
+    if name is not None and student is not None:
+        say(f"  image student {describe(name, student)}")
     last = length.steps - 1  # late in a run every order of the ranking loss acts
     seconds, waited = [], []
     with closing(iter(loader)) as iterator:

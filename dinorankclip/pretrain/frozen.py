@@ -62,7 +62,8 @@ def frozen_images(
     model: JointModel, parts: dict[str, Source | PipeSource], reading: ReadingSettings, dry: bool = False
 ) -> FrozenImages:
     """Rows of all parts, computed where they are not kept. All processes call. A dry run only says what that takes."""
-    if any(isinstance(source, PipeSource) for source in parts.values()):
+    stored = {part: source for part, source in parts.items() if not isinstance(source, PipeSource)}
+    if len(stored) < len(parts):
         raise UserError(
             "--model.frozen-image-tower finds embeddings by the image's place, and pipe: shards have none: "
             "store the data first"
@@ -77,7 +78,7 @@ def frozen_images(
     learning = model.training
     model.eval()
     make = _pretended if dry else _made
-    rows = {part: make(maker, part, source, reading) for part, source in parts.items()}
+    rows = {part: make(maker, part, source, reading) for part, source in stored.items()}
     model.train(learning)
     return FrozenImages(rows, maker.identity)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from tqdm import tqdm
 
 from dinorankclip import comm
 from dinorankclip.config import RecordSettings, TrainSettings, as_dict
-from dinorankclip.data.loader import PairLoader
+from dinorankclip.data.loader import Loader
 from dinorankclip.device import Placement
 from dinorankclip.joint.finite_rows import BrokenModel
 from dinorankclip.optim.damping import undamped_shares
@@ -40,9 +41,9 @@ class Length:
 
 def pretrain(
     state: TrainingState,
-    loader: PairLoader,
+    loader: Loader,
     length: Length,
-    evaluators: list[Evaluator],
+    evaluators: Sequence[Evaluator],
     settings: TrainSettings,
     placement: Placement,
     run: Path,

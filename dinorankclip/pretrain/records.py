@@ -131,7 +131,7 @@ def environment() -> dict[str, Any]:
     """What a reader needs to judge a result: versions, machine, revision, command."""
     import torch
 
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)

@@ -30,6 +30,7 @@ class StandIn:
     def __init__(self, settings: DistilSettings, tokenizer: Tokenizer | None) -> None:
         image, text = shape_of(settings.teacher, "image"), shape_of(settings.text_teacher, "text")
         self.network = image.network
+        assert image.patch is not None, "an image teacher has patches"
         grid = (settings.teacher_size or SIZE) // image.patch
         side = settings.compare_grid or half_as_fine(grid)
         self.grid, self.compare_grid = (grid, grid), (side, side)

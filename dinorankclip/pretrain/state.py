@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from dinorankclip import comm
 from dinorankclip.encoders.weights_file import read_weights, write_weights
 from dinorankclip.joint.folder import load_weights, save_model
+from dinorankclip.joint.model import JointModel
+from dinorankclip.losses.objective import Objective
 from dinorankclip.optim.update import Updater
 from dinorankclip.run_files import NUMBERS, TENSORS
 from dinorankclip.types import UserError
@@ -23,8 +24,8 @@ from dinorankclip.types import UserError
 
 @dataclass
 class TrainingState:
-    model: nn.Module
-    objective: nn.Module
+    model: JointModel
+    objective: Objective
     updater: Updater
     data_fingerprint: str
     step: int = 0  # steps done; the data position is step × global batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
+from typing import Any
 
 from dinorankclip import comm
 
@@ -11,7 +12,7 @@ from dinorankclip import comm
 class StopRequest:
     def __init__(self) -> None:
         self.signal: int | None = None  # the first that came to this process
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}  # handlers
 
     def __enter__(self) -> StopRequest:
         for number in (signal.SIGINT, signal.SIGTERM):

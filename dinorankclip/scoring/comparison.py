@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dinorankclip.score_words import Unit
 from dinorankclip.scoring.paired import Difference, compare
 from dinorankclip.scoring.scored import Entry, Items, Scored
 
@@ -16,7 +17,7 @@ class Row:
 
     set: str
     metric: str
-    unit: str
+    unit: Unit
     a: float
     b: float
     chance: float | None

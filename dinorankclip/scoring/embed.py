@@ -72,10 +72,10 @@ def embed_images(
     if not done:
         raise UserError(f"none of the {len(source)} images can be read:\n{damage.summary()}")
     indices = np.array([n for n in range(len(source)) if source.key(n) not in damage.keys], dtype=np.int64)
-    rows = {kind: torch.from_numpy(table)[:done] for kind, table in tables.items()}
-    for kind, table in rows.items():
-        refuse_non_finite(table, kind)
-    return EmbeddedImages(rows, indices, list(damage.keys.items()))
+    found = {kind: torch.from_numpy(table)[:done] for kind, table in tables.items()}
+    for kind, whole in found.items():
+        refuse_non_finite(whole, kind)
+    return EmbeddedImages(found, indices, list(damage.keys.items()))
 
 
 def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, label: str = "") -> Tensor:

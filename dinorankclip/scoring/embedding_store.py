@@ -53,14 +53,14 @@ class EmbeddingStore:
     ) -> EmbeddedImages:
         """Rows of every kind: those not kept yet are computed in one pass over the images."""
         keys = {kind: _image_key(model, source, kind, max_pixels) for kind in kinds}
-        known = {kind: self._load(keys[kind]) for kind in kinds}
-        missing = {kind: keys[kind] for kind, found in known.items() if found is None}
+        known = {kind: found for kind in kinds if (found := self._load(keys[kind])) is not None}
+        missing = {kind: keys[kind] for kind in kinds if kind not in known}
         if missing:
             made = self._make(model, source, missing, label, max_pixels)
             for kind in missing:
                 known[kind] = EmbeddedImages({kind: made.rows[kind]}, made.indices, made.damaged)
         first = known[kinds[0]]
-        return EmbeddedImages({kind: found.rows[kind] for kind, found in known.items()}, first.indices, first.damaged)
+        return EmbeddedImages({kind: known[kind].rows[kind] for kind in kinds}, first.indices, first.damaged)
 
     def texts(self, model: Any, texts: Sequence[str], label: str = "") -> Tensor:
         """fp32 [T, D] of captions or prompts."""
@@ -106,7 +106,7 @@ class EmbeddingStore:
     def _new(self, key: str):
         """A folder to fill, which gets its name if nothing goes wrong; None if nothing can or should be kept."""
         aside = self._aside(key)
-        if aside is None:
+        if aside is None or self.folder is None:
             yield None
             return
         try:
@@ -164,7 +164,7 @@ def _flush(folder: Path) -> None:
 
 
 def _image_key(model: Any, source: Source, kind: str, max_pixels: int) -> str:
-    seen_as = (model.image_spec, _known_picture(model.image_spec.size))
+    seen_as: tuple[Any, ...] = (model.image_spec, _known_picture(model.image_spec.size))
     seen_as += (max_pixels,) if max_pixels != MAX_PIXELS else ()  # it decides which images are damaged
     return digest("image", VERSION, model.identity, _precision(model), kind, source.fingerprint, *seen_as)
 

@@ -50,7 +50,9 @@ class RetrievalEvaluator:
         rows = embed_texts(encoder.encode_text, self.tokenizer, [text for group in captions for text in group])
         self.taken = list(retrieval_scores(seen.rows["embedding"], rows, captions))
         yield from ((score.name, score.value) for score in self.taken)
-        yield "chance R@1", self.taken[-1].chance
+        chance = self.taken[-1].chance
+        assert chance is not None, "a recall has a chance"
+        yield "chance R@1", chance
         yield "images", float(len(seen.indices))
 
 

@@ -146,12 +146,13 @@ def collect(
     samples = islice(_samples(source, size if branch == "image" else None, max_pixels), most)
     while batch := list(islice(samples, BATCH)):
         names, captions = [key for key, _, _ in batch], [caption for _, _, caption in batch]
-        if branch == "image":
+        if on_grid is not None:
             pixels = torch.stack([image for _, image, _ in batch]).to(model.device)
             seen = model.learnt("image", model.normalised(pixels))
             told = cache.images(names, [View()] * len(names))
             tokens, mask = resample_tokens(seen.tokens.float(), on_grid), None
         else:
+            assert tokenizer is not None, "captions need one"
             seen = model.learnt("text", tokenizer(captions).to(model.device))
             told = cache.texts(captions)
             tokens, mask = seen.tokens.float(), None

@@ -32,7 +32,7 @@ def graded_quality(
     image: Tensor,
     text: Tensor,
     keys: Sequence[str],
-    image_of_text: Sequence[int],
+    image_of_text: Sequence[int] | np.ndarray,
     scenes: Mapping[str, tuple[Scene, tuple[Mention, ...]]],
     *,
     gallery: int = GALLERY,
@@ -71,13 +71,15 @@ class RankingQualityScorer:
     version = 1
 
     def applies(self, seen: SeenSet) -> bool:
-        if seen.kind != "retrieval" or not isinstance(seen.source(), ShardSource):
+        if seen.kind != "retrieval" or not isinstance(source := seen.source(), ShardSource):
             return False
-        return len(seen.indices()) >= LEAST_PAIRS and holds_scenes(seen.source().shards)
+        return len(seen.indices()) >= LEAST_PAIRS and holds_scenes(source.shards)
 
     def __call__(self, seen: SeenSet) -> Iterator[Score]:
+        source = seen.source()
+        assert isinstance(source, ShardSource), "as `applies` demands"
         rows, owner = seen.caption_rows()
-        yield from graded_quality(seen.images(), rows, seen.keys(), owner, stored_scenes(seen.source().shards))
+        yield from graded_quality(seen.images(), rows, seen.keys(), owner, stored_scenes(source.shards))
 
 
 def _drawn(

@@ -19,7 +19,8 @@ from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.equations import alignment_bound, alignment_ratio, fused_angle
-from dinorankclip.joint.model import JointModel, Side
+from dinorankclip.fusion import Fused
+from dinorankclip.joint.model import JointModel
 from dinorankclip.types import Source
 
 ITEMS = 1000
@@ -59,8 +60,8 @@ def _spread(values: Tensor) -> dict[str, float]:
     return {"mean": values.mean().item()} | {name: ordered[place].item() for name, place in places.items()}
 
 
-def inspect_side(side: Side) -> Inspected:
-    fused, trunk = side.fused, side.contrastive.float()
+def inspect_side(fused: Fused, contrastive: Tensor) -> Inspected:
+    trunk = contrastive.float()
     gate, residual = fused.gate.float(), fused.residual.float()
     return Inspected(
         gate.cpu(),
@@ -81,7 +82,7 @@ def inspect(
             sides["text"] = model.read(tokenizer(captions).to(model.device))
         for branch, side in sides.items():
             if side.fused is not None:
-                found.setdefault(branch, []).append(inspect_side(side))
+                found.setdefault(branch, []).append(inspect_side(side.fused, side.contrastive))
     return {
         branch: Inspected(*(torch.cat([getattr(part, name) for part in parts]) for name in ("gate", "angle", "ratio")))
         for branch, parts in found.items()

@@ -57,11 +57,12 @@ def search(targets: Targets, C: float, here: Place, directions: Sequence[Point],
     The second derivatives are computed anew only after a step that brought much less than they promised.
     """
     span = _Span(targets, C, here, directions)
-    c, now, factor = span.origin, here, None
+    c, now = span.origin, here
+    factor: Factor | None = None
     least = rounding(here)
     for taken in range(MOST_STEPS):
         fresh = factor is None
-        if fresh:
+        if factor is None:
             factor = Factor(span.second_derivatives(now.softmax))
         gradient = span.gradient(c, now.softmax)
         change = -factor.solve(gradient)

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from dinorankclip.equations import unit_rows
+from dinorankclip.score_words import Unit
 from dinorankclip.scoring.bootstrap import interval_of
 from dinorankclip.scoring.scores import Score
 
 if TYPE_CHECKING:
     from dinorankclip.scoring.seen import SeenSet
 
-MEASURES = {
+MEASURES: dict[str, Unit] = {
     "cone separation": "degrees",
     "image half-angle": "degrees",
     "text half-angle": "degrees",

@@ -76,8 +76,8 @@ def retrieval_examples(seen: SeenSet, seed: int = 0) -> tuple[list[TextQuery], l
     for query in _some(places.i2t.numpy(), seed + 1):
         nearest = _nearest(images[query] @ rows.T)
         marks = [(query, at) in pairs for at in nearest]
-        shown = [texts[at] for at in nearest]
-        by_image.append(ImageQuery(picture_at(seen, query), shown, marks, int(places.i2t[query]), captions[query][0]))
+        read = [texts[at] for at in nearest]
+        by_image.append(ImageQuery(picture_at(seen, query), read, marks, int(places.i2t[query]), captions[query][0]))
     return by_text, by_image
 
 

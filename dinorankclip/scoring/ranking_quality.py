@@ -44,7 +44,9 @@ def ranking_quality(
     `leave_out` [Q] is an item that a query must not find, itself in a gallery of its own kind. A query to which all
     items are equally relevant asks nothing and is left out.
     """
-    tau, ndcg, chance, asks = [], {_name(k): [] for k in ks}, {_name(k): [] for k in ks}, []
+    tau, asks = [], []
+    ndcg: dict[str, list[Tensor]] = {_name(k): [] for k in ks}
+    chance: dict[str, list[Tensor]] = {_name(k): [] for k in ks}
     for start in range(0, len(queries), chunk):
         similarity = settled(queries[start : start + chunk] @ gallery.T)
         truth = relevance[start : start + chunk].to(similarity)

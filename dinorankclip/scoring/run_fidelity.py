@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.data.opening import open_stored, splits_of
 from dinorankclip.run_files import read_settings
 from dinorankclip.scoring.evaluators import FidelityEvaluator
 from dinorankclip.scoring.fidelity import comparable
@@ -29,7 +29,7 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
         raise UserError(f"the teacher cache {distil['cache']} of {run} is not there; fidelity needs it")
     reading = stored_reading(settings["reading"])
     parts = ["train", "val"] + (["test"] if "test" in splits_of(settings["data"], reading) else [])
-    sources = {part: open_pairs(settings["data"], reading, part) for part in parts}
+    sources = {part: open_stored(settings["data"], reading, part) for part in parts}
     evaluator = FidelityEvaluator(
         distil["cache"], distil.get("compare_grid"), sources, model.tokenizer, max_pixels=reading.max_pixels
     )

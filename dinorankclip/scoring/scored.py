@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dinorankclip.run_files import ITEMS, SCORES
+from dinorankclip.score_words import Unit
 from dinorankclip.types import UserError
 
 HELD_OUT = "held_out"
@@ -36,7 +37,7 @@ class Entry:
     """One score. Two of them can be compared if `data` and `version` agree."""
 
     value: float
-    unit: str = "share"  # or "number", "degrees"
+    unit: Unit = "share"
     data: str | None = None  # fingerprint of the set; None: not known, and single items cannot be paired
     version: int | None = None  # of the scorer
     items: Items | None = None

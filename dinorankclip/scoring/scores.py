@@ -76,7 +76,11 @@ def combined_score(name: str, value: float, sides: Sequence[tuple[np.ndarray, fl
 def average_score(name: str, scores: Sequence[Score]) -> Score:
     """The mean of scores of different sets, which count alike, however many items they have."""
     value = float(np.mean([score.value for score in scores]))
-    return combined_score(name, value, [(score.items, 1 / len(scores)) for score in scores])
+    sides = []
+    for score in scores:
+        assert score.items is not None, "scores just taken have their items"
+        sides.append((score.items, 1 / len(scores)))
+    return combined_score(name, value, sides)
 
 
 def with_intervals(scores: Iterable[Score], level: float = 0.95, draws: int = 1000) -> Iterator[Score]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,7 +83,7 @@ class EmbeddingFolder:
         kind: Kind,
         items: int,
         embeddings: np.ndarray,
-        columns: dict[str, Sequence[str]],
+        columns: Mapping[str, Sequence[str]],
         damaged: Sequence[tuple[str, str]],
     ) -> None:
         """Add what `items` further items of the source gave: rows [n, D] with their columns, and (key, cause)."""

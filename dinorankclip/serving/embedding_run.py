@@ -86,7 +86,9 @@ def embed_captions(
     with _bar("captions of", folder.items("texts"), len(captions), show) as bar:
         for start in range(folder.items("texts"), len(captions), part):
             stop = min(start + part, len(captions))
-            keys, texts, damaged = [], [], []
+            keys: list[str] = []
+            texts: list[str] = []
+            damaged: list[tuple[str, str]] = []
             for index in range(start, stop):
                 try:
                     found = captions.captions(index)

@@ -180,7 +180,8 @@ def _save(index: PhotoIndex, path: Path, say: Callable[[str], None]) -> None:
 def save_arrays(path: Path, **arrays: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as aside, open(aside, "wb") as file:
-        np.savez(file, format=np.array(_FORMAT), **arrays)
+        # The stubs take any name for `allow_pickle`.
+        np.savez(file, format=np.array(_FORMAT), **arrays)  # type: ignore[arg-type]
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:

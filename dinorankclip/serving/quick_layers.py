@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from safetensors import safe_open
 
 _EPSILON = 1e-5  # of torch's LayerNorm
-_erf = np.frompyfunc(math.erf, 1, 1)
+_erf: Callable[[np.ndarray], np.ndarray] = np.frompyfunc(math.erf, 1, 1)
 
 
 class Weights:

@@ -29,7 +29,9 @@ class Costs:
                 self.learn(folder, run)
 
     def learn(self, folder: Path, run: Run) -> float:
-        seconds = read_record(folder / CELLS / run.key).seconds
+        record = read_record(folder / CELLS / run.key)
+        assert record is not None, "only finished runs can be learnt from"
+        seconds = record.seconds
         self.seen[run.cell].append(seconds)
         self.scale.append(seconds / self.guess(run))
         return seconds

@@ -82,7 +82,7 @@ def cc3m() -> Study:
     base = preset("cc3m")
     # There is time enough at that scale for heads to learn at the trunk's rate.
     left_out = {"control-large-trunk", "full-teacher-128", *(cell.name for cell in QUICK_CELLS)}
-    own = {
+    own: dict[str, dict[str, Any]] = {
         LONGER_CLIP: {"budget.epochs": round(PAPER_FULL_TAKES * base.budget.epochs)},
         "full-resnet": {"distil.image_student": "resnet50"},
         "full-mobilenet": {"distil.image_student": "mobilenetv3-large"},

@@ -31,6 +31,11 @@ class Summary:
     sd: float | None
     n: int
 
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval."""
+        return _half(self.low, self.high)
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -47,11 +52,16 @@ class Effect:
     @property
     def shown(self) -> bool:
         """Whether the interval leaves zero out; of constant differences, whether flipping signs would tell (n ≥ 6)."""
-        if self.low is None:
+        if self.low is None or self.high is None:
             return False
         if self.constant:
             return self.mean != 0 and 2.0 ** (1 - self.n) <= 1 - LEVEL
         return self.low > 0 or self.high < 0
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval."""
+        return _half(self.low, self.high)
 
     @property
     def constant(self) -> bool:
@@ -111,6 +121,10 @@ def t_tail(limit: float, freedom: int, shift: float = 0.0) -> float:
     log_density = math.log(2) + half * math.log(half) - math.lgamma(half) + freedom * log_s - half * s * s
     above = 0.5 * torch.erfc(torch.from_numpy((limit * s - shift) / math.sqrt(2))).numpy()  # numpy has none
     return float((np.exp(log_density) * above).sum() * (log_s[1] - log_s[0]))
+
+
+def _half(low: float | None, high: float | None) -> float | None:
+    return None if low is None or high is None else (high - low) / 2
 
 
 def _root(rising: Callable[[float], float], low: float, high: float) -> float:

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from dinorankclip.config import TrainSettings
 from dinorankclip.digests import digest
@@ -85,7 +86,7 @@ def tell(folder: Path, wish: Wish, told: dict[str, object]) -> None:
     write_json(folder / CACHES / f"{name_of(wish)}.json", {"cache": str(wish)} | told)
 
 
-def told_of(folder: Path, wish: Wish) -> dict[str, object] | None:
+def told_of(folder: Path, wish: Wish) -> dict[str, Any] | None:
     """What came of a cache; None if it is not made yet."""
     path = folder / CACHES / f"{name_of(wish)}.json"
     return json.loads(path.read_text()) if path.is_file() else None

@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,9 @@ def was_held_by(folder: Path, key: str, pid: int) -> bool:
     return (told.get("pid"), told.get("host")) == (pid, os.uname().nodename)
 
 
-def open_runs(folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]) -> Iterator[tuple[Run, Hold]]:
+def open_runs(
+    folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]
+) -> Generator[tuple[Run, Hold], None, None]:
     """Runs in hold, one after another, until nothing is left that this process could take.
 
     Runs that are not `ready` (another worker is making what they need) are passed over, and looked at again.

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dinorankclip.config import flatten
 from dinorankclip.pretrain.budget import spending
@@ -28,6 +28,8 @@ FORMAT = 2
 NUMBERED = ("scores", "telemetry")  # fields of a record that are numbers by name
 # Beside scores of the validation part, which come at each epoch's end, a line of metrics.jsonl has numbers of a step.
 HELD_OUT = ("val/", "test/")
+
+Number = TypeVar("Number", float, None)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class RunRecord:
     seconds: float
     pairs_seen: int
     steps: int
-    parameters: dict[str, int]  # trained: "model", "heads" (of the loss alone), and "model/PART"
+    parameters: dict[str, int | None]  # trained: "model", "heads" (of the loss alone), and "model/PART"
     data: str | None = None  # fingerprint of the training pairs
     teacher: str | None = None  # with what must be said beside its results
     device: str | None = None  # cpu or cuda; None: not recorded
@@ -132,6 +134,7 @@ def finished(folder: Path, key: str, seconds: float) -> RunRecord:
     """
     settings = read_settings(folder)
     spent = spending(folder)
+    assert spent.pairs_seen is not None, "the last checkpoint says so"
     steps = spent.pairs_seen // settings["budget"]["batch"]
     return RunRecord(
         cell="", seed=settings["seed"], key=key, folder=f"{CELLS}/{key}",
@@ -210,7 +213,7 @@ def collect(
     return Results(name, tuple(found), dict(tuned), title, chances)
 
 
-def _seven_digits(value: float | None) -> float | None:
+def _seven_digits(value: Number) -> Number:
     return value if value is None or isinstance(value, int) else float(f"{value:.7g}")
 
 

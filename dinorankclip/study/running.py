@@ -47,9 +47,8 @@ def run_locally(
     with stop_asked() as stop, workforce(folder, command, workers) as force:
         while waiting and not stop:
             time.sleep(POLL)
-            for wish in [wish for wish in caches if told_of(folder, wish)]:
+            for wish, told in [(wish, told) for wish in caches if (told := told_of(folder, wish))]:
                 caches.remove(wish)
-                told = told_of(folder, wish)
                 what = f"FAILED: {told['error']}" if "error" in told else f"ready after {duration(told['seconds'])}"
                 say(f"features of {wish}: {what}")
             over = not force.alive() and not any(is_running(folder, run.key) for run in waiting)
@@ -150,7 +149,8 @@ class Force:
         for worker in self.workers:
             worker.kill()
             worker.wait()
-            worker.stdin.close()
+            if worker.stdin is not None:
+                worker.stdin.close()
 
 
 def _how(code: int) -> str:

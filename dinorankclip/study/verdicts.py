@@ -124,15 +124,16 @@ def _strength(part: Comparison) -> tuple[float, float]:
 
 def smaller_than_claimed(part: Comparison) -> bool:
     """Whether the 95 % interval leaves the claimed size out on the lower side."""
-    if part.size is None or part.effect.low is None or part.effect.constant:
+    low, high = part.effect.low, part.effect.high
+    if part.size is None or low is None or high is None or part.effect.constant:
         return False
-    return (part.effect.high if part.direction > 0 else -part.effect.low) < part.size
+    return (high if part.direction > 0 else -low) < part.size
 
 
 def equivalent(effect: Effect, margin: float) -> Verdict:
     if effect.n == 0:
         return "not run"
-    if not _has_interval(effect):
+    if effect.low is None or effect.high is None or not _has_interval(effect):
         return "inconclusive"
     low, high = interval(effect, 1 - 2 * ALPHA)
     if -margin < low and high < margin:
@@ -146,7 +147,7 @@ def below(level: Effect, bound: float) -> Verdict:
     """Of a mean over seeds (an effect against zero)."""
     if level.n == 0:
         return "not run"
-    if not _has_interval(level):
+    if level.low is None or level.high is None or not _has_interval(level):
         return "inconclusive"
     if level.high < bound:
         return "supported"
@@ -193,6 +194,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def interval(effect: Effect, share: float) -> tuple[float, float]:
     """The t-interval of another level; n ≥ 3."""
+    assert effect.sd is not None
     half = t_quantile(0.5 + share / 2, effect.n - 1) * effect.sd / math.sqrt(effect.n)
     return effect.mean - half, effect.mean + half
 

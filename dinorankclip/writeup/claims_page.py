@@ -5,7 +5,7 @@ what has not run is said to be so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dinorankclip.study.bench_figures import Bench
@@ -124,7 +124,7 @@ def _reading() -> list[str]:
     ]
 
 
-def _counts(found: dict[str, Sequence[Judged]]) -> list[str]:
+def _counts(found: Mapping[str, Sequence[Judged]]) -> list[str]:
     lines = [
         "## Summary",
         "",
@@ -162,7 +162,7 @@ def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
     return [*lines, ""]
 
 
-def _details(found: dict[str, Sequence[Judged]], link: Link) -> list[str]:
+def _details(found: Mapping[str, Sequence[Judged]], link: Link) -> list[str]:
     lines = ["## Claim by claim", ""]
     for claim in CLAIMS:
         of_claim = [one for claims in found.values() for one in claims if one.claim is claim]
@@ -222,7 +222,7 @@ def effect_text(line: Shown) -> str:
         return "not run"
     digits = 4 if line.unit == "number" else 2
     text = f"{factor * effect.mean:+.{digits}f}"
-    if effect.low is not None:
+    if effect.low is not None and effect.high is not None:
         text += f" [{factor * effect.low:.{digits}f}, {factor * effect.high:.{digits}f}]"
     return f"{text}{unit}"
 

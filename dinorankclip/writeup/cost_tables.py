@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
+from dinorankclip.encoders.students import count
 from dinorankclip.study.bench_figures import load_bench
 from dinorankclip.study.effects import summary
 from dinorankclip.study.paper_values import LABEL, PAPER, PaperValue, in_black, paper_value
@@ -109,10 +110,10 @@ def students(material: StudyMaterial) -> PlainTable:
     bench = load_bench(material.bench)
     timed = {row["student"]: row for row in bench.latency if "student" in row}
     counted = {}
-    for cell in PAPER_STUDENTS.values():
-        runs = material.results.of(cell)
+    for trained in PAPER_STUDENTS.values():
+        runs = material.results.of(trained)
         if runs:
-            counted[next(iter(runs.values())).settings["distil"]["image_student"]] = cell
+            counted[next(iter(runs.values())).settings["distil"]["image_student"]] = trained
     rows, shown = [], []
     for name in dict.fromkeys((*counted, *PAPER_STUDENTS)):
         cell, of_paper = counted.get(name), PAPER_STUDENTS.get(name)
@@ -136,9 +137,10 @@ def students(material: StudyMaterial) -> PlainTable:
 
 def _student_parameters(material: StudyMaterial, cell: str) -> int | None:
     try:
-        return sum(one.numel() for one in material.models.model(cell).parts.image_student.parameters())
+        student = material.models.model(cell).parts.image_student
     except Unavailable:
         return None
+    return None if student is None else count(student)
 
 
 def _count(parameters: int | None) -> str:

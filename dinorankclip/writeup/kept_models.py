@@ -14,7 +14,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from dinorankclip.data.benchmark_sets import Place, find_sets, open_set
-from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.opening import open_stored
 from dinorankclip.dino.cached import TeacherCache
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.folder import find_model
@@ -104,7 +104,7 @@ class KeptModels:
         """A part of the run's own data."""
         settings = self.settings(cell)
         try:
-            return open_pairs(settings["data"], stored_reading(settings["reading"]), split)
+            return open_stored(settings["data"], stored_reading(settings["reading"]), split)
         except (UserError, OSError) as error:
             raise Unavailable(f"needs the data of {cell}: {error}") from error
 

@@ -120,7 +120,7 @@ def _table(page: Page, table: Table, material: StudyMaterial) -> None:
 def _trace(table: Table, material: StudyMaterial) -> list[tuple[str, ...]]:
     """Row → cell, seeds, run folders, revisions, and what its settings change of the study's base."""
     base = as_dict(material.study.base)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for row in table.rows:
         runs = row.runs
         changed = [line for line in difference(base, runs[0].settings) if not line.startswith("seed")] if runs else []

@@ -33,14 +33,14 @@ def draw_retrieval(title: str, by_text: Sequence[TextQuery], by_image: Sequence[
         sheet.paste(tile(query.wanted, PLAIN), (left + 2 * _GAP, top))
         top += row
     top = _heading(pen, top, "an image and the captions nearest to it", 13)
-    for query in by_image:
-        sheet.paste(tile(query.image, RIGHT if query.right[0] else WRONG), (_MARGIN, top))
+    for asked in by_image:
+        sheet.paste(tile(asked.image, RIGHT if asked.right[0] else WRONG), (_MARGIN, top))
         left = _MARGIN + _CELL + 2 * _GAP
-        for number, (caption, right) in enumerate(zip(query.captions, query.right)):
+        for number, (caption, right) in enumerate(zip(asked.captions, asked.right)):
             write_lines(pen, (left, top + number * 16), caption, 90, 1, RIGHT if right else WRONG)
-        if not any(query.right):
-            place = f"first right one at place {query.place + 1}, e.g. {query.wanted}"
-            write_lines(pen, (left, top + len(query.captions) * 16 + 4), place, 90, 1, FAINT, 11)
+        if not any(asked.right):
+            place = f"first right one at place {asked.place + 1}, e.g. {asked.wanted}"
+            write_lines(pen, (left, top + len(asked.captions) * 16 + 4), place, 90, 1, FAINT, 11)
         top += row
     return sheet
 

@@ -54,8 +54,8 @@ def value_grid(table: Table) -> Grid:
         theirs = [Words(paper_words(row.paper[at], digits[at])) for at in shown]
         rows.append((Words(label_of(row)), Words(str(row.n) if row.n else MISSING), *ours, *theirs))
     if any(chance is not None for chance in table.chances):
-        ours = [MISSING if chance is None else form.plain(chance) for chance, form in zip(table.chances, forms)]
-        rows.append(tuple(map(Words, (CHANCE, MISSING, *ours, *(MISSING for _ in shown)))))
+        chances = [MISSING if chance is None else form.plain(chance) for chance, form in zip(table.chances, forms)]
+        rows.append(tuple(Words(text) for text in (CHANCE, MISSING, *chances, *(MISSING for _ in shown))))
     return Grid(tuple(headings), tuple(groups), tuple(rows))
 
 

@@ -15,7 +15,7 @@ RIGHT, WRONG, PLAIN = "#2a8c3c", "#c03028", "#999999"
 INK, FAINT = "#111111", "#777777"
 
 
-def font(size: int = 12) -> ImageFont.FreeTypeFont:
+def font(size: int = 12) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size=size)
 
 

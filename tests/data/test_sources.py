@@ -347,6 +347,12 @@ def test_tables_by_part(tmp_path):
         open_pairs(tmp_path, split="test")
 
 
+def test_a_part_that_does_not_exist_is_no_validation_part(tmp_path):
+    photos(tmp_path)
+    with pytest.raises(UserError, match="no part of data is called 'tset', only train, val, test, all"):
+        open_pairs(tmp_path / "img", split="tset")
+
+
 def test_the_cut_keeps_groups_and_copies_apart(tmp_path):
     photos(tmp_path, 60)
     (tmp_path / "img" / "copy.jpg").write_bytes(jpeg(0))  # the same photo under many names

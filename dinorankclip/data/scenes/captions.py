@@ -11,7 +11,7 @@ from .grammar import listed, sentence
 from .knobs import CAPTIONS, MANNERS, P_BACKGROUND, P_LEAVE_OUT, P_PLACE, P_RELATION, P_TOGETHER
 from .phrases import Phrase, describe
 from .relations import RELATIONS, holding
-from .scene import Captioned, Mention, Scene
+from .scene import Captioned, Mention, Said, Scene
 
 DIRECT = {  # "a mug … a plate"
     "left": ("to the left of", "left of", "on the left of"),
@@ -118,6 +118,7 @@ def _tell_relation(
     ordered = [phrases[k] for k in order + rest]
     first, second, *others = _texts(ordered, chance)
     is_are = "are" if ordered[0].many else "is"
+    forms: tuple[str, ...]
     if turned:
         its, it = ("their", "them") if ordered[0].many else ("its", "it")
         core = f"{first} with {second} {chance.pick(TURNED[word]).format(its=its, it=it)}"
@@ -174,8 +175,8 @@ def _tell_list(phrases: list[Phrase], background: str | None, chance: Chance) ->
     is_are = "are" if phrases[0].many else "is"
     mention = _mention(phrases, background)
     if background is None:
-        forms = (things, things, f"there {is_are} {things}", f"a picture of {things}", f"{things} can be seen")
-        return sentence(chance.pick(forms)), mention
+        bare = (things, things, f"there {is_are} {things}", f"a picture of {things}", f"{things} can be seen")
+        return sentence(chance.pick(bare)), mention
     where = chance.pick(BACKGROUNDS[background].where)
     forms = [
         f"{things} {where}",
@@ -199,11 +200,12 @@ def _mention(
     phrases: Sequence[Phrase], background: str | None, relation: tuple[int, str, int] | None = None
 ) -> Mention:
     """What the phrases say, a phrase of several things as that many entries; `relation` is between phrases."""
-    things, entries = [], []
+    things: list[Said] = []
+    entries: list[range] = []
     for phrase in phrases:
         entries.append(range(len(things), len(things) + len(phrase.members)))
         things += [phrase.said] * len(phrase.members)
-    relations = ()
+    relations: tuple[tuple[int, str, int], ...] = ()
     if relation is not None:
         a, word, b = relation
         relations = tuple((m, word, n) for m in entries[a] for n in entries[b])

@@ -47,7 +47,8 @@ def brightness(colour: Rgb) -> float:
 
 def mix(a: Rgb, b: Rgb, share: float) -> Rgb:
     """`share` of b, the rest of a."""
-    return tuple(round(p + (q - p) * share) for p, q in zip(a, b))
+    red, green, blue = (round(p + (q - p) * share) for p, q in zip(a, b))
+    return red, green, blue
 
 
 def deep(colour: Rgb) -> Rgb:

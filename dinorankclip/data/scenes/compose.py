@@ -84,10 +84,10 @@ def _fitting(looks: list[Thing]) -> list[Thing]:
 
 
 def _place(look: Thing, placed: list[Thing], chance: Chance) -> Thing | None:
-    seats = [other for other in placed if seat_height(other) is not None]
+    seats = [(other, seat) for other in placed if (seat := seat_height(other)) is not None]
     if seats and chance.happens(P_STACKED):
-        carrier = chance.pick(seats)
-        thing = _set_on(look, carrier)
+        carrier, seat = chance.pick(seats)
+        thing = _set_on(look, carrier, seat)
         if _carries(carrier, thing) and _clear(thing, [other for other in placed if other is not carrier]):
             return thing
     for _ in range(TRIES):
@@ -105,9 +105,9 @@ def _drop_anywhere(look: Thing, chance: Chance) -> Thing:
     return replace(look, x=round(x, 4), y=round(y, 4))
 
 
-def _set_on(look: Thing, carrier: Thing) -> Thing:
+def _set_on(look: Thing, carrier: Thing, seat: float) -> Thing:
     _, top, _, bottom = box(look)
-    return replace(look, x=carrier.x, y=round(seat_height(carrier) - (bottom - top) / 2, 4))
+    return replace(look, x=carrier.x, y=round(seat - (bottom - top) / 2, 4))
 
 
 def _carries(carrier: Thing, thing: Thing) -> bool:

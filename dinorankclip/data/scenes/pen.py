@@ -47,7 +47,8 @@ def smooth_points(points: tuple[Point, ...], steps: int = 5) -> tuple[Point, ...
         for s in range(steps):
             t = s / steps
             weights = (-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2)
-            curve.append(tuple(sum(w * p[axis] for w, p in zip(weights, (p0, p1, p2, p3))) / 2 for axis in (0, 1)))
+            x, y = (sum(w * p[axis] for w, p in zip(weights, (p0, p1, p2, p3))) / 2 for axis in (0, 1))
+            curve.append((x, y))
     return tuple(curve)
 
 
@@ -115,7 +116,7 @@ class Pen:
         if fill == "main" and self.paint.pattern != "plain":
             self._lay_pattern(outline)
         if edge and self.paint.edges is not None:
-            colour = self.paint.edges.get(fill, self.paint.edges["main"])
+            colour = _edge_colour(self.paint.edges, fill)
             self._draw.line([*outline, outline[0]], fill=colour, width=self._edge_width)
 
     def blob(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
@@ -139,7 +140,7 @@ class Pen:
         pixels = max(LEAST_LINE * self.canvas.width, width * self.scale)
         path = self._place(points)
         if edge and self.paint.edges is not None:
-            colour = self.paint.edges.get(fill, self.paint.edges["main"])
+            colour = _edge_colour(self.paint.edges, fill)
             self._stroke(path, pixels + 2 * self._edge_width, colour)
         self._stroke(path, pixels, self._colour(fill))
 
@@ -186,6 +187,10 @@ class Pen:
         ImageDraw.Draw(inside).polygon([(x - left, y - top) for x, y in outline], fill=1)
         tile = pattern_mask(self.paint.pattern, period, side).crop((left, top, right, bottom))
         self.canvas.paste(self.paint.second, (left, top, right, bottom), ImageChops.logical_and(inside, tile))
+
+
+def _edge_colour(edges: dict[str, Rgb], fill: Fill) -> Rgb:
+    return edges[fill] if isinstance(fill, str) and fill in edges else edges["main"]
 
 
 class Ruler(Pen):

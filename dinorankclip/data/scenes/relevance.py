@@ -15,7 +15,7 @@ is compared in what it says alone: see `caption_relevance`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations, permutations
 
@@ -36,18 +36,17 @@ WEIGHTS = {"colour": 24, "pattern": 12, "size": 10, "column": 7, "row": 7}
 THINGS_SHARE, BACKGROUND_SHARE = 85, 15
 ALIKE = KIN_SAME * (BASE + sum(WEIGHTS.values()))  # the value of `alike` for things that agree in everything
 MOST_THINGS = 4
-NUMBERS = {  # of the values each attribute can have, for the vectorised form
-    name: {value: number for number, value in enumerate(values)}
-    for name, values in {
-        "kind": KINDS,
-        "colour": COLOURS,
-        "pattern": ("plain", *PATTERNS),
-        "size": SIZES,
-        "column": COLUMNS,
-        "row": ROWS,
-        "background": BACKGROUNDS,
-    }.items()
+_VALUES: dict[str, Iterable[str]] = {  # those each attribute can have
+    "kind": KINDS,
+    "colour": COLOURS,
+    "pattern": ("plain", *PATTERNS),
+    "size": SIZES,
+    "column": COLUMNS,
+    "row": ROWS,
+    "background": BACKGROUNDS,
 }
+# For the vectorised form.
+NUMBERS = {name: {value: number for number, value in enumerate(values)} for name, values in _VALUES.items()}
 
 
 def kinship(a: str, b: str) -> int:

@@ -54,9 +54,14 @@ def _draw_background(canvas: Image.Image, name: str, chance: Chance, style: Rend
     light = chance.within(0.93, 1.04)
     if style.ground is None:
         return
-    tones = {n: style.ground(tuple(min(255, round(v * light)) for v in c)) for n, c in GROUND.items()}
+    tones = {tone: style.ground(_lit(colour, light)) for tone, colour in GROUND.items()}
     side = canvas.width
     BACKGROUNDS[name].draw(Pen(canvas, Paint(tones), (side / 2, side / 2), side), chance)
+
+
+def _lit(colour: Rgb, light: float) -> Rgb:
+    red, green, blue = (min(255, round(v * light)) for v in colour)
+    return red, green, blue
 
 
 def _look(thing: Thing, chance: Chance, *, leaning: bool) -> Look:
@@ -82,6 +87,7 @@ def _draw_thing(canvas: Image.Image, thing: Thing, look: Look, style: Rendition)
 def _tinted(colour: Rgb, chance: Chance) -> Rgb:
     """Close to the named colour: half the change is shared by the channels (light), half their own (hue)."""
     light = chance.within(-1, 1)
-    return tuple(
+    red, green, blue = (
         min(255, max(0, round(v + COLOUR_JITTER * (light + chance.within(-1, 1)) / 2))) for v in colour
     )
+    return red, green, blue

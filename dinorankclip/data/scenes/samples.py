@@ -75,7 +75,11 @@ def captioned_scene(seed: int, split: str, index: int) -> Captioned:
 
 def make_sample(job: Job) -> dict[str, str | bytes]:
     """A sample as the tar writer wants it: its key and, by extension, the bytes of its files."""
-    sample: dict[str, str | bytes] = {"__key__": f"{job.part.split}-{job.index:06d}"}
+    return {"__key__": f"{job.part.split}-{job.index:06d}", **sample_files(job)}
+
+
+def sample_files(job: Job) -> dict[str, bytes]:
+    sample: dict[str, bytes] = {}
     classes = job.part.classes
     # Renditions draw the very things of the plain set of that split, so that scores differ by the rendition alone.
     source = f"{job.part.folder.partition('-')[0]}/{job.part.split}"

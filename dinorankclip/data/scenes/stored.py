@@ -31,8 +31,9 @@ def holds_scenes(shards: Sequence[Path]) -> bool:
     try:
         with tarfile.open(shards[0], "r:") as tar:
             for member in islice(tar, FILES_OF_A_SAMPLE):
-                if member.name.endswith(".json"):
-                    return _is_scene(json.load(tar.extractfile(member)))
+                file = tar.extractfile(member) if member.name.endswith(".json") else None
+                if file is not None:
+                    return _is_scene(json.load(file))
     except (tarfile.TarError, OSError, ValueError):
         pass  # a damaged shard is somebody else's news
     return False

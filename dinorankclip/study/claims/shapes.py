@@ -90,8 +90,8 @@ class Evidence:
 class Judge(Protocol):
     """Decides a claim; `contrasts` are all that it decides by."""
 
-    contrasts: Sequence[Contrast]
-
+    @property
+    def contrasts(self) -> Sequence[Contrast]: ...
     @property
     def rule(self) -> str: ...
     def __call__(self, context: Context) -> Evidence: ...

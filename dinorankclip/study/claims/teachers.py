@@ -12,7 +12,7 @@ CONTROL = "random-"  # teachers of random weights are no teachers
 
 def caveat(results: Results, cells: Sequence[str]) -> str:
     """What must be said beside a verdict that a teacher other than the paper's has a part in; empty if none has."""
-    told = {}
+    told: dict[str, str] = {}
     for run in (run for cell in cells for run in results.of(cell).values()):
         name = run.settings["distil"]["teacher"]
         if run.teacher and not name.startswith(CONTROL) and PAPER_TEACHER not in name:

@@ -131,7 +131,7 @@ def teacher(measures: Measures, name: str = "teacher") -> Experiment:
         return projected("tab:teacher", name, columns.AS_T1_AND_FINE)
 
     if measures.dinov3:
-        teachers = (
+        teachers: tuple[Row, ...] = (
             Row("DINOv1, ViT-B", "full-dinov1", beside("DINOv1")),
             Row("DINOv2, ViT-L", "full-dinov2", beside("DINOv2")),
             Row("DINOv3, ViT-L", "full", beside("DINOv3")),

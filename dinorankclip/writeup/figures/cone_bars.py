@@ -34,7 +34,7 @@ def cone_bars(results: Results, score: str) -> Drawn:
             ours.text(at, 0, "not run", ha="center", va="bottom", color=GREY, fontsize=8)
             tops.append(0.0)
             continue
-        half = (one.high - one.low) / 2 if one.low is not None else 0.0
+        half = one.half or 0.0
         ours.bar(at, one.mean, 0.62, color=colour, yerr=half or None, error_kw={"capsize": 3, "elinewidth": 1.2})
         write_on_bar(ours, at, one.mean / 2, f"{one.mean:.1f}°", colour)
         tops.append(one.mean + half)
@@ -44,9 +44,7 @@ def cone_bars(results: Results, score: str) -> Drawn:
         before, after = (results.values(node, score) for node in nodes[at - 1 : at + 1])
         if before.keys() & after.keys():
             change = paired(before, after)
-            text = f"{change.mean:+.1f}°" + (
-                f"\n± {(change.high - change.low) / 2:.1f}" if change.low is not None else ""
-            )
+            text = f"{change.mean:+.1f}°" + (f"\n± {change.half:.1f}" if change.half is not None else "")
             ours.text(at - 0.5, highest * 1.04, text, ha="center", va="bottom", fontsize=7.6, color=BLACK)
     ours.set_ylim(0, highest * 1.26)
     ours.set_title(f"measured, {score.split('/')[0]}")

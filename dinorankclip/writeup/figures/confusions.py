@@ -130,7 +130,7 @@ def _shares(axes: Axes, results: Results, score: str, cells: Mapping[str, str], 
         if one is None:
             axes.text(at, 1, "not run", ha="center", va="bottom", color=GREY, fontsize=7.5)
             continue
-        half = 100 * (one.high - one.low) / 2 if one.low is not None else None
+        half = None if one.half is None else 100 * one.half
         colour = colours.get(cell, OF_METHOD["rank"])
         axes.bar(at, 100 * one.mean, 0.6, color=colour, yerr=half, error_kw={"capsize": 3})
         write_on_bar(axes, at, 50 * one.mean, f"{100 * one.mean:.0f}", colour, fontsize=8.5)

@@ -37,31 +37,33 @@ def gram_heatmaps(models: KeptModels, teacher: str) -> Drawn:
                 raise Unavailable(f"Gram heatmaps: {error}") from error
             continue
     first = next(iter(sides.values()))
-    if first.student_grams is None:
+    theirs = first.teacher_grams
+    if first.student_grams is None or theirs is None:
         raise Unavailable("Gram heatmaps: the teacher's cache keeps no tokens")
     source = models.pairs(next(iter(STUDENTS)), "test")
     pictures = _pictures(source, first.keys)
-    wide, high = 2 + len(sides), len(first.keys)
+    grams = {label: side.student_grams for label, side in sides.items() if side.student_grams is not None}
+    wide, high = 2 + len(grams), len(first.keys)
     figure = new_figure(0.5 + 1.75 * high)
     grid = figure.subplots(high, wide, squeeze=False, width_ratios=[0.75] + [1.0] * (wide - 1))
-    lowest = float(min(side.student_grams.min() for side in sides.values()).min())
-    look = {"cmap": SEQUENTIAL, "vmin": min(lowest, float(first.teacher_grams.min())), "vmax": 1.0}
+    lowest = min(float(gram.min()) for gram in (theirs, *grams.values()))
+    look = {"cmap": SEQUENTIAL, "vmin": lowest, "vmax": 1.0}
     for row in range(high):
         grid[row, 0].imshow(pictures[row])
-        drawn = grid[row, 1].imshow(first.teacher_grams[row].numpy(), **look)
-        for column, side in enumerate(sides.values(), start=2):
-            grid[row, column].imshow(side.student_grams[row].numpy(), **look)
-            grid[row, column].set_xlabel(f"distance {float(side.gram_distance[row]):.3f}", fontsize=8)
+        drawn = grid[row, 1].imshow(theirs[row].numpy(), **look)
+        for column, (label, gram) in enumerate(grams.items(), start=2):
+            grid[row, column].imshow(gram[row].numpy(), **look)
+            grid[row, column].set_xlabel(f"distance {float(sides[label].gram_distance[row]):.3f}", fontsize=8)
         for axes in grid[row]:
             axes.set_xticks([])
             axes.set_yticks([])
-    for axes, title in zip(grid[0], ("image", "teacher", *sides)):
+    for axes, title in zip(grid[0], ("image", "teacher", *grams)):
         axes.set_title(title, fontsize=9, loc="center")
     figure.colorbar(drawn, ax=grid[:, 1:], shrink=0.7, pad=0.02, label="cosine of two patches")
     told = PAPER["fig:case-gram"]
     ours, mse = (told[cell]["Gram distance"] for cell in STUDENTS)
     paper = f"The paper's distances are {ours} for Gram + relational and {mse} for MSE ({LABEL}). "
-    side_length = round(first.teacher_grams.shape[-1] ** 0.5)
+    side_length = round(theirs.shape[-1] ** 0.5)
     caption = CAPTION.format(grid=side_length, shown=high, paper=paper, teacher=teacher).strip()
     return Drawn("grams", "Patch Grams", caption, figure, vector=False, shows_items=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -47,11 +48,12 @@ def order_curves(results: Results, columns: Sequence[Column], about: str = "") -
         axes.set_axis_off()
     for row in grid:
         row[0].set_ylabel("percent")
-    named = {}
+    named: dict[str, Any] = {}
     for axes in flat[: len(columns)]:
         named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
     seeds = seeds_told(results, PLAIN + WITH_TEACHER)
-    figure.legend(named.values(), named, loc="outside lower center", ncols=2, title=seeds, title_fontsize=8.5)
+    handles, labels = list(named.values()), list(named)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, title=seeds, title_fontsize=8.5)
     told = CAPTION.format(counts=counts(results, PLAIN + WITH_TEACHER), about=about).replace("  ", " ")
     return Drawn("order-curves", "Scores over the order", told, figure)
 

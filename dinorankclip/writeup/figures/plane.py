@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -46,8 +48,10 @@ def _panel(axes: Axes, title: str, seen: SeenSet) -> int:
     image, text = plane.points["image"], plane.points["text"]
     for one, other in zip(image[:JOINED], text[:JOINED]):
         axes.plot(*zip(one, other), color=FAINT, linewidth=0.5, alpha=0.7, zorder=1)
-    axes.scatter(*image.T, s=9, marker="o", color=BLUE, alpha=0.6, linewidths=0, label="images", zorder=2)
-    axes.scatter(*text.T, s=11, marker="^", color=RED, alpha=0.6, linewidths=0, label="captions", zorder=2)
+    look: dict[str, Any] = {"alpha": 0.6, "linewidths": 0, "zorder": 2}
+    axes.scatter(image[:, 0], image[:, 1], s=9, marker="o", color=BLUE, label="images", **look)
+    axes.scatter(text[:, 0], text[:, 1], s=11, marker="^", color=RED, label="captions", **look)
+    assert plane.explained is not None, "as PCA tells"
     across, up = (f"{100 * share:.0f} %" for share in plane.explained)
     axes.set(title=f"{title}: {angle:.1f}°", xlabel=f"{across} of the variance", ylabel=f"{up} of the variance")
     axes.locator_params(nbins=6)

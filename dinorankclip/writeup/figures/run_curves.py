@@ -87,7 +87,7 @@ def _terms(axes: Axes, steps: Lines, names: Sequence[str]) -> None:
         if there:
             label = name.removeprefix("loss/").replace("_", " ")
             style = ("-", "--", ":")[at // len(COLOURS) % 3]
-            look = {"color": COLOURS[at % len(COLOURS)], "linestyle": style, "linewidth": 1.4}
+            look: dict[str, Any] = {"color": COLOURS[at % len(COLOURS)], "linestyle": style, "linewidth": 1.4}
             axes.plot(*zip(*there), label="total" if name == "loss" else label, **look)
     axes.grid(axis="y")
     axes.legend(fontsize=7.5)

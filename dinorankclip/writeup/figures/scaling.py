@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 
 from dinorankclip.study.effects import paired
@@ -86,7 +88,7 @@ def _draw_paper(axes: Axes) -> None:
     _size_axis(axes, sizes, "million pairs (ImageNet1K)")
 
 
-def _size_axis(axes: Axes, sizes: list[float], label: str) -> None:
+def _size_axis(axes: Axes, sizes: Sequence[float], label: str) -> None:
     axes.set_xscale("log")
     axes.set_xticks(sizes, [f"{size:,g}" for size in sizes])
     axes.set_xticks([], minor=True)

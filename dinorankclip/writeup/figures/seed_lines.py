@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from dinorankclip.study.effects import FEWEST_SEEDS, Summary, summary
+from dinorankclip.study.effects import FEWEST_SEEDS, Effect, Summary, summary
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column
 
@@ -17,13 +17,13 @@ def measured(results: Results, cells: Sequence[str], score: str) -> list[Summary
 
 
 def draw_points(
-    axes: Axes, xs: Sequence[float], found: Sequence[Summary | None], factor: float, shift: float = 0.0, **look
+    axes: Axes, xs: Sequence[float], found: Sequence[Summary | Effect | None], factor: float, shift: float = 0.0, **look
 ) -> None:
     """A line through the means with intervals as bars; cells that lack are left out, and so is the line past them."""
     there = [(x + shift, one) for x, one in zip(xs, found) if one is not None]
     if not there:
         return
-    halves = [factor * (one.high - one.low) / 2 if one.low is not None else 0.0 for _, one in there]
+    halves = [factor * (one.half or 0.0) for _, one in there]
     means = [factor * one.mean for _, one in there]
     if not any(halves):
         axes.plot([x for x, _ in there], means, **look)  # without bars, in the legend neither

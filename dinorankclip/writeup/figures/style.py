@@ -5,6 +5,8 @@ A line never differs from another by colour alone: `MARKERS` go along with the c
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -33,7 +35,7 @@ DPI = 150
 AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", ["#b2182b", "#f4a582", "#f7f7f7", "#92c5de", "#2166ac"])
 SEQUENTIAL = "cividis"
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {  # the stubs list every name there is
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "axes.titlesize": 10,

@@ -50,8 +50,8 @@ def teacher_student_histogram(models: KeptModels, teacher: str) -> Drawn:
     rows[-1].set_xlabel("teacher–student cosine")
     figure.legend(handles=_handles(), loc="outside lower center", ncols=4)
     items = len(next(iter(cosines.values())))
-    told = CAPTION.format(items=f"{items:,}", near=NEAR, teacher=teacher).strip()
-    return Drawn("teacher-student", "Teacher and student", told, figure)
+    caption = CAPTION.format(items=f"{items:,}", near=NEAR, teacher=teacher).strip()
+    return Drawn("teacher-student", "Teacher and student", caption, figure)
 
 
 def _panel(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, of_mean: float) -> None:

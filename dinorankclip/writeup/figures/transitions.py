@@ -45,7 +45,7 @@ def transition_heatmaps(models: KeptModels, cell: str, most: int = ITEMS) -> Dra
     theta = float((scale * images @ texts.T).std(1).mean())
     pair, triple = heads.centred_pairs(texts).numpy(), heads.centred_triples(texts, before=0).numpy()
     figure = new_figure(5.4)
-    upper, lower = figure.subfigures(2, 1, height_ratios=(3.1, 2.1))
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(3.1, 2.1))[:, 0]
     left, right = upper.subplots(1, 2)
     _heatmap(left, pair, rf"$\tilde\beta$,  $\lambda_2$ = {float(heads.gate(2)):.4f}", "after caption")
     _heatmap(
@@ -73,7 +73,7 @@ def _heatmap(axes: Axes, table: np.ndarray, title: str, rows: str) -> None:
         if not np.isnan(value):
             colour = "white" if abs(value) > 0.62 * reach else BLACK
             axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=6.3, color=colour)
-    numbers = range(1, len(table) + 1)
+    numbers = [str(number) for number in range(1, len(table) + 1)]
     axes.set_xticks(range(len(table)), numbers)
     axes.set_yticks(range(len(table)), numbers)
     axes.tick_params(length=0)

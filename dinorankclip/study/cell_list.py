@@ -23,6 +23,8 @@ from typing import Any
 from .cells import Cell
 
 LONGER_CLIP = "control-clip-longer"
+# As many epochs as CLIP makes in the time that ten of the full method take; studies of other lengths say how many.
+_LONGER = {"budget.epochs": 28}
 _TEACHER = {"distil.cache": "auto", "distil.branches": "image+text"}
 
 
@@ -88,8 +90,14 @@ CONTROL_CELLS = (
     ),
     _plain("control-large-trunk", model__trunk="drc-tiny-large"),
     Cell("control-trunk-distil", "rank", {"loss.order": 3} | _TEACHER | {"distil.into": "trunk"}),
-    # As many epochs as fill the time that ten of the full method take; studies of other lengths say how many.
-    Cell(LONGER_CLIP, "clip", {"budget.epochs": 28}),
+    Cell(LONGER_CLIP, "clip", _LONGER),
+)
+
+# The others with as many epochs as the longer CLIP: does what a short run shows hold when all are trained further?
+LONGER_CELLS = (
+    Cell("rankclip-longer", "rankclip", _LONGER),
+    Cell("rank-3-longer", "rank", {"loss.order": 3} | _LONGER),
+    Cell("full-longer", "dinorankclip", _LONGER),
 )
 
 CRITERION_CELLS = tuple(
@@ -127,6 +135,7 @@ CELLS: tuple[Cell, ...] = (
     + HEAD_CELLS
     + COMPONENT_CELLS
     + CONTROL_CELLS
+    + LONGER_CELLS
     + CRITERION_CELLS
     + STUDENT_CELLS
     + FUSION_CELLS

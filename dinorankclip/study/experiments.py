@@ -19,6 +19,7 @@ def _all(measures: Measures) -> tuple[Experiment, ...]:
         orders.quick_heads(measures),
         orders.head_width(measures),
         orders.warm_start(measures),
+        comparison.longer(measures),
         comparison.scaling(measures),
         comparison.shift(measures),
         comparison.fine_grained(measures),
@@ -34,7 +35,8 @@ def _all(measures: Measures) -> tuple[Experiment, ...]:
 
 
 EXPERIMENTS = _all(SCENES)
-CC3M_EXPERIMENTS = tuple(experiment for experiment in _all(CC3M) if experiment.name != "quick-heads")  # short runs only
+_OF_SHORT_RUNS = ("quick-heads", "longer")
+CC3M_EXPERIMENTS = tuple(experiment for experiment in _all(CC3M) if experiment.name not in _OF_SHORT_RUNS)
 
 FLICKR_CELLS = ("clip", "cyclip", "alip", "rankclip", "rank-2", "rank-3", "full")
 

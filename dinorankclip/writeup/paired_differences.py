@@ -29,6 +29,10 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "full less the teacher distilled into the trunk": ("control-trunk-distil", "full"),
     "full less CLIP, trained as long as it": ("control-clip-longer", "full"),
     "full with fast heads less full": ("full", "full-quick"),
+    "trained longer: RankCLIP less CLIP": ("control-clip-longer", "rankclip-longer"),
+    "trained longer: order 3 less RankCLIP": ("rankclip-longer", "rank-3-longer"),
+    "trained longer: full less CLIP": ("control-clip-longer", "full-longer"),
+    "trained longer: full less RankCLIP": ("rankclip-longer", "full-longer"),
 }
 
 

@@ -37,7 +37,7 @@ def test_a_study_of_this_machine(capsys):
 def test_status_of_a_study_that_was_not_started(capsys):
     main(["status", "small"])
     told = capsys.readouterr().out
-    assert "0 of 67 runs finished" in told and "not there yet: nothing has run" in told
+    assert "0 of 70 runs finished" in told and "not there yet: nothing has run" in told
     assert "learning rates: 0.001, of the preset" in told  # it has no grid
 
 

@@ -14,6 +14,7 @@ _ACCURACY = {
     "rank-5": 0.339, "full-0": 0.36, "full-1": 0.375, "full-2": 0.39, "full": 0.40, "full-4": 0.3995, "full-5": 0.399,
     "full-image-no-gate": 0.36, "full-no-gate": 0.38, "full-no-text": 0.405, "distil-only": 0.30,
     "rank-2-quick": 0.345, "rank-3-quick": 0.36, "full-quick": 0.41,
+    "control-clip-longer": 0.37, "rankclip-longer": 0.38, "rank-3-longer": 0.40, "full-longer": 0.42,
     "full-dinov1": 0.37, "full-dinov2": 0.385,
     "clip-n1000": 0.30, "rankclip-n1000": 0.31, "full-n1000": 0.32,
     "clip-n2000": 0.30, "rankclip-n2000": 0.315, "full-n2000": 0.335,

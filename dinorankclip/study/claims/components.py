@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..cell_list import LONGER_CLIP
 from ..verdicts import SMALLEST
-from .building import better, named, points
+from .building import better, named, points, rising
 from .orders import SLOW_HEADS
-from .quantities import ACCURACY, CONE, FINE, SHIFT, TOP1, Quantity, Score, gain
+from .quantities import ACCURACY, CONE, FINE, QUALITY, SHIFT, TOP1, Quantity, Score, gain
 from .shapes import AllEquivalent, AllHold, Claim
 
 _TABLE = "tab:lp-component (b)"
@@ -93,6 +93,36 @@ CLAIMS = (
         ),
         remark="elsewhere pairs and steps are matched, as in the paper; here CLIP gets as many epochs as fill the full "
         "method's time",
+    ),
+    Claim(
+        "longer-full",
+        "Trained longer, as long as the equal-time CLIP, the full method is above CLIP and RankCLIP.",
+        "Sec. 5.1, tab. main, at a second length of training",
+        ("longer",),
+        AllHold(
+            tuple(
+                better("full-longer", cell, ACCURACY, points("tab:main", "T@1", "full", like), "R@1")
+                for cell, like in ((LONGER_CLIP, "clip"), ("rankclip-longer", "rankclip"))
+            ),
+            also=tuple(better("full-longer", LONGER_CLIP, score, what=name) for score, name in _BESIDE),
+        ),
+        remark="whether what ten epochs show holds in a longer run",
+        only="scenes",
+        control=True,
+    ),
+    Claim(
+        "longer-order",
+        "Trained longer, order 3 is above RankCLIP, and RankCLIP above CLIP.",
+        "Sec. 6 (order hierarchy), at a second length of training",
+        ("longer",),
+        AllHold(
+            rising((LONGER_CLIP, "rankclip-longer", "rank-3-longer"), ACCURACY, what="R@1"),
+            acting=(("rank-3-longer", 3),),
+            also=rising((LONGER_CLIP, "rankclip-longer", "rank-3-longer"), QUALITY, what="ranking τ-b"),
+        ),
+        remark="whether what ten epochs show holds in a longer run",
+        only="scenes",
+        control=True,
     ),
     _control("control-no-teacher", "the same students and fusion without any teacher"),
     _control("control-random-teacher", "the same with a teacher of random weights"),

@@ -4,6 +4,7 @@ what has not run is said to be so.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -156,10 +157,15 @@ def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
             "<br>".join(_claimed(line) for line in shown) or MISSING,
             _n([line for line in one.evidence.shown if line.decisive]),
             "<br>".join(_detectable(line) for line in shown) or MISSING,
-            "<br>".join((f"**{one.evidence.verdict}**", *one.evidence.marks)),
+            "<br>".join((f"**{one.evidence.verdict}**", *map(_short, one.evidence.marks))),
         ]
         lines.append(f"| {' | '.join(_escaped(cell) for cell in cells)} |")
     return [*lines, ""]
+
+
+def _short(mark: str) -> str:
+    """A column is narrow: of what stands in brackets behind a teacher, the first word on it; the rest is told below."""
+    return re.sub(r"\(([^,()]*),[^()]*\)", r"(\1)", mark)
 
 
 def _details(found: Mapping[str, Sequence[Judged]], link: Link) -> list[str]:

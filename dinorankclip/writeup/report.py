@@ -20,7 +20,8 @@ from dinorankclip.writeup.plain_table import PlainTable
 from dinorankclip.writeup.study_figures import Missing
 from dinorankclip.writeup.study_material import StudyMaterial
 from dinorankclip.writeup.surroundings import described
-from dinorankclip.writeup.table_grids import grids, notes
+from dinorankclip.writeup.table_grids import grids
+from dinorankclip.writeup.table_notes import READING, own_notes, reading_notes
 from dinorankclip.writeup.tables import Table
 
 
@@ -34,6 +35,9 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], clai
     _method(page, material)
     page.section("Tables")
     _plain_tables(page, paired_differences(material))
+    page.section(READING, 3)
+    for note in reading_notes(material.tables):
+        page.text(note, "note")
     for table in material.tables:
         _table(page, table, material)
     _plain_tables(page, best_orders(material))
@@ -111,7 +115,8 @@ def _table(page: Page, table: Table, material: StudyMaterial) -> None:
     page.section(table.experiment.title, 3)
     for grid in grids(table):
         page.grid(grid)
-    page.text(" ".join(notes(table)), "note")
+    if told := own_notes(table):
+        page.text(" ".join(told), "note")
     page.details(
         "Where each row comes from", ("row", "cell", "seeds", "runs", "revision", "settings"), _trace(table, material)
     )

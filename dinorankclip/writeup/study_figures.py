@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
@@ -41,7 +41,7 @@ def study_figures(material: StudyMaterial) -> Iterator[Drawn | Missing]:
     makers = _makers(material)
     for (name, title), make in tqdm(makers.items(), desc="figures", unit="figure", leave=False):
         try:
-            yield make()
+            yield replace(make(), drawn_from=material.pictured)
         except (Unavailable, UserError, Damage, OSError) as error:
             yield Missing(name, title, str(error))
 

@@ -9,6 +9,7 @@ from dinorankclip.study.results import RESULTS
 from dinorankclip.writeup.best_orders import best_orders
 from dinorankclip.writeup.cost_tables import cost_tables
 from dinorankclip.writeup.figures.drawn import Drawn
+from dinorankclip.writeup.kept_pictures import KeptPicture, unless_kept
 from dinorankclip.writeup.paired_differences import paired_differences
 from dinorankclip.writeup.paper_only import TITLE as PAPER_ONLY
 from dinorankclip.writeup.paper_only import paper_only
@@ -18,6 +19,7 @@ from dinorankclip.writeup.study_figures import Missing, study_figures
 from dinorankclip.writeup.study_material import StudyMaterial
 from dinorankclip.writeup.table_files import as_markdown, write_table
 from dinorankclip.writeup.table_grids import wrapped
+from dinorankclip.writeup.table_notes import READING, reading_notes
 
 TABLES, FIGURES, CLAIMS, INDEX = "tables", "figures", "claims.md", "README.md"
 
@@ -47,12 +49,12 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | Missing], docs
     for table in material.tables:
         write_table(table, folder / TABLES, ("md", "trace.json"))
     _write_plain(material, folder / TABLES)
-    figures = [_passed_on(figure, material) for figure in figures]
-    for figure in figures:
+    shown = [_shown(figure, material, folder / FIGURES) for figure in figures]
+    for figure in shown:
         if isinstance(figure, Drawn):
             (folder / FIGURES).mkdir(exist_ok=True)
             (folder / FIGURES / f"{figure.name}.png").write_bytes(figure.png)
-    (folder / INDEX).write_text(index(material, figures), encoding="utf-8")
+    (folder / INDEX).write_text(index(material, shown), encoding="utf-8")
     if material.study.name in JUDGING:
         (docs / CLAIMS).write_text(all_claims(docs, material.bench, machine_of(material)), encoding="utf-8")
     return folder
@@ -64,15 +66,18 @@ def _write_plain(material: StudyMaterial, folder: Path) -> None:
         (folder / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
 
 
-def _passed_on(figure: Drawn | Missing, material: StudyMaterial) -> Drawn | Missing:
-    """Built-in scenes are ours to show; photos and captions of other data stay in the report on this machine."""
-    if isinstance(figure, Missing) or not figure.shows_items or material.study.scenes is not None:
+def _shown(figure: Drawn | Missing, material: StudyMaterial, folder: Path) -> Drawn | KeptPicture | Missing:
+    """What the copy shows: the figure, or the one that was drawn when its models were at hand. Built-in scenes are ours
+    to show; photos and captions of other data stay in the report on this machine."""
+    if isinstance(figure, Missing):
+        return unless_kept(figure, folder, material.pictured)
+    if not figure.shows_items or material.study.scenes is not None:
         return figure
     why = "it shows photos and captions of the data set; the report has it, this copy does not"
     return Missing(figure.name, figure.title, why)
 
 
-def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
+def index(material: StudyMaterial, figures: Sequence[Drawn | KeptPicture | Missing]) -> str:
     """Tables and figures of a study on one Markdown page."""
     study = material.study
     lines = [f"# Study {study.name}: {study.title}", ""]
@@ -90,12 +95,13 @@ def index(material: StudyMaterial, figures: Sequence[Drawn | Missing]) -> str:
         "",
     ]
     lines += [plain.markdown() for plain in paired_differences(material)]
+    lines += [f"## {READING}", "", *(f"{wrapped(note)}\n" for note in reading_notes(material.tables))]
     for table in material.tables:
-        lines += [as_markdown(table), f"[trace]({TABLES}/{table.experiment.name}.trace.json)", ""]
+        lines += [as_markdown(table, alone=False), f"[trace]({TABLES}/{table.experiment.name}.trace.json)", ""]
     lines += [plain.markdown() for plain in (*best_orders(material), *cost_tables(material))]
     for figure in figures:
         lines += [f"## {figure.title}", ""]
-        if isinstance(figure, Drawn):
+        if not isinstance(figure, Missing):
             lines += [f"![{figure.title}]({FIGURES}/{figure.name}.png)", "", wrapped(figure.caption), ""]
         else:
             lines += [f"Left out: {figure.why}.", ""]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.run_files import ENVIRONMENT
+from dinorankclip.study.cell_list import PICTURED
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.measures import Measures, measures_of
 from dinorankclip.study.outline import Study
@@ -45,6 +46,11 @@ class StudyMaterial:
     def models(self) -> KeptModels:
         runs = {run.cell: self.folder / run.folder for run in self.results.runs if run.seed == SEED}
         return KeptModels(runs, self.study.sets)
+
+    @property
+    def pictured(self) -> str:
+        """The runs whose models pictures are drawn from, by their keys."""
+        return " ".join(sorted(run.key for run in self.results.runs if run.seed == SEED and run.cell in PICTURED))
 
     @property
     def lacking(self) -> dict[str, list[int]]:

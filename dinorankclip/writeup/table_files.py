@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.writeup.table_grids import Grid, Words, grids, label_of, notes, wrapped
+from dinorankclip.writeup.table_grids import Grid, Words, grids, label_of, wrapped
+from dinorankclip.writeup.table_notes import notes, own_notes
 from dinorankclip.writeup.tables import PAPER, Table
 
 ENDINGS = ("md", "tex", "csv", "trace.json")
@@ -63,12 +64,12 @@ def write_table(table: Table, folder: Path, endings: Sequence[str] = ENDINGS) ->
     return written
 
 
-def as_markdown(table: Table, level: int = 2) -> str:
-    """Title, means, differences, notes."""
+def as_markdown(table: Table, level: int = 2, alone: bool = True) -> str:
+    """Title, means, differences, notes; unless it stands alone, without the rules that its page tells once."""
     lines = [f"{'#' * level} {table.experiment.title}", ""]
     for grid in grids(table):
         lines += [*_markdown_grid(grid), ""]
-    for note in notes(table):
+    for note in notes(table) if alone else own_notes(table):
         lines += [wrapped(note), ""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -9,10 +9,9 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dinorankclip.study.effects import FEWEST_SEEDS
 from dinorankclip.writeup.numbers import MISSING, Form, form_of
-from dinorankclip.writeup.paper_words import about_paper, digits_for, paper_words
-from dinorankclip.writeup.tables import PAPER, UNMATCHED, Measured, Table, TableRow, teachers
+from dinorankclip.writeup.paper_words import digits_for, paper_words
+from dinorankclip.writeup.tables import PAPER, UNMATCHED, Measured, Table, TableRow
 
 SHOWN_EFFECT = "*"
 CHANCE, AT_CHANCE = "chance", "[at chance]"
@@ -96,47 +95,6 @@ def difference_grid(table: Table) -> Grid | None:
 def _headings(table: Table) -> list[str]:
     marked = zip(table.columns, table.at_chance)
     return [f"{column.heading} {AT_CHANCE}" if lost else column.heading for column, lost in marked]
-
-
-def notes(table: Table) -> list[str]:
-    """What a reader must know to read the table."""
-    experiment = table.experiment
-    found = [experiment.note] if experiment.note else []
-    most = max((row.n for row in table.rows), default=0)
-    if most >= FEWEST_SEEDS:
-        found.append(
-            "Means over n seeds ± half of the 95 % t-interval; differences are paired by seed, and those whose "
-            f"interval leaves zero out are marked {SHOWN_EFFECT} (by chance alone about one of twenty would be)."
-        )
-        found.append(
-            "Bold: the best of its column, if n ≥ 3 and its paired interval to every other row leaves zero out; "
-            "nothing is bold otherwise. A difference that is the same for every seed has no interval: six seeds "
-            "are needed for a mark."
-        )
-    if len({row.n for row in table.rows if row.n}) > 1:
-        found.append("Means of rows with different n are of different seeds: compare rows by their paired differences.")
-    if any(0 < row.n < FEWEST_SEEDS for row in table.rows):
-        found.append("n < 3: so few seeds have no interval, and nothing of them is bold.")
-    if any(table.at_chance):
-        found.append(
-            f"{AT_CHANCE}: no row is shown to be a point above chance, by the lower end of its interval or, where n < "
-            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked, and nothing "
-            "is bold."
-        )
-    told = [value for row in table.rows for value in row.paper if value is not None]
-    if told:
-        found.append(about_paper(told))
-    if any(row.unmatched for row in table.rows):
-        found.append(
-            f"{UNMATCHED} differs knowingly in budget or parameters and does not compete for bold; where its mean is "
-            "the better one, nothing is bold."
-        )
-    lacks = sorted({measured.lacks for row in table.rows for measured in row.measured if measured.lacks})
-    if lacks:
-        found.append(f"{MISSING}: {' or '.join(lacks)}.")
-    for teacher, labels in teachers([table]).items():
-        found.append(f"Teacher of {', '.join(labels)}: {teacher}.")
-    return found
 
 
 def label_of(row: TableRow) -> str:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -112,3 +113,12 @@ def test_what_could_be_detected_is_told_as_the_verdict_took_it():
     told = [[cell.strip() for cell in line.split("|")[1:-1]] for line in details if line.startswith("| rank")]
     assert [cells[4] for cells in told] == row[5].split("<br>")[:2]
     assert len(set(row[5].split("<br>"))) > 1
+
+
+def test_a_verdict_names_its_teacher_in_few_words_and_the_detail_in_all():
+    whole = "lite0 (ImageNet-supervised, not self-supervised), minilm (a sentence encoder, not aligned with images)"
+    runs = tuple(replace(run, teacher=whole) if run.cell == "full" else run for run in results().runs)
+    text = claims_markdown([Results("full", tuple(run for run in runs if run.cell in ("full", "rank-3")))])
+    row = next(line for line in text.splitlines() if line.startswith("| The teacher improves the Fine-grained Probe."))
+    assert row.endswith("teacher lite0 (ImageNet-supervised), minilm (a sentence encoder): not DINOv3 |")
+    assert f"Teacher {whole}: not DINOv3." in text.split("### teacher-fine")[1].split("###")[0]

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from PIL import Image
 from dinorankclip.commands.entry import main
 from dinorankclip.commands.report import folder_of
 from dinorankclip.config import TrainSettings, as_dict
+from dinorankclip.study.cell_list import PICTURED
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.paper_values import LABEL
 from dinorankclip.study.results import Results
 from dinorankclip.writeup.figures.drawn import Drawn
+from dinorankclip.writeup.figures.style import new_figure
 from dinorankclip.writeup.study_figures import Missing
 from dinorankclip.writeup.study_files import write_docs
 from dinorankclip.writeup.study_material import open_material
@@ -99,6 +102,17 @@ def test_docs_get_small_copies(written):
     assert open_material(folder).results.cells() == Results.load(folder).cells()
 
 
+def test_rules_that_tables_share_are_told_once_on_a_page_and_beside_every_table_that_stands_alone(written):
+    page, html = written / "docs/study/full/README.md", Reader((written / "out" / "report.html").read_text()).text
+    rule = "Means over n seeds ± half of the 95 % t-interval"
+    assert page.read_text().count(rule) == html.count(rule) == 1
+    for ending in ("md", "tex"):
+        alone = (written / "out" / "tables" / f"components.{ending}").read_text()
+        assert "Means over n seeds" in alone and "cumulative" in alone and "Teacher of" in alone
+    assert page.read_text().index(rule) < page.read_text().index("## Main comparison")
+    assert "cumulative" in page.read_text() and "cumulative" in html
+
+
 def dead_links(folder: Path) -> list[str]:
     """Links of Markdown pages to files that are not there."""
     links = [
@@ -132,6 +146,31 @@ def test_the_small_study_has_no_say_in_the_docs_claims(tmp_path):
     assert write_docs(open_material(folder), [missing], tmp_path / "docs") == tmp_path / "docs" / "study" / "small"
     assert not (tmp_path / "docs" / "claims.md").exists()
     assert "## Data scaling\n\nLeft out: needs more runs.\n" in (tmp_path / "docs/study/small/README.md").read_text()
+
+
+def test_pictures_stay_without_their_models_as_long_as_the_runs_are_the_same(tmp_path):
+    study = STUDIES["small"]()
+    folder, docs = tmp_path / "study-small", tmp_path / "docs"
+    folder.mkdir()
+    made_up(study, seeds=1).save(folder / "results.json")
+    material = open_material(folder)
+    drawn_from = material.pictured
+    assert len(drawn_from.split()) == len(PICTURED)
+    points = Drawn("plane", "Plane", "Points → μ.", Image.new("RGB", (8, 8)), drawn_from=drawn_from)
+    curve = Drawn("curve", "Curve", "A line, λ.", new_figure(3, 2), drawn_from=drawn_from)
+    gone = [Missing("plane", "Plane", "needs a model"), Missing("curve", "Curve", "needs a model")]
+    out = write_docs(material, [points, curve], docs)
+    before = {path.name: path.read_bytes() for path in (out / "figures").iterdir()}
+    write_docs(material, gone, docs)
+    text = (out / "README.md").read_text()
+    assert "![Plane](figures/plane.png)\n\nPoints → μ. Drawn earlier" in text and "A line, λ. Drawn earlier" in text
+    assert {path.name: path.read_bytes() for path in (out / "figures").iterdir()} == before
+    # A run of other settings has another key.
+    others = replace(material, results=replace(material.results, runs=tuple(
+        replace(run, key="other") if run.cell == "full" else run for run in material.results.runs
+    )))  # fmt: skip
+    write_docs(others, gone, docs)
+    assert (out / "README.md").read_text().count("Left out: needs a model.") == 2
 
 
 @pytest.mark.parametrize(("name", "ours"), [("small", True), ("flickr8k", False)])

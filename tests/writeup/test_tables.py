@@ -15,7 +15,8 @@ from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column, Experiment, Row
 from dinorankclip.writeup.numbers import Form, form_of
 from dinorankclip.writeup.table_files import as_csv, as_latex, as_markdown, latex, trace, write_table
-from dinorankclip.writeup.table_grids import difference_grid, grids, notes, value_grid
+from dinorankclip.writeup.table_grids import difference_grid, grids, value_grid
+from dinorankclip.writeup.table_notes import notes
 from dinorankclip.writeup.tables import build_table
 from tests.writeup.synthetic import TEACHER, made_up, record
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from dinorankclip.writeup.figures.style import DPI
+
+# Texts in a PNG file, under names that its standard has.
+CAPTION, DRAWN_FROM = "Description", "Source"
 
 
 class Unavailable(Exception):
@@ -22,6 +27,7 @@ class Drawn:
     """`name` names the files; `caption` is plain text. Pictures of photographs or thousands of points are no SVG.
 
     `shows_items`: images or captions of the data can be seen in it, which not everybody may pass on.
+    `drawn_from`: the runs whose models were opened, as the file itself says beside the caption.
     Both forms are drawn once, however many files and pages they go to.
     """
 
@@ -31,14 +37,16 @@ class Drawn:
     picture: Figure | Image.Image
     vector: bool = True
     shows_items: bool = False
+    drawn_from: str = ""
 
     @cached_property
     def png(self) -> bytes:
         data = io.BytesIO()
+        words = {CAPTION: self.caption, DRAWN_FROM: self.drawn_from}
         if isinstance(self.picture, Image.Image):
-            self.picture.save(data, "PNG", optimize=True)
+            self.picture.save(data, "PNG", optimize=True, pnginfo=png_texts(words))
         else:
-            self.picture.savefig(data, format="png", dpi=DPI, metadata={"Software": None})
+            self.picture.savefig(data, format="png", dpi=DPI, metadata=words | {"Software": None})
         return data.getvalue()
 
     @cached_property
@@ -59,3 +67,10 @@ class Drawn:
                 path.write_bytes(data)
                 written.append(path)
         return written
+
+
+def png_texts(words: Mapping[str, str]) -> PngInfo:
+    told = PngInfo()
+    for name, text in words.items():
+        told.add_text(name, text)
+    return told

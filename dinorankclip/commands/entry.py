@@ -54,7 +54,7 @@ VERBS = {
     ),
     "study": Verb(
         "dinorankclip.commands.study",
-        "many runs under matched compute, for tables with intervals over seeds; goes on after a stop",
+        "many runs at equal pairs and steps, for tables with intervals over seeds; goes on after a stop",
         "dinorankclip study run small",
     ),
     "report": Verb(

@@ -12,7 +12,7 @@ Format = Literal["folder", "open-clip", "onnx"]
 
 
 def export(
-    model: Annotated[str, tyro.conf.Positional],
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
     out: Path,
     to: tuple[Format, ...] = ("folder",),
     data_note: str = "",

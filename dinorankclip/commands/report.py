@@ -22,7 +22,7 @@ Examples:
   dinorankclip report runs/study-small
   dinorankclip report full --docs docs
 
-A study may be named or given by its folder, and need not be finished: the report says what lacks.
+A study may be named or given by its folder, and need not be finished: the report says what is missing.
 """
 
 

@@ -39,7 +39,7 @@ Examples:
 
 A set is a folder in the clip-benchmark layout, a folder of such folders, a name of the catalogue, `scenes` (built in),
 or pairs of your own as train takes them; of data that a run was trained on, the part that it set aside is scored.
-Embeddings are kept under built/embeddings and used again.
+Embeddings are kept under built/embeddings and used again. `--catalogue` alone, without a model, lists known sets.
 Exit status 1 if a set could not be scored; the others are.
 """
 OUT = Path("built/scores")

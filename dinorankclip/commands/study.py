@@ -1,4 +1,4 @@
-"""`dinorankclip study plan|run|status`: many runs under matched compute."""
+"""`dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dinorankclip.study.outline import Run, Study
 
 HELP = """\
-Many runs under matched compute: tables with intervals over seeds.
+Many runs at equal pairs and steps: tables with intervals over seeds.
 
 {verbs}
 
@@ -30,7 +30,7 @@ EXAMPLES = {
     "run": "dinorankclip study run small",
     "status": "dinorankclip study status small",
 }
-Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 
 
 def plan(name: Name = None, preset: str | None = None, folder: Path | None = None, workers: int | None = None) -> None:
@@ -102,8 +102,8 @@ def run(
         only: Only these cells.
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.
-        adopt: A results.json of another machine, or its folder: the runs it has count as finished. It has no models,
-            and pictures that need one are left out of reports.
+        adopt: A results.json of another machine, or its folder: the runs it has count as finished. It has no models;
+            reports leave out pictures that need one, --docs keeps those drawn earlier from the same runs.
         models: Make runs again that were adopted without the model that a picture needs.
     """
     from dinorankclip.commands.study_crew import Crew

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -77,7 +78,7 @@ def help_text() -> str:
 
 def main(argv: list[str]) -> None:
     if argv and argv[0] == "cache":
-        head = (cache.__doc__ or "").split("Args:")[0].strip()
+        head = (inspect.getdoc(cache) or "").split("Args:")[0].strip()
         tyro.cli(cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\n{EXAMPLES}")
         return
     if not argv or argv[0] in ("-h", "--help"):

@@ -39,7 +39,7 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
             "best-order-named",
             "Best order of each suite, by name",
             (
-                "suite", "orders", "n", "best", "score there", "chance", f"less order {CLAIMED}",
+                "suite", "orders", "n", "best", "score there", "chance", f"minus order {CLAIMED}",
                 f"told from {CLAIMED}", f"best, {LABEL}", f"score there, {LABEL}",
             ),
             tuple(rows),

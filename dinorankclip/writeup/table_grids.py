@@ -88,7 +88,7 @@ def difference_grid(table: Table) -> Grid | None:
             rows.append((Words(label_of(row)), Words(str(max(pairs))), *cells))
     if not rows:
         return None
-    headings = (f"less {table.reference}", "n", *_headings(table))
+    headings = (f"minus {table.reference}", "n", *_headings(table))
     return Grid(headings, ("",) * len(headings), tuple(rows))
 
 

@@ -20,7 +20,7 @@ def test_differences_are_paired_by_seed_with_an_interval():
     (table,) = tables("full", clip + full)
     (row,) = table.rows
     # 11, 10 and 10 points at the three seeds that both have: 10.33 ± 4.3027 · 0.57735/√3
-    assert row[:3] == ("full less CLIP", "3", "+10.33 [8.90, 11.77]")
+    assert row[:3] == ("full − CLIP", "3", "+10.33 [8.90, 11.77]")
     assert set(row[3:]) == {"–"} and len(row) == len(table.headings)
     assert TEACHER in table.note
 
@@ -51,7 +51,7 @@ def test_photos_have_one_column_of_ranking_and_no_controls():
     cells = ("clip", "cyclip", "alip", "rankclip", "rank-2", "rank-3", "full")
     study = STUDIES["flickr8k"]()
     (table,) = tables("flickr8k", [record(cell, 0, {FLICKR8K.mean_r1: 0.1}, study) for cell in cells])
-    assert [row[0] for row in table.rows][-2:] == ["full less RankCLIP", "full less order 3 without a teacher"]
+    assert [row[0] for row in table.rows][-2:] == ["full − RankCLIP", "full − order 3 without a teacher"]
     assert table.headings[4:] == ("ranking τ-b", "cone separation °")
 
 

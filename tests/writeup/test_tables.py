@@ -54,7 +54,7 @@ def test_means_intervals_and_paired_differences():
     assert text_of(value_grid(table))[0] == ["CLIP", "3", f"12.00 ± {half:.2f}", f"12.00 ± {half:.2f}"]
     # Differences 10, 11 and 9 points: mean 10, standard deviation 1, far tighter than either mean.
     assert text_of(difference_grid(table)) == [["RankCLIP", "3", "+10.00 ± 2.48 *", "+10.00 ± 2.48 *"]]
-    assert difference_grid(table).headings == ("less CLIP", "n", "T@1", "cone °")
+    assert difference_grid(table).headings == ("minus CLIP", "n", "T@1", "cone °")
 
 
 def test_seeds_that_only_one_has_are_not_paired():

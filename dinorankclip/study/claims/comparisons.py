@@ -41,7 +41,7 @@ def _relative(score: Score) -> Quantity:
 def _first_over(way: str, k: int) -> Contrast:
     table, row, over = "tab:main", "full", "rankclip"
     size = relative(table, f"{way} R@1", row, over) - relative(table, f"{way} R@{k}", row, over)
-    return named(f"relative gain: {way} R@1 less R@{k}", _relative(recall(way, 1)) - _relative(recall(way, k)), size)
+    return named(f"relative gain: {way} R@1 minus R@{k}", _relative(recall(way, 1)) - _relative(recall(way, k)), size)
 
 
 def _mean_on_shift(of: Callable[[str], float]) -> float:
@@ -103,7 +103,7 @@ CLAIMS = (
         AllHold(
             (
                 named(
-                    "relative gain: shifted less unshifted",
+                    "relative gain: shifted minus unshifted",
                     _relative(SHIFT) - _relative(UNSHIFTED),
                     _mean_on_shift(lambda column: relative("tab:ood-fg", column, "full", "rankclip"))
                     - relative("tab:main", "T@1", "full", "rankclip"),
@@ -151,7 +151,7 @@ CLAIMS = (
         AllHold(
             (
                 named(
-                    "teacher's gain: fine probe less T@1",
+                    "teacher's gain: fine probe minus T@1",
                     gain("full", "rank-3", FINE) - gain("full", "rank-3", TOP1),
                     points("tab:ood-fg", "FG-avg", "full", "rank-3")
                     - points("tab:lp-component (b)", "T@1", "full", "rank-3"),
@@ -159,7 +159,7 @@ CLAIMS = (
             ),
             also=(
                 named(
-                    "teacher's gain: fine probe less coarse probe",
+                    "teacher's gain: fine probe minus coarse probe",
                     gain("full", "rank-3", FINE) - gain("full", "rank-3", COARSE_PROBE),
                 ),
             ),
@@ -181,10 +181,10 @@ CLAIMS = (
         AllHold(
             (
                 named(
-                    "gain over RankCLIP: fine probe less coarse probe",
+                    "gain over RankCLIP: fine probe minus coarse probe",
                     gain("full", "rankclip", FINE) - gain("full", "rankclip", COARSE_PROBE),
                     _fine_over_others(),
-                    borrowed="DTD and FGVC less the other eight",
+                    borrowed="DTD and FGVC minus the other eight",
                 ),
             )
         ),
@@ -227,16 +227,16 @@ CLAIMS = (
         AllHold(
             (
                 named(
-                    "gap on all data less gap on the least (-n1000), R@1",
+                    "gap on all data minus gap on the least (-n1000), R@1",
                     _gap() - _gap("-n1000"),
                     _projected_gap("2.7") - _projected_gap("0.3"),
-                    borrowed="2.7M less 0.3M pairs",
+                    borrowed="2.7M minus 0.3M pairs",
                 ),
             ),
             also=(
-                named("gap on all data less gap on -n2000, R@1", _gap() - _gap("-n2000")),
+                named("gap on all data minus gap on -n2000, R@1", _gap() - _gap("-n2000")),
                 named(
-                    "gap on all data less gap on the least (-n1000), T@1",
+                    "gap on all data minus gap on the least (-n1000), T@1",
                     gain("full", "rankclip", TOP1) - gain("full-n1000", "rankclip-n1000", TOP1),
                 ),
             ),

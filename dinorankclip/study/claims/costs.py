@@ -17,7 +17,7 @@ _HARDWARE = "two CPU cores and a small trunk, where the ranking loss weighs more
 
 def _beyond(side: str, to: str, projected: float, trunk: str | None = None) -> Contrast:
     where = f" on {trunk}" if trunk else ""
-    label = f"{side} / {to}{where}, less {projected:.2f} of the {LABEL}"
+    label = f"{side} / {to}{where}, minus {projected:.2f} of the {LABEL}"
     return named(label, shifted(step_ratio(side, to, trunk), projected), unit="times")
 
 
@@ -82,7 +82,7 @@ CLAIMS = (
         ("orders-plain",),
         AllHold(
             tuple(
-                named(f"rank-3 less {cell}", _per_cost("rank-3", 3) - _per_cost(cell, order), unit="points a step")
+                named(f"rank-3 minus {cell}", _per_cost("rank-3", 3) - _per_cost(cell, order), unit="points a step")
                 for order, cell in ((2, "rank-2"), (4, "rank-4"), (5, "rank-5"))
             ),
             acting=(("rank-3", 3),),

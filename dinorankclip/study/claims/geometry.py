@@ -84,7 +84,7 @@ CLAIMS = (
         ("components",),
         AllBelow(
             tuple(
-                named(f"{branch}: largest angle less largest bound", _over_its_bound(branch), None, "degrees")
+                named(f"{branch}: largest angle minus largest bound", _over_its_bound(branch), None, "degrees")
                 for branch in ("image", "text")
             ),
             0.0,

@@ -20,7 +20,7 @@ _SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # so that intervals do n
 CAPTION = (
     "Data scaling: the same number of steps on fewer different pairs, over the seeds that all cells have ({counts}); "
     "bars, if there are any, are 95 % t-intervals. Middle: "
-    "full method less RankCLIP, paired by seed; the paper says that this gap widens. Right: the paper's own curves, "
+    "full method minus RankCLIP, paired by seed; the paper says that this gap widens. Right: the paper's own curves, "
     "with their gap; that of its method ends in a projection by its own statement."
 )
 
@@ -72,7 +72,7 @@ def _draw_gap(
         effects.append(paired(*pair) if pair[0].keys() & pair[1].keys() else None)
     axes.axhline(0, color=GREY, linewidth=1)
     draw_points(axes, sizes, effects, factor, color=BLACK, marker="D")
-    axes.set(title="full less RankCLIP", ylabel="points" if column.percent else "")
+    axes.set(title="full − RankCLIP", ylabel="points" if column.percent else "")
 
 
 def _draw_paper(axes: Axes) -> None:

@@ -43,10 +43,21 @@ def join(device: str = "cpu") -> World:
         raise UserError(f"--budget.device {device} names one GPU for {size} processes; use --budget.device cuda")
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if on_gpu:
+        local_rank = _gpu_of(local_rank)
         torch.cuda.set_device(local_rank)
     if not dist.is_initialized():
         dist.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), local_rank)
+
+
+def _gpu_of(local_rank: int) -> int:
+    """The GPU of a process: of its number on the machine, or the only one that it is shown (as SLURM may bind them)."""
+    if not torch.cuda.is_available():
+        raise UserError("--budget.device cuda: torch sees no GPU here; use cpu")
+    seen = torch.cuda.device_count()
+    if local_rank >= seen > 1:
+        raise UserError(f"process {local_rank} of this machine has no GPU: there are {seen}; start {seen} processes")
+    return 0 if seen == 1 else local_rank
 
 
 def leave() -> None:
@@ -57,7 +68,9 @@ def leave() -> None:
 def world() -> World:
     """Who we are now; alone unless a group was joined."""
     if dist.is_available() and dist.is_initialized():
-        return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+        on_gpu = dist.get_backend() == "nccl"
+        local_rank = torch.cuda.current_device() if on_gpu else int(os.environ.get("LOCAL_RANK", "0"))
+        return World(dist.get_rank(), dist.get_world_size(), local_rank)
     return World()
 
 
@@ -66,8 +79,9 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, rows: Tensor) -> Tensor:
+        rows = rows.contiguous()
         everyone = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
-        dist.all_gather(everyone, rows.contiguous())
+        dist.all_gather(everyone, rows)
         return torch.cat(everyone)
 
     @staticmethod
@@ -143,15 +157,15 @@ def gather_bytes(state: Tensor) -> list[Tensor]:
 
 
 def leader_first(work: Callable[[], object]) -> None:
-    """Done by the leading process while the others wait; its refusal ends all of them."""
-    refusal: UserError | None = None
+    """Done by the leading process while the others wait; an error there ends all of them."""
+    failure: Exception | None = None
     if world().leads:
         try:
             work()
-        except UserError as error:
-            refusal = error
-    if any_process(refusal is not None)[0]:
-        raise refusal or UserError("the leading process stopped; see its message")
+        except Exception as error:
+            failure = error
+    if any_process(failure is not None)[0]:
+        raise failure or UserError("the leading process stopped; see its message")
 
 
 def same_everywhere(number: int) -> bool:

@@ -32,6 +32,10 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
     if device == "cuda":
         device = f"cuda:{local_rank}"
     where = torch.device(device)
+    if where.type == "cuda":
+        if (where.index or 0) >= torch.cuda.device_count():
+            raise UserError(f"device {where}: there are {torch.cuda.device_count()} GPUs here, counted from 0")
+        torch.cuda.set_device(where)  # what asks for "the" GPU, such as its random generator, means this one
     if precision != "auto":
         reason = f"{precision} on {where}, as asked"
         if precision == "bf16" and where.type == "cpu":

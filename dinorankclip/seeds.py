@@ -19,5 +19,5 @@ def drawing_from(seed: int, *names: str | int) -> Iterator[None]:
     import torch
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(named_seed(seed, *names))
+        torch.default_generator.manual_seed(named_seed(seed, *names))  # torch.manual_seed would seed GPUs as well
         yield

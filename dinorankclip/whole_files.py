@@ -8,17 +8,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
+def _writer() -> str:
+    """Several processes may write the same file, also of machines that share a disk and count processes alike."""
+    return f"{platform.node()}.{os.getpid()}"
+
+
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yields a path to write to; on success that file takes the place of `path`, on any error it vanishes."""
     path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")  # several processes may write the same file
+    aside = path.with_name(f".{path.name}.{_writer()}")
     try:
         yield aside
         to_disk(aside)
@@ -30,7 +36,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
     """Yields an empty folder; on success it becomes `out`, which may be there if it is empty; else it vanishes."""
-    aside = out.with_name(f".{out.name}.{os.getpid()}.unfinished")
+    aside = out.with_name(f".{out.name}.{_writer()}.unfinished")
     shutil.rmtree(aside, ignore_errors=True)  # of a process of the same number that was killed
     aside.mkdir(parents=True)
     try:

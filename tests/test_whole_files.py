@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_a_folder_appears_with_all_it_holds(tmp_path):
 
 def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path):
     out = tmp_path / "out"
-    left = tmp_path / f".out.{os.getpid()}.unfinished"
+    left = tmp_path / f".out.{platform.node()}.{os.getpid()}.unfinished"
     left.mkdir()
     (left / "half").write_text("x")
     out.mkdir()  # an empty folder that the user made counts as absent

@@ -78,15 +78,19 @@ def take_fidelity(parts: Parts) -> dict[str, float]:
 
 def starting_scores(parts: Parts, folder: Path) -> dict[str, float]:
     """Scores of the starting weights, so that fine-tuning can show before and after; taken once a run."""
-    if comm.world().leads and not (folder / BEFORE).exists():
-        write_json(folder / BEFORE, take(parts))
-    comm.wait_for_all()
+
+    def score() -> None:
+        if not (folder / BEFORE).exists():
+            write_json(folder / BEFORE, take(parts))
+
+    comm.leader_first(score)
     return read_object(folder / BEFORE)
 
 
 def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
     """Score the last weights on the held-out parts, print the table, write scores.json."""
-    if comm.world().leads:
+
+    def score() -> None:
         items: dict[str, Score] = {}
         scores = take(parts, items)
         faithful = take_fidelity(parts)
@@ -103,7 +107,8 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
             say(f"held-out {name:<32}{value:8.3f}")
         final_inspection(parts, folder)
         say(f"\nrun folder: {folder}")
-    comm.wait_for_all()
+
+    comm.leader_first(score)
 
 
 def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
@@ -128,8 +133,8 @@ def few_scored(scores: dict[str, float]) -> str:
 
 def starting_inspection(parts: Parts, folder: Path) -> None:
     """What fusion does before the first step, kept for the comparison at the end."""
-    if is_fused(parts) and comm.world().leads and parts.state.step == 0:
-        write_json(folder / FUSION, {"start": take_inspection(parts)})
+    if is_fused(parts) and parts.state.step == 0:
+        comm.leader_first(lambda: write_json(folder / FUSION, {"start": take_inspection(parts)}))
 
 
 def final_inspection(parts: Parts, folder: Path) -> None:

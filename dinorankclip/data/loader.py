@@ -166,7 +166,7 @@ class _Steps:
         return streams.below(draws, len(self.source))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)  # this epoch's and the next one's, which workers fetch ahead
 def _order(seed: int, epoch: int, size: int) -> np.ndarray:
     """Kept for the epoch at hand: sorting ten million draws takes seconds."""
     return streams.permutation(seed, epoch, size)

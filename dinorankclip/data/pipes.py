@@ -14,6 +14,7 @@ What that means, said openly:
 from __future__ import annotations
 
 import logging
+import math
 import tarfile
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -247,12 +248,16 @@ class _Stream(IterableDataset):
 
 
 def held_out(shards: Sequence[str], reading: FindingSettings) -> tuple[list[str], list[str]]:
-    """(validation shards, training shards): the first ones are held out, at least one."""
+    """(validation shards, training shards): the first ones are held out, at least one. What is held out beyond what
+    validation reads would be seen by nobody."""
     if len(shards) < 2:
         raise UserError(
             "one pipe: shard cannot be divided into training and validation parts; give at least two shards"
         )
-    count = min(len(shards) - 1, max(1, round(reading.val_fraction * len(shards))))
+    wanted = reading.val_fraction * len(shards)
+    if reading.epoch_samples:  # no more shards than `val_most` samples fill
+        wanted = min(wanted, math.ceil(reading.val_most * len(shards) / reading.epoch_samples))
+    count = min(len(shards) - 1, max(1, round(wanted)))
     return list(shards[:count]), list(shards[count:])
 
 

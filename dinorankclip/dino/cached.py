@@ -43,6 +43,7 @@ from .words import bpe_word_ids
 # D19: a view with at least this share of the image is spoken for by the class token. Boxes are moved to whole pixels
 # of small images, which takes up to two hundredths off a crop that was drawn as 0.9.
 WHOLE_VIEW = 0.9 - 0.02
+OPEN_MAPS = 256  # files that stay mapped: each costs a descriptor, of which a process usually may have 1024
 EVERYTHING = frozenset({"gram", "tokens", "summary"})
 
 # `equations.resample_grid(grid_in, grid_out, top, left, height, width, flip)`; handed in, since equations come later.
@@ -207,11 +208,14 @@ class TeacherCache:
         return self._map(layout.shard_name(layout.TEXT, number))[ends[inside] : ends[inside + 1]]
 
     def _map(self, name: str) -> np.ndarray:
-        found = self._maps.get(name)
+        found = self._maps.pop(name, None)
         if found is None:
             path = self.folder / name
             found = np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.memmap(path, np.uint8, "r")
-            self._maps[name] = found = found.view(np.ndarray)  # without memmap's slow bookkeeping for each slice
+            found = found.view(np.ndarray)  # without memmap's slow bookkeeping for each slice
+            if len(self._maps) >= OPEN_MAPS:
+                self._maps.pop(next(iter(self._maps)))  # the one that was not asked for the longest
+        self._maps[name] = found
         return found
 
     def __getstate__(self) -> dict[str, Any]:

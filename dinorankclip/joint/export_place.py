@@ -28,10 +28,16 @@ def export_place(out: Path, replace: bool, mark: str) -> Iterator[Path]:
         except OSError as error:
             raise UserError(f"{named} cannot be written: {error.strerror}") from error
         yield aside
-        if out.exists():  # moved out of the way now, removed when the new one is in its place
+        if out.exists():  # moved out of the way now, removed when the new one is in its place, or back if it cannot be
             older = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-            old.callback(shutil.rmtree, older)
+            old.push(lambda error, *_: _put_back(older, out) if error else shutil.rmtree(older))
             os.replace(out, older)
+
+
+def _put_back(older: Path, out: Path) -> None:
+    """Where something else has come meanwhile, the older export stays beside it rather than being lost."""
+    if not out.exists():
+        os.replace(older, out)
 
 
 def _refuse_taken(out: Path, replace: bool, mark: str) -> None:

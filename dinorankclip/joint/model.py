@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip.encoders.students import StudentFeatures, image_student, text_student, token_table
 from dinorankclip.encoders.trunk import Trunk
@@ -80,6 +81,15 @@ class JointModel(nn.Module):
         mean, std = torch.tensor(spec.mean).view(3, 1, 1), torch.tensor(spec.std).view(3, 1, 1)
         self.register_buffer("pixel_scale", 1.0 / (255.0 * std), persistent=False)
         self.register_buffer("pixel_shift", -mean / std, persistent=False)
+
+    def train(self, mode: bool = True) -> JointModel:
+        """As always, but batch norms whose weights are frozen keep their statistics, too."""
+        super().train(mode)
+        for module in self.modules():
+            own = list(module.parameters(recurse=False))
+            if isinstance(module, _BatchNorm) and own and not any(parameter.requires_grad for parameter in own):
+                module.eval()
+        return self
 
     def set_parts(self, students: Students, fusion: FusionDesign, seed: int = 0) -> None:
         """Add or drop students and fusion; what is there under the same name keeps its weights."""

@@ -55,13 +55,13 @@ class TransitionHeads(nn.Module):
 
         `active` names the orders that act (at least one); the others stay out of the graph, gradient and all.
         """
-        scaled = self.item_scale * items
+        scaled = (self.item_scale * items).to(self.gates[str(active[0])].dtype)
         blocks: list[list[Tensor]] = [[] for _ in lists]
         for r in active:
             for block, queries in zip(blocks, self.heads[str(r)].queries(scaled, lists, self.gate(r))):
                 block.append(queries)
         keys = [self.heads[str(r)].keys(scaled) for r in active]
-        return [torch.cat(block, -1) for block in blocks], torch.cat(keys, -1)
+        return [torch.cat(block, -1).to(items.dtype) for block in blocks], torch.cat(keys, -1).to(items.dtype)
 
     @torch.no_grad()
     def centred_pairs(self, items: Tensor) -> Tensor:

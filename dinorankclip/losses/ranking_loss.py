@@ -39,10 +39,14 @@ class RankingLoss(nn.Module):
     """Ranking terms only (no InfoNCE): `loss(image, text, scale).total`.
 
     image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated.
-    In a torch.distributed group each process gives its own pairs and gets the mean over them; average gradients over
-    processes afterwards, as DDP does. Call `set_progress` before each step, and weights and
-    orders follow the schedule; without it they stand where a run ends: full weight, every order. Its gates and biases
-    (parameters of less than two dimensions) want no weight decay, which would open the gates by itself.
+    In a torch.distributed group each process gives its own pairs, not gathered ones, and gets the mean over them;
+    average gradients over processes afterwards, those of this loss too: orders have parameters. `comm.mean_gradients`
+    does it; DDP around a module that holds the loss needs find_unused_parameters=True, since an order has no gradient
+    before its stage. Keep the loss in fp32 (embeddings may be half): a gate in bf16 cannot take steps of 1e-3.
+
+    Call `set_progress` before each step, and weights and orders follow the schedule; without it they stand where a run
+    ends: full weight, every order. Its gates and biases (parameters of less than two dimensions) want no weight decay,
+    which would open the gates by itself.
 
     Order 0 ranks nothing: the value is that of uniform lists, a constant without gradient, so that InfoNCE beside it
     is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
@@ -103,6 +107,12 @@ class RankingLoss(nn.Module):
             raise ValueError(
                 f"this loss was made for embeddings [N, {self.dim}], not {list(image.shape)}: RankingLoss(dim=…) takes "
                 "their width"
+            )
+        kinds = {parameter.dtype for parameter in self.parameters()}
+        if kinds & {torch.float16, torch.bfloat16}:
+            raise ValueError(
+                "the ranking loss was cast to half precision, in which its gates cannot learn: keep it in fp32 "
+                "(loss.float()); embeddings may have any precision"
             )
 
     def own_rows(self, images: Tensor, texts: Tensor, own: slice, scale: Tensor | float, detailed: bool) -> LossTerms:

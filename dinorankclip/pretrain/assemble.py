@@ -70,6 +70,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
     if settings.model.frozen_image_tower:
         freeze_image_side(model)
         frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
+    model.train()  # now that it is known what learns
     _refuse_batch_statistics(model, settings)
     tokenizer = Tokenizer(model.trunk.text_spec)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)
@@ -140,11 +141,10 @@ def _trained_model(where: str) -> JointModel:
 def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:
     """BatchNorm sees a chunk or one process's share, so neither chunks nor processes would equal one whole batch."""
     cut = comm.world().size > 1 or (settings.budget.chunk or settings.budget.batch) < settings.budget.batch
-    cut = cut and not settings.model.frozen_image_tower  # which is only ever run in evaluation mode
-    if cut and any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in model.modules()):
+    if cut and any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules()):
         raise UserError(
             f"the trunk {settings.model.trunk} uses BatchNorm, whose statistics depend on how a batch is cut: use one "
-            "process without --budget.chunk, or a trunk without it (any ViT)"
+            "process without --budget.chunk, or a trunk without it (any ViT), or freeze it"
         )
 
 

@@ -122,7 +122,8 @@ def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -
 
 def score(state: TrainingState, evaluators, records: Records, length: Length, bar) -> None:
     """Run the evaluators on the leading process and remember whether this is the best step so far."""
-    if comm.world().leads:
+
+    def take() -> None:
         state.model.eval()
         numbers = {f"{e.name}/{name}": value for e in evaluators for name, value in e(state.model)}
         state.model.train()
@@ -132,7 +133,8 @@ def score(state: TrainingState, evaluators, records: Records, length: Length, ba
         bar.write(f"epoch {state.step // length.steps_per_epoch}/{length.epochs}  {shown}")
         if numbers.get(CHOOSES_BEST, -1.0) > state.best:
             state.best, state.best_step = numbers[CHOOSES_BEST], state.step
-    comm.wait_for_all()
+
+    comm.leader_first(take)
 
 
 class Clock:

@@ -71,9 +71,9 @@ class TrainingState:
 
 
 def random_state() -> torch.Tensor:
-    """This process's torch generators as one uint8 tensor (CPU, then the current GPU's if there is one)."""
+    """This process's torch generators as one uint8 tensor (CPU, then its GPU's if it uses one)."""
     states = [torch.get_rng_state()]
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():
         states.append(torch.cuda.get_rng_state())
     return torch.cat(states)
 
@@ -81,5 +81,5 @@ def random_state() -> torch.Tensor:
 def set_random_state(state: torch.Tensor) -> None:
     cpu = torch.get_rng_state().numel()
     torch.set_rng_state(state[:cpu])
-    if torch.cuda.is_available() and state.numel() > cpu:
+    if torch.cuda.is_initialized() and state.numel() > cpu:
         torch.cuda.set_rng_state(state[cpu:])

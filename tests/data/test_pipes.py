@@ -11,7 +11,7 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data.benchmark_sets import Place, open_set
 from dinorankclip.data.loader import load_pairs
 from dinorankclip.data.opening import open_pairs
-from dinorankclip.data.pipes import PipeSource, read_into_memory, stream_shard
+from dinorankclip.data.pipes import PipeSource, held_out, read_into_memory, stream_shard
 from dinorankclip.types import ImageSpec, RawSample, UserError
 
 READING = ReadingSettings(workers=0, epoch_samples=40, max_damaged=0.9)
@@ -140,3 +140,13 @@ def test_what_is_held_out_can_be_scored_and_the_stream_itself_cannot(where):
     assert len(held_out) == len(held_out.sizes()) > 0
     with pytest.raises(UserError, match="the all part of pipe: shards is a stream"):
         found.open("all")
+
+
+def test_no_more_is_held_out_than_validation_reads():
+    shards = [f"pipe:cat {number}.tar" for number in range(332)]
+    val, train = held_out(shards, ReadingSettings(epoch_samples=2_900_000))
+    assert (len(val), len(train)) == (1, 331) and val + train == shards
+    val, _ = held_out(shards, ReadingSettings(epoch_samples=2_900_000, val_most=20_000))
+    assert len(val) == 3  # 20,000 samples of 8,735 a shard
+    val, _ = held_out(shards, ReadingSettings(epoch_samples=3_320))
+    assert len(val) == 33  # ten samples a shard: a tenth of the shards are fewer than may be read

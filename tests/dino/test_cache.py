@@ -12,13 +12,13 @@ import torch.nn.functional as F
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.dino import of_data
+from dinorankclip.dino import cached, of_data
 from dinorankclip.dino.cache import make_cache
 from dinorankclip.dino.cached import TeacherCache
 from dinorankclip.dino.layout import Keeping
 from dinorankclip.dino.words import pool_words
 from dinorankclip.equations import cosine_gram, gram_distance, normalise_gram, resample_grid
-from dinorankclip.types import UserError, View
+from dinorankclip.types import TextSpec, UserError, View
 
 from .cache_making import Pictures, bytes_of, letter_teacher, local_teacher
 
@@ -261,3 +261,18 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
         (tmp_path / file).write_bytes(data)
         names.append(of_data.automatic_folder(wish, ReadingSettings()))
     assert len(set(names)) == 5
+
+
+def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    keeping = Keeping("both", "fp32", rows=1, captions=2)
+    make_cache(folder, {"train": pictures}, local_teacher(), text_teacher=letter_teacher(), keeping=keeping, show=False)
+    keys = [pictures.key(index) for index in (0, 1, 2, 3, 1, 0)]
+    captions = [pictures.texts[index] for index in (0, 1, 2, 3, 1, 0)]
+    tokenizer = Tokenizer(TextSpec(context_length=16))
+    expected = opened(folder, tokenizer=tokenizer)(keys, [View()] * 6, captions)
+    monkeypatch.setattr(cached, "OPEN_MAPS", 2)
+    few = opened(folder, tokenizer=tokenizer)
+    found = few(keys, [View()] * 6, captions)
+    assert len(few._maps) == 2 and expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)

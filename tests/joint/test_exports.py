@@ -142,6 +142,22 @@ def test_an_export_is_whole_or_absent(source, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_an_older_export_is_back_where_the_new_one_could_not_take_its_place(source, tmp_path, monkeypatch):
+    out, rename = tmp_path / "out", os.replace
+    write_export(str(source), out, ["folder"])
+
+    def replace(old, new):
+        if str(old).endswith(".unfinished"):
+            raise OSError(28, "No space left on device")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises((OSError, UserError)):
+        write_export(str(source), out, ["open-clip"], replace=True)
+    monkeypatch.undo()
+    assert (out / "model.json").is_file() and [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_linked_folder_is_written_where_it_points_with_the_users_own_rights(source, tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "latest").symlink_to(tmp_path / "disk")

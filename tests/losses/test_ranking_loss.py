@@ -264,3 +264,14 @@ def test_without_ranking_the_cost_is_that_of_uniform_lists():
     image, text = batch(pairs=5)
     uniform = RankingLoss(8, 0).nll_with(image, text, 20.0, ())
     assert uniform == {"in": pytest.approx(math.log(120)), "cross": pytest.approx(math.log(120))}
+
+
+def test_embeddings_may_have_any_precision_and_the_loss_only_one_that_learns():
+    third = RankingLoss(8, 3, 4)
+    exact = third(*batch(dtype=torch.float64), 20.0).total
+    single = third(*(rows.float() for rows in batch(dtype=torch.float64)), 20.0).total
+    half = third(*(rows.bfloat16() for rows in batch(dtype=torch.float64)), 20.0).total
+    assert exact.dtype == torch.float64 and exact.item() == pytest.approx(single.item(), rel=1e-4)
+    assert half.item() == pytest.approx(single.item(), rel=0.05)
+    with pytest.raises(ValueError, match="keep it in fp32"):
+        RankingLoss(8, 3, 4).bfloat16()(*batch(dtype=torch.bfloat16), 20.0)

@@ -194,6 +194,24 @@ def test_batch_statistics_are_refused_where_the_batch_is_cut():
         _refuse_batch_statistics(model, TrainSettings(budget=BudgetSettings(batch=8, chunk=4)))
 
 
+def test_a_frozen_batch_norm_keeps_its_statistics_and_may_be_cut():
+    from dinorankclip.pretrain.assemble import _refuse_batch_statistics
+
+    model = JointModel(trunk_config("drc-tiny"))
+    model.trunk.towers.visual.norm, model.trunk.towers.other = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    freeze(model, ("trunk.towers.visual.*",))
+    model.train()
+    frozen, learning = model.trunk.towers.visual.norm, model.trunk.towers.other
+    assert model.training and learning.training and not frozen.training
+    frozen(torch.randn(16, 3) + 5)
+    assert frozen.running_mean.abs().max() == 0 and model.eval().train() is model and not frozen.training
+    cut = TrainSettings(budget=BudgetSettings(batch=8, chunk=4))
+    with pytest.raises(UserError, match="BatchNorm"):
+        _refuse_batch_statistics(model, cut)
+    freeze(model, ("trunk.towers.other.*",))
+    _refuse_batch_statistics(model.train(), cut)
+
+
 def test_a_non_finite_gradient_is_not_applied():
     model = JointModel(trunk_config("drc-tiny"))
     updater = Updater({"model": model}, OptimSettings(), 10)

@@ -95,7 +95,7 @@ def score(
     from dinorankclip.scoring.run_data import run_data
     from dinorankclip.scoring.score_files import write_scores
     from dinorankclip.scoring.scorers import all_scorers
-    from dinorankclip.scoring.suite import SuiteOptions, run_suite
+    from dinorankclip.scoring.suite import SuiteOptions, SuiteResult, run_suite
 
     scorers = all_scorers()
     wanted = known_metrics(metrics, [scorer.name for scorer in scorers])
@@ -110,10 +110,15 @@ def score(
     print(heading(level))
     options = SuiteOptions(wanted, split, max_damaged, shifts, level, draws)
     store = EmbeddingStore(FOLDER if cache else None)
-    found = run_suite(loaded, places, scorers, store, options, report=show)
+    folder = out or default_out(model)
+
+    def report(result: SetResult) -> None:
+        show(result)
+        write_scores(folder, loaded, SuiteResult({result.name: result}))  # a later set may bring everything down
+
+    found = run_suite(loaded, places, scorers, store, options, report=report)
     if wanted is None or "fidelity" in wanted:
         add_fidelity(model, loaded, found, options)
-    folder = out or default_out(model)
     print(f"\nscores in {write_scores(folder, loaded, found)}")
     if pictures:
         drawn = draw(found, folder / PICTURES, wanted, plane)

@@ -95,7 +95,7 @@ def run(
     Args:
         name: The study: small, full, flickr8k or cc3m.
         folder: Where it is kept; by default runs/study-NAME.
-        workers: Runs at a time, one thread each; by default one for each core.
+        workers: Runs at a time, one thread each; by default one for each GPU, or for each core where there is none.
         processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.
         gpus_per_cell: GPUs that SLURM gives each run; by default 8 for cc3m, as the paper has, none for the others.
         seeds: At most so many seeds a cell.
@@ -107,6 +107,7 @@ def run(
         models: Make runs again that were adopted without the model that a picture needs.
     """
     from dinorankclip.commands.study_crew import Crew
+    from dinorankclip.study.running import visible_gpus
 
     study = chosen(name)
     unknown = [cell for cell in only if cell not in {one.name for one in study.cells}]
@@ -116,7 +117,7 @@ def run(
     folder = folder or default_folder(study.name)
     gpus = gpus_of_a_run(study.gpus, slurm, gpus_per_cell)
     processes = max(processes_per_cell, gpus, 1)
-    workers = workers or max(1, cores() // processes)
+    workers = workers or max(1, (len(visible_gpus()) or cores()) // processes)
     Crew(study, folder, workers, processes, gpus, seeds, only, keep, slurm, adopt, models).run()
 
 

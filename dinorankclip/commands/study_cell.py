@@ -30,7 +30,7 @@ class Performer:
 
     def __call__(self, run: Run, sets: tuple[str, ...], hold: Hold) -> bool:
         from dinorankclip.study.results import finished, write_record
-        from dinorankclip.study.tidying import tidy
+        from dinorankclip.study.tidying import keep_all, tidy
 
         place = self.folder / CELLS / run.key
         if not self._train(run, place):
@@ -39,7 +39,9 @@ class Performer:
         if run.score:
             score_sets(place, sets, run.settings)
         write_record(place, finished(place, run.key, hold.seconds))
-        if not self.keep:
+        if self.keep:
+            keep_all(place)
+        else:
             tidy(place, run.seed)
         return True
 

@@ -18,7 +18,7 @@ from dinorankclip.study.outline import Run, Study, once
 from dinorankclip.study.preparing import make_scenes
 from dinorankclip.study.queue import forget_failures, is_failed, is_finished, write_queue
 from dinorankclip.study.results import RESULTS, Results, collect
-from dinorankclip.study.running import run_locally
+from dinorankclip.study.running import run_locally, shared_gpus, visible_gpus
 from dinorankclip.study.slurm import SlurmSettings, submit
 from dinorankclip.study.tidying import tidy_finished
 from dinorankclip.study.tuning import choose, rates, read_tuned
@@ -91,7 +91,8 @@ class Crew:
                 self._submit(runs, flags)
             else:
                 costs = Costs(self.folder, runs, self.study)
-                if not run_locally(self.folder, runs, self.workers, flags, costs, _say, self.save):
+                gpus = shared_gpus(self.workers, self.processes, visible_gpus())
+                if not run_locally(self.folder, runs, self.workers, flags, costs, _say, self.save, gpus):
                     self.save()
                     sys.exit(130)
         if not self.keep:

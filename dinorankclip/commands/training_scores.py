@@ -8,6 +8,7 @@ from typing import Any
 from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
 from dinorankclip.data.pipes import PipeSource
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.methods import traits_of
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import say
@@ -15,7 +16,7 @@ from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object
 from dinorankclip.score_words import RECALLS, bare, held_out, images_scored
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
 from dinorankclip.scoring.inspection import inspect
-from dinorankclip.scoring.score_files import write_training_items
+from dinorankclip.scoring.score_files import WRITING, write_training_items
 from dinorankclip.scoring.scored import HELD_OUT
 from dinorankclip.scoring.scores import Score
 from dinorankclip.types import UserError
@@ -96,11 +97,12 @@ def final_scores(parts: Parts, before: dict[str, float], folder: Path) -> None:
         faithful = take_fidelity(parts)
         found = {"checkpoint": LAST, "step": parts.state.step, "scores": scores, "before": before}
         found[HELD_OUT] = {split: source.fingerprint for split, source in parts.held_out.items()}
-        kept = read_object(folder / SCORES) if (folder / SCORES).exists() else {}
-        if kept.get("step") != parts.state.step:
-            kept = {}  # what `score` wrote while the run went on is of earlier weights
-        write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
-        write_training_items(folder, items)
+        with one_at_a_time(WRITING, folder):
+            kept = read_object(folder / SCORES) if (folder / SCORES).exists() else {}
+            if kept.get("step") != parts.state.step:
+                kept = {}  # what `score` wrote while the run went on is of earlier weights
+            write_json(folder / SCORES, kept | found | ({"fidelity": faithful} if faithful else {}))
+            write_training_items(folder, items)
         if scores:
             say(score_table(scores, before) + few_scored(scores))
         for name, value in faithful.items():

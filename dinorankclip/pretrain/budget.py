@@ -110,12 +110,13 @@ def _covers(pattern: str, name: str) -> bool:
     return name == pattern or (pattern.endswith(".") and name.startswith(pattern))
 
 
-def _trained(path: Path) -> dict[str, int]:
-    """Numbers that AdamW has moments for, by part; a frozen parameter, or an order not begun, has none."""
+def _trained(path: Path) -> dict[str, int] | None:
+    """Numbers that AdamW has moments for, by part; a frozen parameter, or an order not begun, has none. None where the
+    optimiser was not kept."""
     found = {"model": 0, "objective": 0}
     with open(path, "rb") as file:  # safetensors: length of the head (8 bytes), then the head as JSON
         head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     for name, entry in head.items():
         if name.startswith("optimizer/") and name.endswith("/exp_avg"):
             found[name.removeprefix("optimizer/").split(".")[0]] += math.prod(entry["shape"])
-    return found
+    return found if any(found.values()) else None

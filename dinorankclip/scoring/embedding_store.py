@@ -23,6 +23,7 @@ import simplejpeg
 import torch
 from torch import Tensor
 
+from dinorankclip.data.damage import PASSING
 from dinorankclip.data.images import MAX_PIXELS, decode
 from dinorankclip.data.views import evaluation_view, render
 from dinorankclip.digests import digest
@@ -96,8 +97,10 @@ class EmbeddingStore:
                 encoders, source, model.image_spec, label=label, allocate=allocate, max_pixels=max_pixels
             )
             keys = [source.key(int(index)) for index in made.indices]
+            # A disk that was away for a moment must not be remembered as damaged images.
+            passing = any(cause == PASSING for _key, cause in made.damaged)
             for kind, folder in folders.items():
-                if folder is not None:
+                if folder is not None and not passing:
                     with suppress(OSError):
                         _describe(folder, kind, made.indices, keys, made.damaged, model)
         return made
@@ -140,9 +143,13 @@ class EmbeddingStore:
             about = json.loads((folder / ABOUT).read_text())
             indices = np.load(folder / INDICES)
             rows = np.load(folder / ROWS, mmap_mode="c")  # copy on write: torch wants arrays it may write to
-        except (OSError, ValueError, EOFError):
-            shutil.rmtree(folder, ignore_errors=True)  # absent, or damaged by a disk
+        except OSError:
+            return None  # absent, or out of reach for now
+        except (ValueError, EOFError):
+            shutil.rmtree(folder, ignore_errors=True)  # damaged by a disk
             return None
+        if any(cause == PASSING for _key, cause in about["damaged"]):
+            return None  # kept by an earlier version, and perhaps readable now
         table = torch.from_numpy(rows)[: len(indices)]
         return EmbeddedImages({about["kind"]: table}, indices, [tuple(pair) for pair in about["damaged"]])
 

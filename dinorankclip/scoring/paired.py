@@ -5,6 +5,7 @@ Shapes: N items, C clusters.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -14,6 +15,7 @@ from dinorankclip.scoring.bootstrap import cluster_sums, interval
 
 FLIPS_AT_ONCE = 1 << 22
 POWER = 0.8
+KEPT_DIGITS = 2.0**-22  # of single precision's 2⁻²⁴, with room for adding up
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Difference:
     def verdict(self) -> str:
         """What b is, beside a. Interval and test must agree: five hits more and none lost look sure to a bootstrap,
         which can only draw what it has seen, while five coins fall alike once in sixteen times."""
-        if self.low <= 0 <= self.high or self.p > 1 - self.level:
+        if self.low <= 0 <= self.high or self.p > (1 - self.level) * (1 + 1e-9):
             return "no difference shown"
         return "higher" if self.low > 0 else "lower"
 
@@ -78,6 +80,11 @@ def compare(
     )
 
 
+def fewest_draws(level: float) -> int:
+    """With fewer, p cannot fall to 1 - level, and no difference could be shown."""
+    return math.ceil(1 / (1 - level) - 1e-9) - 1
+
+
 def _standard_error(sums: np.ndarray, sizes: np.ndarray) -> float:
     """Of a ratio of sums over independent clusters (linearised); infinite for one cluster, which shows nothing."""
     count = len(sums)
@@ -93,8 +100,8 @@ def _sign_flips(sums: np.ndarray, draws: int, rng: np.random.Generator) -> float
     if not len(sizes):
         return 1.0
     reached = 0
-    # Sums that are equal on paper differ in their last digits.
-    bar = abs(sums.sum()) * (1 - 1e-12)
+    # Sums that are equal on paper differ in their last digits; items were kept in single precision.
+    bar = abs(sums.sum()) - KEPT_DIGITS * np.abs(sums).sum()
     most = max(1, FLIPS_AT_ONCE // len(sizes))
     for start in range(0, draws, most):
         positive = rng.binomial(members, 0.5, (min(most, draws - start), len(sizes)))

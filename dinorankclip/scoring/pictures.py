@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from dinorankclip.scoring.projection import Method, Projection, project
-from dinorankclip.scoring.retrieval import both_ways, right_pairs
+from dinorankclip.scoring.retrieval import both_ways
+from dinorankclip.scoring.right_items import right_items
 from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.scoring.zero_shot import predictions, set_classes
 
@@ -59,23 +60,24 @@ class HardClass:
 def retrieval_examples(seen: SeenSet, seed: int = 0) -> tuple[list[TextQuery], list[ImageQuery]]:
     """Queries drawn by the seed, hits first: as many with a right item in front as without, if there are."""
     captions = seen.captions()
-    texts, right = right_pairs(captions)
+    texts, right = right_items(captions)
     images, rows = seen.images(), seen.texts(texts)
     places = both_ways(images, rows, right)
-    pairs = set(map(tuple, right.tolist()))
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
 
     by_text = []
     for query in _some(places.t2i.numpy(), seed):
         nearest = _nearest(rows[query] @ images.T)
-        marks = [(at, query) in pairs for at in nearest]
+        wanted = right.images.of(query)
+        marks = [at in wanted for at in nearest]
         own = picture_at(seen, int(image_of[query]))
         shown = [picture_at(seen, at) for at in nearest]
         by_text.append(TextQuery(texts[query], shown, marks, int(places.t2i[query]), own))
     by_image = []
     for query in _some(places.i2t.numpy(), seed + 1):
         nearest = _nearest(images[query] @ rows.T)
-        marks = [(query, at) in pairs for at in nearest]
+        wanted = right.texts.of(query)
+        marks = [at in wanted for at in nearest]
         read = [texts[at] for at in nearest]
         by_image.append(ImageQuery(picture_at(seen, query), read, marks, int(places.i2t[query]), captions[query][0]))
     return by_text, by_image

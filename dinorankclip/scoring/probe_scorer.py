@@ -25,26 +25,28 @@ class ProbeScorer:
     version = 1
 
     def applies(self, seen: SeenSet) -> bool:
-        return seen.kind == "classification" and "train" in seen.benchmark.splits and seen.split == "test"
+        return seen.kind == "classification" and "train" in seen.benchmark.splits and seen.split != "train"
 
     def __call__(self, seen: SeenSet) -> Iterator[Score]:
         labels, names = seen.labels(), seen.benchmark.class_names
         for kind in seen.kinds:
-            train, train_labels, val, val_labels = _parts(seen, kind)
+            train, train_labels, val, val_labels = probe_parts(seen, kind)
             found = linear_probe(
                 train, train_labels, val, val_labels, seen.images(kind), labels, len(names), label=f"{seen.name}: probe"
             )
-            yield mean_score(f"{kind} probe accuracy", found.correct, chance=1 / len(names))
-            yield mean_score(f"{kind} probe mean per class", found.correct, weights=per_class_weights(labels))
+            largest = np.bincount(train_labels, minlength=len(names)).argmax()  # all that a probe of nothing learns
+            yield mean_score(f"{kind} probe accuracy", found.correct, chance=float((labels == largest).mean()))
+            weights = per_class_weights(labels)
+            yield mean_score(f"{kind} probe mean per class", found.correct, weights=weights, chance=1 / len(names))
             if seen.benchmark.families:
                 family = family_of_class(names, seen.benchmark.families)
                 yield from _family_share(f"{kind} probe errors in family", found.predicted, labels, family)
 
 
-def _parts(seen: SeenSet, kind: str) -> tuple[Tensor, np.ndarray, Tensor, np.ndarray]:
-    """Rows and labels to learn from, and to choose C on."""
+def probe_parts(seen: SeenSet, kind: str) -> tuple[Tensor, np.ndarray, Tensor, np.ndarray]:
+    """Rows and labels to learn from, and to choose C on: a part of its own, unless that is the one that is scored."""
     rows, labels = seen.images(kind, "train"), seen.labels("train")
-    if "val" in seen.benchmark.splits:
+    if "val" in seen.benchmark.splits and seen.split != "val":
         return rows, labels, seen.images(kind, "val"), seen.labels("val")
     train, val = carve_validation(seen.keys("train"), labels)
     return rows[train], labels[train], rows[val], labels[val]

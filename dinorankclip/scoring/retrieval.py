@@ -1,6 +1,6 @@
 """Retrieval both ways: R@k, a query being answered when any of its right items is among the first k.
 
-Shapes: Q queries, G gallery items, P right (query, item) pairs, D embedding width.
+Shapes: Q queries, G gallery items, D embedding width.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dinorankclip.scoring.right_items import Right, RightItems, right_items
 from dinorankclip.scoring.scores import Score, mean_score
 
 if TYPE_CHECKING:
@@ -22,25 +23,23 @@ KS = (1, 5, 10)
 AT_ONCE = 1 << 21  # similarities in memory: 8 MB stay in the cache for the comparisons that follow
 
 
-def ranks(queries: Tensor, gallery: Tensor, right: Tensor, chunk: int | None = None) -> Tensor:
+def ranks(queries: Tensor, gallery: Tensor, right: RightItems, chunk: int | None = None) -> Tensor:
     """Place (from 0) of each query's best right item: int64 [Q].
 
-    `queries` [Q, D] and `gallery` [G, D] are unit-norm; `right` [P, 2] lists (query, item), at least one a query.
+    `queries` [Q, D] and `gallery` [G, D] are unit-norm; `right` has at least one item for each query.
     Equal similarities are ordered by item index, so a collapsed model scores at chance, not at 100 %.
 
     As loops:
         order = sorted(range(G), key=lambda g: (-dot(queries[q], gallery[g]), g))
-        ranks[q] = min(order.index(g) for (p, g) in right if p == q)
+        ranks[q] = min(order.index(g) for g in right.of(q))
     """
     chunk = chunk or max(1, AT_ONCE // max(1, len(gallery)))
-    right = right[right[:, 0].argsort(stable=True)]
     places = torch.empty(len(queries), dtype=torch.long)
     column = torch.arange(len(gallery), device=gallery.device)
     for start in range(0, len(queries), chunk):
         stop = min(start + chunk, len(queries))
         similarity = queries[start:stop] @ gallery.T
-        low, high = torch.searchsorted(right[:, 0].contiguous(), torch.tensor([start, stop])).tolist()
-        row, item = (right[low:high, 0] - start).to(gallery.device), right[low:high, 1].to(gallery.device)
+        row, item = (part.to(gallery.device) for part in right.pairs(start, stop))
         value = similarity[row, item]
         best = torch.full((stop - start,), -torch.inf, device=gallery.device).scatter_reduce(0, row, value, "amax")
         ahead = torch.where(value == best[row], item, len(gallery))
@@ -51,29 +50,6 @@ def ranks(queries: Tensor, gallery: Tensor, right: Tensor, chunk: int | None = N
     return places
 
 
-def right_pairs(captions: Sequence[Sequence[str]], equal_captions: bool = True) -> tuple[list[str], Tensor]:
-    """All captions in image order, and the right (image, caption) pairs [P, 2].
-
-    Captions that read the same (spaces and case aside) are right for every image that has one of them. With
-    `equal_captions` off they are not, as clip-benchmark has it: identical texts then compete with each other.
-    """
-    texts = [text for group in captions for text in group]
-    if not equal_captions:
-        own = [image for image, group in enumerate(captions) for _ in group]
-        return texts, torch.stack([torch.tensor(own, dtype=torch.long), torch.arange(len(own))], 1)
-    by_words: dict[str, tuple[list[int], list[int]]] = {}
-    index = 0
-    for image, group in enumerate(captions):
-        for text in group:
-            images, places = by_words.setdefault(" ".join(text.lower().split()), ([], []))
-            if not images or images[-1] != image:
-                images.append(image)
-            places.append(index)
-            index += 1
-    pairs = {(image, text) for images, places in by_words.values() for image in images for text in places}
-    return texts, torch.tensor(sorted(pairs), dtype=torch.long).reshape(-1, 2)
-
-
 @dataclass(frozen=True)
 class Places:
     """Where each query's best right item stands, from 0."""
@@ -82,29 +58,18 @@ class Places:
     t2i: Tensor  # int64 [T]
 
 
-def both_ways(image: Tensor, text: Tensor, right: Tensor) -> Places:
-    """`image` [I, D], `text` [T, D] unit-norm; `right` [P, 2] lists (image, text)."""
-    return Places(ranks(image, text, right), ranks(text, image, right.flip(1)))
+def both_ways(image: Tensor, text: Tensor, right: Right) -> Places:
+    """`image` [I, D], `text` [T, D] unit-norm."""
+    return Places(ranks(image, text, right.texts), ranks(text, image, right.images))
 
 
-def chance_recall(right: Tensor, queries: int, gallery: int, k: int) -> float:
+def chance_recall(right: RightItems, gallery: int, k: int) -> float:
     """R@k of random orders: mean over queries of 1 - C(G - r, k) / C(G, k), r being the right items of a query."""
-    r = torch.bincount(right[:, 0], minlength=queries).double()
+    r = right.counts().double()
     missed = torch.ones_like(r)
     for j in range(min(k, gallery)):
         missed *= ((gallery - r - j) / (gallery - j)).clamp_min(0)
     return (1 - missed).mean().item()
-
-
-def recalls(image: Tensor, text: Tensor, right: Tensor) -> dict[str, float]:
-    """R@k image→text and text→image, their mean at 1, and what chance would give at 1; shares, not percent."""
-    places = both_ways(image, text, right)
-    found: dict[str, float] = {}
-    for name, where in (("i2t", places.i2t), ("t2i", places.t2i)):
-        found |= {f"{name} R@{k}": (where < k).double().mean().item() for k in KS}
-    found["mean R@1"] = (found["i2t R@1"] + found["t2i R@1"]) / 2
-    found["chance R@1"] = chance_recall(right, len(image), len(text), 1)
-    return found
 
 
 def retrieval_scores(
@@ -115,17 +80,17 @@ def retrieval_scores(
     `trivial`: also of galleries with no more than k items, where every query is answered. Tables of training have a
     column for each k.
     """
-    texts, right = right_pairs(captions, equal_captions)
+    texts, right = right_items(captions, equal_captions)
     places = both_ways(image, text, right)
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
     hits, chance = {}, {}
-    for way, where, pairs, gallery, clusters in (
-        ("i2t", places.i2t, right, len(text), None),
-        ("t2i", places.t2i, right.flip(1), len(image), image_of),
+    for way, where, items, gallery, clusters in (
+        ("i2t", places.i2t, right.texts, len(text), None),
+        ("t2i", places.t2i, right.images, len(image), image_of),
     ):
         for k in KS:
             hits[way, k] = (where < k).numpy()
-            chance[way, k] = chance_recall(pairs, len(where), gallery, k)
+            chance[way, k] = chance_recall(items, gallery, k)
             if trivial or k < gallery:
                 yield mean_score(f"{way} R@{k}", hits[way, k], clusters, chance=chance[way, k])
     # Both directions of one image as one item: the mean of these is the mean of the two recalls.

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from dinorankclip.locks import one_at_a_time
 from dinorankclip.run_files import ITEMS, SCORES
 from dinorankclip.scoring.scores import Score
 from dinorankclip.scoring.suite import SetResult, SuiteResult
 from dinorankclip.whole_files import whole_file, write_json
 
+WRITING = ".scores"  # the lock of a folder whose scores are added to
 MODEL = "sets_model"  # which weights "sets" are scores of
 
 NUMBERS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # of a score, in scores.json
@@ -27,6 +29,11 @@ NUMBERS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  
 def write_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
     """Add the scores of a loaded model to a folder; what `train` wrote stays. Returns the path of scores.json."""
     folder.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(WRITING, folder):
+        return _add_scores(folder, model, found)
+
+
+def _add_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
     stored = _read(folder / SCORES)
     same = stored.get(MODEL, {}).get("identity") == model.identity
     sets = stored.get("sets", {}) if same else {}
@@ -52,7 +59,8 @@ def write_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
 
 
 def write_training_items(folder: Path, taken: Mapping[str, Score]) -> None:
-    """Items of what `train` scored, "val/i2t R@1" and so on; those of sets stay."""
+    """Items of what `train` scored, "val/i2t R@1" and so on; those of sets stay. To be called with the lock `WRITING`,
+    as all that reads scores to write them again."""
     names = {name.split("/")[0] for name in taken}
     others = {name: array for name, array in _items(folder / ITEMS).items() if name.split("/")[0] not in names}
     arrays = {name: array for full, score in taken.items() for name, array in _arrays_of(full, score).items()}

@@ -6,6 +6,7 @@ sets: shift and averages.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -71,14 +72,15 @@ def run_suite(
 ) -> SuiteResult:
     """Score a loaded model on sets; `report` hears of each set when it is done."""
     options, known = options or SuiteOptions(), known or catalogue()
+    places = [known.known_as(place) for place in places]
     _refuse_doubles(places)
     found = SuiteResult()
     for place in places:
         try:
             seen = _see(model, place, scorers, store, options, known)
             result = SetResult(_title(seen), seen.kind, seen.split, len(seen.indices()), seen.source().fingerprint)
-        except (UserError, Damage, OSError) as error:
-            found.errors[place.name] = str(error)
+        except Exception as error:
+            found.errors[place.name] = _in_words(error)
             continue
         result.notes += seen.benchmark.notes
         _score(seen, _wanted(seen.benchmark, scorers, options, known), result, found.errors, options)
@@ -88,6 +90,14 @@ def run_suite(
         found.sets[result.name] = result
         report(result)
     return found
+
+
+def _in_words(error: Exception) -> str:
+    """What one set or scorer meets must not cost what others found; a fault of ours still shows where it came from."""
+    if isinstance(error, UserError | Damage | OSError):
+        return str(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _see(
@@ -128,8 +138,8 @@ def _score(
             continue
         try:
             add_scores(result, scorer(seen), scorer.name, scorer.version, options)
-        except (UserError, Damage) as error:
-            errors[f"{seen.name}, {scorer.name}"] = str(error)
+        except Exception as error:
+            errors[f"{seen.name}, {scorer.name}"] = _in_words(error)
 
 
 def add_scores(result: SetResult, scores: Iterable[Score], scorer: str, version: int, options: SuiteOptions) -> None:
@@ -142,21 +152,29 @@ def _over_sets(found: SuiteResult, options: SuiteOptions, known: Catalogue) -> I
     """What is said of several sets together."""
     if options.metrics is None or shifting.NAME in options.metrics:
         for shift in (*options.shifts, *known.shifts):
-            result = _shift(shift, found)
-            if result is not None:
+            result = _shift(shift, found, asked=shift in options.shifts)
+            if result is None:
+                continue
+            try:
                 add_scores(result, shifting.shift_scores(shift, found.seen), shifting.NAME, shifting.VERSION, options)
-                yield result
+            except Exception as error:
+                found.errors[shift.name] = _in_words(error)
+                continue
+            yield result
     averages = _averages(found, options, known)
     if averages.scores:
         yield averages
 
 
-def _shift(shift: Shift, found: SuiteResult) -> SetResult | None:
-    """An empty result for a shift whose base and some renditions were seen; classes that do not fit are an error."""
-    if shift.base not in found.seen:
-        return None
+def _shift(shift: Shift, found: SuiteResult, asked: bool) -> SetResult | None:
+    """An empty result for a shift whose base and some renditions were seen; classes that do not fit are an error, and
+    so are sets that are not there, if somebody `asked` for them."""
     there = [name for name in shift.renditions if name in found.seen]
-    if not there:
+    if shift.base not in found.seen or not there:
+        if asked:
+            lacking = [name for name in (shift.base, *shift.renditions) if name not in found.seen]
+            seen = ", ".join(found.seen) or "none"
+            found.errors[shift.name] = f"--shift names {', '.join(lacking)}, which was not scored; sets are {seen}"
         return None
     for name in there:
         wrong = shifting.unlike(found.seen[shift.base], found.seen[name])

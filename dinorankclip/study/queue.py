@@ -133,9 +133,12 @@ def hold(folder: Path, key: str) -> Hold | None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return Hold(path, handle)
-        except OSError:
+        except BlockingIOError:
             if not last:
                 time.sleep(GLANCE)
+        except OSError as error:
+            os.close(handle)
+            raise _no_locks(folder, error) from error
     os.close(handle)
     return None
 
@@ -149,10 +152,20 @@ def is_running(folder: Path, key: str) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError as error:
+        raise _no_locks(folder, error) from error
     finally:
         os.close(handle)
+
+
+def _no_locks(folder: Path, error: OSError) -> UserError:
+    """Without locks nobody could know which runs are being made."""
+    return UserError(
+        f"{folder} is on a disk without file locks ({error.strerror}), which workers share runs by: keep the study on "
+        "another disk (--folder), or have this one mounted with them"
+    )
 
 
 def was_held_by(folder: Path, key: str, pid: int) -> bool:

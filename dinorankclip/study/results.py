@@ -23,6 +23,7 @@ from dinorankclip.whole_files import write_json, write_text
 
 RESULT, RESULTS = "result.json", "results.json"
 CELLS = "cells"  # run folders by key, in the folder of a study
+CHANCES = "chances.json"  # beside them: what adopted results knew of chance
 EARLIER = "earlier"  # beside them: records of runs that are being made again
 FORMAT = 2
 NUMBERED = ("scores", "telemetry")  # fields of a record that are numbers by name
@@ -168,6 +169,12 @@ def chances_of(folders: Iterable[Path]) -> dict[str, float]:
     return {name: values.pop() for name, values in seen.items() if len(values) == 1}
 
 
+def adopted_chances(folder: Path) -> dict[str, float]:
+    """What results of another machine knew of chance."""
+    path = folder / CHANCES
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
 def telemetry_of(folder: Path) -> dict[str, float]:
     """The last value of every number that the log has, and what fusion did."""
     last: dict[str, float] = {}
@@ -209,7 +216,7 @@ def collect(
         record = read_record(folder / CELLS / key)
         if record is not None:
             found.append(replace(record, cell=cell, seed=seed))
-    chances = chances_of(folder / CELLS / record.key for record in found)
+    chances = chances_of(folder / CELLS / record.key for record in found) | adopted_chances(folder)
     return Results(name, tuple(found), dict(tuned), title, chances)
 
 

@@ -31,9 +31,10 @@ def run_locally(
     costs: Costs,
     say: Callable[[str], None],
     ended: Callable[[], object],
+    gpus: Sequence[Sequence[str]] = (),
 ) -> bool:
-    """Make all open runs of the queue; `ended` is called after each. False: stopped on request, the same command
-    goes on later."""
+    """Make all open runs of the queue; `ended` is called after each. `gpus`: those of each worker, if there are any.
+    False: stopped on request, the same command goes on later."""
     runs = once(runs)
     waiting = [run for run in runs if not is_finished(folder, run.key)]
     if not waiting:
@@ -44,7 +45,7 @@ def run_locally(
     command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), "--while-input-open", *flags]
     caches = list(cache_wishes(waiting))
     forget_caches(folder)
-    with stop_asked() as stop, workforce(folder, command, workers) as force:
+    with stop_asked() as stop, workforce(command, workers, gpus) as force:
         while waiting and not stop:
             time.sleep(POLL)
             for wish, told in [(wish, told) for wish in caches if (told := told_of(folder, wish))]:
@@ -78,6 +79,22 @@ def _line(
     return f"[{done}/{total}] {run.cell}, seed {run.seed}{rate}: {what}; {since} so far, {left} left"
 
 
+def visible_gpus() -> list[str]:
+    """As CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named[:count] if named else [str(number) for number in range(count)]
+
+
+def shared_gpus(workers: int, each: int, visible: Sequence[str]) -> list[list[str]]:
+    """Which of the visible GPUs each worker has: `each` of its own, or shared where there are fewer. None of none."""
+    if not visible:
+        return []
+    return [[visible[(at * each + one) % len(visible)] for one in range(each)] for at in range(workers)]
+
+
 @contextlib.contextmanager
 def stop_asked() -> Iterator[list[int]]:
     """A list that the first Ctrl-C or SIGTERM fills."""
@@ -91,9 +108,9 @@ def stop_asked() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def workforce(folder: Path, command: Sequence[str], count: int) -> Iterator[Force]:
+def workforce(command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> Iterator[Force]:
     """Workers that are asked to stop, and waited for, on leaving."""
-    force = Force(command, count)
+    force = Force(command, count, gpus)
     try:
         yield force
     finally:
@@ -101,17 +118,19 @@ def workforce(folder: Path, command: Sequence[str], count: int) -> Iterator[Forc
 
 
 class Force:
-    def __init__(self, command: Sequence[str], count: int) -> None:
-        self.command = list(command)
-        self.workers = [self._start() for _ in range(count)]
+    def __init__(self, command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> None:
+        self.command, self.gpus = list(command), gpus
+        self.workers = [self._start(at) for at in range(count)]
         self.begun = [time.monotonic()] * count
 
-    def _start(self) -> subprocess.Popen:
-        threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    def _start(self, at: int) -> subprocess.Popen:
+        own = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        if self.gpus:
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[at])
         # A session of its own: Ctrl-C reaches this process alone, which then asks the workers. Its input is a pipe
         # that ends with this process, however it dies.
         return subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ | threads,
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ | own,
             start_new_session=True,
         )  # fmt: skip
 
@@ -135,7 +154,7 @@ class Force:
             # One that was soon dead, and at nothing, fails again and again: it cannot even start. (Of one that lived,
             # another worker may have taken up what it was at.)
             if runs or wishes or time.monotonic() - self.begun[at] > STARTED:
-                self.workers[at] = self._start()
+                self.workers[at] = self._start(at)
                 self.begun[at] = time.monotonic()
 
     def stop(self) -> None:

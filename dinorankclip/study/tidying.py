@@ -14,6 +14,7 @@ from .queue import is_finished
 from .results import CELLS
 
 KEPT_SEED = 0
+KEPT = "kept"  # in a run folder: all of it stays
 
 
 def tidy_finished(folder: Path, runs: Iterable[Run]) -> None:
@@ -23,10 +24,15 @@ def tidy_finished(folder: Path, runs: Iterable[Run]) -> None:
             tidy(folder / CELLS / run.key, run.seed)
 
 
+def keep_all(run: Path) -> None:
+    """Of a run made with --keep nothing is ever dropped, whoever asks later."""
+    (run / KEPT).touch()
+
+
 def tidy(run: Path, seed: int) -> None:
     """Drop optimiser states and all checkpoints but the last of seed 0. Doing it again changes nothing."""
     folder = run / CHECKPOINTS
-    if not folder.is_dir():
+    if not folder.is_dir() or (run / KEPT).exists():
         return
     if seed != KEPT_SEED:
         shutil.rmtree(folder)

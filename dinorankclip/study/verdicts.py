@@ -130,7 +130,8 @@ def smaller_than_claimed(part: Comparison) -> bool:
     return (high if part.direction > 0 else -low) < part.size
 
 
-def equivalent(effect: Effect, margin: float) -> Verdict:
+def equivalent(effect: Effect, margin: float, family: int = 1) -> Verdict:
+    """Of one of `family` parts that must all be equal: any of them can contradict, at 5 % over their number."""
     if effect.n == 0:
         return "not run"
     if effect.low is None or effect.high is None or not _has_interval(effect):
@@ -138,20 +139,21 @@ def equivalent(effect: Effect, margin: float) -> Verdict:
     low, high = interval(effect, 1 - 2 * ALPHA)
     if -margin < low and high < margin:
         return "supported"
-    if effect.low >= margin or effect.high <= -margin:
+    lowest, highest = interval(effect, 1 - ALPHA / family)
+    if lowest >= margin or highest <= -margin:
         return "contradicted"
     return "not supported" if effect.shown else "inconclusive"
 
 
-def below(level: Effect, bound: float) -> Verdict:
-    """Of a mean over seeds (an effect against zero)."""
+def below(level: Effect, bound: float, family: int = 1) -> Verdict:
+    """Of a mean over seeds (an effect against zero), one of `family` that must all lie there."""
     if level.n == 0:
         return "not run"
     if level.low is None or level.high is None or not _has_interval(level):
         return "inconclusive"
     if level.high < bound:
         return "supported"
-    return "contradicted" if level.low > bound else "inconclusive"
+    return "contradicted" if interval(level, 1 - ALPHA / family)[0] > bound else "inconclusive"
 
 
 def unless_inert(verdict: Verdict, inert: bool) -> Verdict:

@@ -100,7 +100,8 @@ def _reading() -> list[str]:
         f"  Where the paper gives no size: {in_unit(SMALLEST['points'], 'points')}, "
         f"{in_unit(SMALLEST['degrees'], 'degrees')}, {SMALLEST['number']:g} of a plain number.",
         "- Claims of several comparisons (hierarchies, “best of six”, “on every benchmark”) hold only if all do, with",
-        "  Holm's correction over the family; one that is shown to go the other way contradicts them.",
+        "  Holm's correction over the family; one that is shown to go the other way contradicts them (of several",
+        "  bounds or equalities at 5 % over their number).",
         "- “Equal”, “saturates”, “additive”: two one-sided tests against the stated margin. Parts that are said",
         "  to be equal, or to add up, must first be shown to be there.",
         "- All cells share one learning rate; where it was tuned, it is the best on the average of all methods, on",

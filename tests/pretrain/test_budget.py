@@ -39,6 +39,12 @@ def test_what_a_run_has_spent(tmp_path):
     assert spending(write_run(tmp_path / "alip", of("alip"))).method == "alip-style"
 
 
+def test_a_run_whose_optimiser_was_not_kept_does_not_say_what_it_trained(tmp_path):
+    run = write_run(tmp_path / "a", of("rank"))
+    save_file({"objective/heads.weight": torch.zeros(7, 3)}, run / "checkpoints" / "last" / "training.safetensors")
+    assert spending(run).model_parameters is None and spending(run).heads is None
+
+
 def test_an_order_that_did_nothing_is_named_with_the_method(tmp_path):
     run = write_run(tmp_path / "a", of("rank"))
     line = {"step": 100, "spread2_image": 0.1, "spread2_text": 0.1, "spread3_image": 1e-4, "spread3_text": 2e-4}

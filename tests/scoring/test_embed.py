@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dinorankclip.data.benchmark_sets import Place, open_set
+from dinorankclip.data.damage import Damage
 from dinorankclip.scoring.embed import embed_images, embed_texts
 from dinorankclip.scoring.embedding_store import EmbeddingStore
 from dinorankclip.scoring.evaluators import RetrievalEvaluator
@@ -131,3 +132,18 @@ def test_scores_taken_during_training_keep_their_items(tmp_path):
     (tmp_path / "scores.json").write_text(json.dumps({"scores": {"val/t2i R@1": 1.0}}))
     items = read_scores(tmp_path).trained["val/t2i R@1"].items
     assert items.values.tolist() == [1.0] * 8 and items.clusters.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_disk_that_was_away_is_not_remembered(tmp_path, source, monkeypatch):
+    store, model = EmbeddingStore(tmp_path / "kept"), ColourModel()
+    read = type(source).read
+
+    def away(self, index):
+        if index == 1:
+            raise Damage("unreadable", "stale handle")
+        return read(self, index)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(source), "read", away)
+        assert store.images(model, source).damaged == [(source.key(1), "unreadable")]
+    assert store.images(model, source).damaged == [] and len(store.images(model, source).indices) == len(source)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dinorankclip.scoring.paired import compare
+from dinorankclip.scoring.paired import compare, fewest_draws
 
 
 def hits(seed, rate, count=2000):
@@ -70,3 +70,21 @@ def test_clusters_count_not_items():
 def test_other_items_are_refused():
     with pytest.raises(ValueError, match="not the same"):
         compare(np.zeros(3), np.zeros(4))
+
+
+def test_items_kept_in_single_precision_have_the_p_of_exact_ones():
+    """Sums of fifths tie often, and in single precision only nearly."""
+    rng = np.random.default_rng(3)
+    a, b = ((rng.integers(0, 2, 400) + rng.integers(0, 6, 400) / 5) / 2 for _ in range(2))
+    b = np.where(np.arange(400) < 370, a, b)  # thirty images differ: few sums, many ties
+    exact = np.round((b - a) * 10)  # in tenths, whole numbers
+    want = compare(np.zeros(400), exact, draws=20_000).p
+    kept = compare(a.astype(np.float32), b.astype(np.float32), draws=20_000).p
+    assert kept == pytest.approx(want, abs=0.01)
+
+
+def test_so_many_draws_are_needed_for_a_level():
+    assert [fewest_draws(level) for level in (0.95, 0.99, 0.9995)] == [19, 99, 1999]
+    sure = compare(np.zeros(200), np.ones(200), level=0.9995, draws=1999)
+    assert sure.verdict == "higher"
+    assert compare(np.zeros(200), np.ones(200), level=0.9995, draws=1998).verdict == "no difference shown"

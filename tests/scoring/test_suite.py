@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dinorankclip.data.benchmark_sets import Place, find_sets
+from dinorankclip.scoring.catalogue import catalogue
 from dinorankclip.scoring.embedding_store import EmbeddingStore
 from dinorankclip.scoring.pictures import hardest_classes, retrieval_examples
 from dinorankclip.scoring.probe_scorer import ProbeScorer
@@ -107,6 +108,52 @@ def test_renditions_that_the_user_names(tmp_path):
     assert values(named.sets["shift from photo"])["drop"] == 0.0 and "shift from photo" not in score(tmp_path).sets
     wrong = score(tmp_path, shifts=(Shift("photo", ("drawing", "fish")),))
     assert "fish has classes that photo has not" in wrong.errors["shift from photo"]
+
+
+def test_a_shift_that_was_asked_for_and_is_not_there_is_said(tmp_path):
+    write_classes(tmp_path / "photo")
+    found = score(tmp_path, shifts=(Shift("photo", ("drawnig",)),))
+    assert "drawnig, which was not scored; sets are photo" in found.errors["shift from photo"]
+
+
+def test_a_fault_in_one_scorer_costs_nothing_else(tmp_path, capsys):
+    class Broken(ZeroShotScorer):
+        name = "broken"
+
+        def __call__(self, seen):
+            raise FloatingPointError("no digits left")
+
+    write_classes(tmp_path / "a")
+    heard = []
+    places = find_sets(str(tmp_path / "a"))
+    scorers = [Broken(), ZeroShotScorer()]
+    found = run_suite(ColourModel(), places, scorers, EmbeddingStore(None), report=heard.append)
+    assert found.errors == {"a, broken": "FloatingPointError: no digits left"}
+    assert heard == [found.sets["a"]] and found.sets["a"].scores["T@1"].value == 1.0
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_sets_have_one_name_whatever_their_folder_was_published_as(tmp_path):
+    listed = catalogue().sets["imagenet1k"]
+    published = next(name for name in listed.folder_names if name != "imagenet1k")
+    assert catalogue().known_as(Place(published, str(tmp_path))).name == "imagenet1k"
+    assert catalogue().known_as(Place("mine", str(tmp_path))).name == "mine"
+
+
+def test_a_probe_of_nothing_knows_the_largest_class(tmp_path):
+    write_classes(tmp_path / "uneven", labels=(0,) * 9 + (1, 2, 3))
+    write_classes(tmp_path / "uneven", split="train", labels=(0,) * 12 + (1, 2, 3) * 4)
+    found = run_suite(ColourModel(collapsed=True), find_sets(str(tmp_path)), [ProbeScorer()], EmbeddingStore(None))
+    scores = found.sets["uneven"].scores
+    for what, chance in (("accuracy", 0.75), ("mean per class", 0.25)):
+        assert scores[f"embedding probe {what}"].value == scores[f"embedding probe {what}"].chance == chance
+
+
+def test_a_set_without_a_test_part_is_probed_on_its_validation_part(tmp_path):
+    write_classes(tmp_path / "own", split="val", labels=(0, 1, 2, 3) * 3)
+    write_classes(tmp_path / "own", split="train", labels=(0, 1, 2, 3) * 6)
+    found = run_suite(ColourModel(), find_sets(str(tmp_path)), [ProbeScorer()], EmbeddingStore(None))
+    assert found.errors == {} and found.sets["own"].scores["embedding probe accuracy"].value == 1.0
 
 
 def test_probes_on_both_kinds_of_rows_and_their_averages(tmp_path):

@@ -35,6 +35,14 @@ def test_records_become_finished_runs_and_come_out_as_they_went_in(tmp_path):
     assert adopt_runs(tmp_path, given, runs) == 0  # doing it again changes nothing
 
 
+def test_what_adopted_results_knew_of_chance_is_not_lost(tmp_path):
+    runs = tiny().runs()
+    given = replace(recorded(runs[:3]), chances={"a/T@1": 0.1})
+    adopt_runs(tmp_path, given, runs)
+    wanted = [(run.cell, run.seed, run.key) for run in runs]
+    assert collect("tiny", "", tmp_path, wanted, TUNED).chances == {"a/T@1": 0.1}
+
+
 def test_runs_whose_models_pictures_need_are_made_again(tmp_path):
     runs = tiny().runs()
     adopt_runs(tmp_path, recorded(runs), runs)

@@ -14,7 +14,8 @@ from dinorankclip.study.cells import Cell
 from dinorankclip.study.preparing import name_of, told_of
 from dinorankclip.study.queue import hold, is_finished, is_running, read_queue, write_queue
 from dinorankclip.study.results import CELLS, Results, RunRecord, write_record
-from dinorankclip.study.running import Force
+from dinorankclip.study.running import Force, shared_gpus
+from dinorankclip.study.tidying import keep_all, tidy
 from dinorankclip.study.tuning import choose, rates, read_tuned
 from dinorankclip.types import UserError
 from tests.pretrain.running import family, last_step
@@ -178,6 +179,41 @@ def test_a_run_is_held_by_one_process_and_falls_with_it(tmp_path):
     assert not is_running(tmp_path, "k")
     again = hold(tmp_path, "k")
     assert again.before == pytest.approx(first.seconds, abs=1)
+
+
+def test_a_disk_without_locks_is_refused(tmp_path, monkeypatch):
+    hold(tmp_path, "k").release()
+
+    def no_locks(handle, how):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    for ask in (hold, is_running):
+        with pytest.raises(UserError, match="disk without file locks"):
+            ask(tmp_path, "k")
+
+
+def test_what_was_made_to_be_kept_is_never_tidied(tmp_path):
+    checkpoint = tmp_path / "checkpoints" / "step-8"
+    checkpoint.mkdir(parents=True)
+    keep_all(tmp_path)
+    tidy(tmp_path, 1)
+    assert checkpoint.is_dir()
+    (tmp_path / "kept").unlink()
+    tidy(tmp_path, 1)
+    assert not checkpoint.exists()
+
+
+def test_every_worker_has_gpus_of_its_own(tmp_path):
+    assert shared_gpus(3, 1, []) == []
+    assert shared_gpus(3, 2, list("01234567")) == [["0", "1"], ["2", "3"], ["4", "5"]]
+    assert shared_gpus(3, 1, ["2", "5"]) == [["2"], ["5"], ["2"]]
+    leave_a_file = "import os, sys; open(sys.argv[1] + os.environ['CUDA_VISIBLE_DEVICES'], 'w')"
+    force = Force([sys.executable, "-c", leave_a_file, f"{tmp_path}/saw "], 2, [["3"], ["7", "8"]])
+    for worker in force.workers:
+        worker.wait()
+    force.stop()
+    assert {path.name for path in tmp_path.iterdir()} == {"saw 3", "saw 7,8"}
 
 
 def test_learning_rates_are_tried_then_used(tmp_path):

@@ -194,6 +194,14 @@ def test_a_bound():
     assert below(effect(9.8, 1.0), 10.0) == "inconclusive"
 
 
+def test_one_of_several_bounds_or_equalities_contradicts_at_a_share_of_the_level():
+    near = effect(10.9, 1.0)  # its 95 % interval is above 10, that of 99 % is not
+    assert interval(near, 0.95)[0] > 10.0 > interval(near, 0.99)[0]
+    assert (below(near, 10.0), below(near, 10.0, family=5)) == ("contradicted", "inconclusive")
+    shifted = effect(1.9, 1.0)
+    assert (equivalent(shifted, 1.0), equivalent(shifted, 1.0, family=5)) == ("contradicted", "not supported")
+
+
 def test_an_inert_order_has_not_helped():
     assert unless_inert("supported", inert=True) == "not supported"
     assert unless_inert("supported", inert=False) == "supported"

@@ -26,13 +26,11 @@ _HOME = {
     "captioned_scene": "samples",
     "scene_from_json": "scene",
     "mentions_from_json": "scene",
-    "relevance": "relevance",
     "relevance_matrix": "relevance",
     "caption_relevance": "relevance",
     "caption_relevance_matrix": "caption_matrix",
     "stored_scenes": "stored",
     "holds_scenes": "stored",
-    "render": "render",
     "RENDITIONS": "renditions",
     "VERSION": "knobs",
 }

@@ -152,7 +152,8 @@ class AllEquivalent:
         return rule
 
     def __call__(self, context: Context) -> Evidence:
-        verdicts = [equivalent(contrast.deciding(context), self.margin) for contrast in self.equal]
+        many = len(self.equal)
+        verdicts = [equivalent(contrast.deciding(context), self.margin, many) for contrast in self.equal]
         if self.given:
             verdicts.append(all_hold([contrast.comparison(context) for contrast in self.given]))
         inert, inert_remarks = _inertness(context, self.acting)
@@ -184,13 +185,13 @@ class AllBelow:
         return f"95 % interval {'above' if self.above else 'below'} {in_unit(self.bound, self.contrasts[0].unit)}"
 
     def __call__(self, context: Context) -> Evidence:
-        verdicts = []
+        verdicts, many = [], len(self.contrasts)
         for contrast in self.contrasts:
             values = contrast.quantity.values(context)
             if self.above:
-                verdicts.append(below(level({seed: -value for seed, value in values.items()}), -self.bound))
+                verdicts.append(below(level({seed: -value for seed, value in values.items()}), -self.bound, many))
             else:
-                verdicts.append(below(level(values), self.bound))
+                verdicts.append(below(level(values), self.bound, many))
         return Evidence(together(verdicts), _lines(self.contrasts, context))
 
 

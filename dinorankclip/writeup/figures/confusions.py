@@ -14,10 +14,10 @@ from matplotlib.colors import PowerNorm
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageDraw
 
-from dinorankclip.data.labelled import carve_validation
 from dinorankclip.scoring.fine_grained import family_errors, family_of_class
 from dinorankclip.scoring.pictures import picture_at
 from dinorankclip.scoring.probe import linear_probe
+from dinorankclip.scoring.probe_scorer import probe_parts
 from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.study.results import Results
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
@@ -63,10 +63,7 @@ def probe_models(models: KeptModels, name: str, cells: Mapping[str, str]) -> Pro
         raise Unavailable(f"{name} has no training part to probe with")
     predicted = {}
     for title, one in seen.items():
-        labels = one.labels("train")
-        train, val = carve_validation(one.keys("train"), labels)
-        rows = one.images("embedding", "train")
-        parts = rows[train], labels[train], rows[val], labels[val], one.images(), one.labels()
+        parts = *probe_parts(one, "embedding"), one.images(), one.labels()
         predicted[title] = linear_probe(*parts, len(names), label=f"{name}: {title}").predicted
     return Probed(first, first.labels(), family_of_class(names, first.benchmark.families), predicted)
 

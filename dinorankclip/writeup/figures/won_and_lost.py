@@ -13,7 +13,8 @@ from PIL import Image, ImageDraw
 
 from dinorankclip.paper import LABEL
 from dinorankclip.scoring.pictures import picture_at
-from dinorankclip.scoring.retrieval import ranks, right_pairs
+from dinorankclip.scoring.retrieval import ranks
+from dinorankclip.scoring.right_items import right_items
 from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.writeup.figures.drawn import Drawn
 from dinorankclip.writeup.kept_models import KeptModels
@@ -71,8 +72,8 @@ def won_and_lost(models: KeptModels, name: str, cells: Mapping[str, str]) -> Dra
     """`cells`: cell → title, from the baseline to ours; those between are shown beside them."""
     seen = {title: models.seen(cell, name) for cell, title in cells.items()}
     captions = next(iter(seen.values())).captions()
-    texts, right = right_pairs(captions)
-    places = {title: ranks(one.texts(texts), one.images(), right.flip(1)).numpy() for title, one in seen.items()}
+    texts, right = right_items(captions)
+    places = {title: ranks(one.texts(texts), one.images(), right.images).numpy() for title, one in seen.items()}
     base, *_, ours = seen
     outcome = Outcome(places[base], places[ours])
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])

@@ -6,7 +6,8 @@ scores.py           what a score and a scorer are         scorers.py          ev
 evaluators.py       the cheap ones, during training       catalogue.py        the paper's sets, and how to get each
 
 zero_shot.py        classes as mean prompts               retrieval.py        R@k both ways
-shift.py            renditions of a base set              fine_grained.py     errors inside families
+shift.py            renditions of a base set              right_items.py      which captions are right for which images
+fine_grained.py     errors inside families
 probe_scorer.py     linear probes, with C chosen          probe.py            one probe
 logistic.py         its solver (with logistic_problem.py, logistic_loss.py, logistic_span.py)
 graded.py           graded relevance                      ranking_quality.py  τ-b and NDCG

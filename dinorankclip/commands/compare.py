@@ -49,7 +49,7 @@ def compare(
     """
     from dinorankclip.scoring.comparison import compare_scores, only_one
     from dinorankclip.scoring.paired import fewest_draws
-    from dinorankclip.scoring.scored import read_scores
+    from dinorankclip.scoring.scored import read_scores, step_of
 
     if not 0 < level < 1:
         raise UserError(f"--level {level}: a share between 0 and 1, such as 0.95")
@@ -60,6 +60,9 @@ def compare(
     folders = folder_of(a), folder_of(b)
     scored = read_scores(folders[0]), read_scores(folders[1])
     print(_spending_table(*folders, matched))
+    for letter, one in zip("AB", scored):
+        if one.sets and one.sets_step is not None and one.sets_step != step_of(one.folder):
+            print(f"mind: sets of {letter} were scored at step {one.sets_step}; the run has gone on since: score again")
     blocks = [
         compare_scores(scored[0].trained, scored[1].trained, level, draws),
         compare_scores(scored[0].sets, scored[1].sets, level, draws),

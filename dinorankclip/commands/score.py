@@ -114,7 +114,7 @@ def score(
 
     def report(result: SetResult) -> None:
         show(result)
-        write_scores(folder, loaded, SuiteResult({result.name: result}))  # a later set may bring everything down
+        write_scores(folder, loaded, SuiteResult({result.name: result}, level=level))  # a later set may fail
 
     found = run_suite(loaded, places, scorers, store, options, report=report)
     if wanted is None or "fidelity" in wanted:

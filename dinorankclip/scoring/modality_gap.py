@@ -95,13 +95,13 @@ def gap_function(
     image, text = unit_rows(image.float().cpu()), unit_rows(text.float().cpu())
 
     def measures(counts: Tensor) -> Tensor:
-        sides = [(image, counts), (text, counts[:, owner])]
-        means = [weights @ rows.to(weights) / weights.sum(1, keepdim=True) for rows, weights in sides]
+        sides = [(image.to(counts), counts), (text.to(counts), counts[:, owner])]
+        means = [weights @ rows / weights.sum(1, keepdim=True) for rows, weights in sides]
         separation = _angle(unit_rows(means[0]), unit_rows(means[1]))
         halves = []
         for (rows, weights), mean in zip(sides, means):
             # Rounding takes a cosine to 1, where the angle has no derivative.
-            cosine = (unit_rows(mean) @ rows.to(weights).T).clamp(-1 + 1e-7, 1 - 1e-7)
+            cosine = (unit_rows(mean) @ rows.T).clamp(-1 + 1e-7, 1 - 1e-7)
             halves.append((weights * cosine.acos().rad2deg()).sum(1) / weights.sum(1))
         return torch.stack([separation, *halves, (means[0] - means[1]).norm(dim=1)], 1)
 

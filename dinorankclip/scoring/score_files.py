@@ -16,12 +16,12 @@ import numpy as np
 
 from dinorankclip.locks import one_at_a_time
 from dinorankclip.run_files import ITEMS, SCORES
+from dinorankclip.scoring.scored import MODEL, step_of
 from dinorankclip.scoring.scores import Score
 from dinorankclip.scoring.suite import SetResult, SuiteResult
 from dinorankclip.whole_files import whole_file, write_json
 
 WRITING = ".scores"  # the lock of a folder whose scores are added to
-MODEL = "sets_model"  # which weights "sets" are scores of
 
 NUMBERS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # of a score, in scores.json
 
@@ -40,7 +40,7 @@ def _add_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
     items = _items(folder / ITEMS) if same else {}
     trained = {name: array for name, array in _items(folder / ITEMS).items() if name.split("/")[0] not in _sets(stored)}
     for result in found.sets.values():
-        told = _as_json(result)
+        told = _as_json(result) | {"level": found.level}
         known = sets.get(result.name, {})
         if known.get("fingerprint") == result.fingerprint and known.get("images") == result.images:
             told["scores"] = known["scores"] | told["scores"]  # other metrics of the same items
@@ -49,7 +49,7 @@ def _add_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
         sets[result.name] = told
         items |= _arrays(result)
     stored |= {
-        MODEL: {"name": model.name, "identity": model.identity, "reason": model.reason},
+        MODEL: {"name": model.name, "identity": model.identity, "reason": model.reason, "step": step_of(folder)},
         "sets": sets,
         "set_errors": found.errors,
     }

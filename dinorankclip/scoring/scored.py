@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dinorankclip.run_files import ITEMS, SCORES
+from dinorankclip.run_files import CHECKPOINTS, ITEMS, LAST, NUMBERS, SCORES
 from dinorankclip.score_words import Unit
 from dinorankclip.types import UserError
 
 HELD_OUT = "held_out"
+MODEL = "sets_model"  # which weights "sets" are scores of
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ class Scored:
     folder: Path
     trained: dict[str, Entry] = field(default_factory=dict)
     sets: dict[str, Entry] = field(default_factory=dict)
+    sets_step: int | None = None  # of the weights that the sets were scored with; None: not known, or no run
+
+
+def step_of(run: Path) -> int | None:
+    """Of a run's last checkpoint; None if this is no run, or has none."""
+    path = run / CHECKPOINTS / LAST / NUMBERS
+    return json.loads(path.read_text())["step"] if path.is_file() else None
 
 
 def read_scores(folder: str | Path) -> Scored:
@@ -71,7 +79,7 @@ def read_scores(folder: str | Path) -> Scored:
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); score again") from error
     items = _read_items(folder / ITEMS)
-    scored = Scored(folder)
+    scored = Scored(folder, sets_step=found.get(MODEL, {}).get("step"))
     trained = found.get("scores", {})
     for name, value in trained.items():
         if not _beside_the_scores(name):

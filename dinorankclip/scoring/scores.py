@@ -73,6 +73,9 @@ def combined_score(name: str, value: float, sides: Sequence[tuple[np.ndarray, fl
     return mean_score(name, np.concatenate(parts))
 
 
+OWN_LEVEL = 0.95  # of intervals that a scorer takes itself
+
+
 def average_score(name: str, scores: Sequence[Score]) -> Score:
     """The mean of scores of different sets, which count alike, however many items they have."""
     value = float(np.mean([score.value for score in scores]))
@@ -84,9 +87,9 @@ def average_score(name: str, scores: Sequence[Score]) -> Score:
 
 
 def with_intervals(scores: Iterable[Score], level: float = 0.95, draws: int = 1000) -> Iterator[Score]:
-    """Add an interval to every score that has items and none yet."""
+    """Add an interval to every score that has items, and none of this level yet; scorers bring those of `OWN_LEVEL`."""
     for score in scores:
-        if score.items is None or score.low is not None:
+        if score.items is None or (score.low is not None and level == OWN_LEVEL):
             yield score
             continue
         low, high = interval(score.items, score.clusters, level=level, draws=draws, weights=score.weights)

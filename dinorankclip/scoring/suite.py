@@ -56,6 +56,7 @@ class SuiteResult:
     sets: dict[str, SetResult] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     seen: dict[str, SeenSet] = field(default_factory=dict)  # for pictures
+    level: float = 0.95  # of the intervals
 
 
 Report = Callable[[SetResult], None]
@@ -74,7 +75,7 @@ def run_suite(
     options, known = options or SuiteOptions(), known or catalogue()
     places = [known.known_as(place) for place in places]
     _refuse_doubles(places)
-    found = SuiteResult()
+    found = SuiteResult(level=options.level)
     for place in places:
         try:
             seen = _see(model, place, scorers, store, options, known)

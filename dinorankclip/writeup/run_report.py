@@ -112,8 +112,10 @@ def _scores(page: Page, run: Path) -> None:
         page.table(("score", "value"), faithful)
     if stored.get("sets"):
         page.section("Evaluation sets", 3)
+        levels = {part.get("level", 0.95) for part in stored["sets"].values()}
+        level = f"{100 * levels.pop():g} % " if len(levels) == 1 else ""
         page.table(
-            ("set", "score", "value", "95 % interval over items", "chance", "n"),
+            ("set", "score", "value", f"{level}interval over items", "chance", "n"),
             _set_rows(stored["sets"]),
             words=(0, 1),
         )

@@ -149,6 +149,16 @@ def test_a_model_that_is_no_run_is_found_where_score_put_it(tmp_path, monkeypatc
     assert "built/scores/open-clip-ViT-B-32" in capsys.readouterr().out
 
 
+def test_scores_of_earlier_weights_are_marked(tmp_path, capsys):
+    a, b = (scored(trained(tmp_path / name), np.ones(40)) for name in "ab")
+    for run, step in ((a, 60), (b, 100)):
+        stored = json.loads((run / "scores.json").read_text())
+        (run / "scores.json").write_text(json.dumps(stored | {"sets_model": {"step": step}}))
+    main([str(a), str(b)])
+    out = capsys.readouterr().out
+    assert "mind: sets of A were scored at step 60; the run has gone on since" in out and "sets of B" not in out
+
+
 def test_mistakes_are_explained(tmp_path):
     a = trained(tmp_path / "a")
     with pytest.raises(UserError, match=r"no scores of .*nowhere"):
@@ -161,6 +171,8 @@ def test_mistakes_are_explained(tmp_path):
         main([str(a), str(tmp_path / "c")])
     with pytest.raises(UserError, match="between 0 and 1"):
         main([str(a), str(a), "--level", "95"])
+    with pytest.raises(UserError, match="at least 1999 draws"):
+        main([str(a), str(a), "--level", "0.9995"])
     (tmp_path / "c" / "scores_items.npz").write_bytes(b"PK nothing")
     with pytest.raises(UserError, match=r"scores_items\.npz is damaged"):
         main([str(tmp_path / "c"), str(tmp_path / "c")])

@@ -8,6 +8,7 @@ import pytest
 from dinorankclip.data.benchmark_sets import Place, find_sets
 from dinorankclip.scoring.catalogue import catalogue
 from dinorankclip.scoring.embedding_store import EmbeddingStore
+from dinorankclip.scoring.modality_gap import ModalityGapScorer
 from dinorankclip.scoring.pictures import hardest_classes, retrieval_examples
 from dinorankclip.scoring.probe_scorer import ProbeScorer
 from dinorankclip.scoring.retrieval import RetrievalScorer
@@ -212,6 +213,20 @@ def test_scores_are_written_beside_what_train_wrote_and_read_back(tmp_path):
     model.identity = "trained on"
     write_scores(run, model, score(tmp_path / "b"))
     assert {name.split("/")[0] for name in read_scores(run).sets} == {"b"}
+
+
+def test_the_level_of_intervals_is_theirs_and_is_kept(tmp_path):
+    write_captions(tmp_path / "pairs", labels=(0, 1, 2, 3, 0, 1, 2))
+    spans = {}
+    for level in (0.95, 0.5):
+        options = SuiteOptions(level=level)
+        places, store = find_sets(str(tmp_path / "pairs")), EmbeddingStore(None)
+        found = run_suite(ColourModel(), places, [ModalityGapScorer()], store, options)
+        cone = found.sets["pairs"].scores["cone separation"]
+        spans[level] = cone.high - cone.low
+        write_scores(tmp_path / f"{level}", ColourModel(), found)
+        assert json.loads((tmp_path / f"{level}" / "scores.json").read_text())["sets"]["pairs"]["level"] == level
+    assert 0 < spans[0.5] < spans[0.95]
 
 
 def test_pictures(tmp_path):

@@ -32,20 +32,23 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
     if device == "cuda":
         device = f"cuda:{local_rank}"
     where = torch.device(device)
-    if where.type == "cuda":
-        if (where.index or 0) >= torch.cuda.device_count():
-            raise UserError(f"device {where}: there are {torch.cuda.device_count()} GPUs here, counted from 0")
-        torch.cuda.set_device(where)  # what asks for "the" GPU, such as its random generator, means this one
+    if where.type == "cuda" and (where.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device {where}: there are {torch.cuda.device_count()} GPUs here, counted from 0")
     if precision != "auto":
         reason = f"{precision} on {where}, as asked"
         if precision == "bf16" and where.type == "cpu":
             reason += f"; without native support it is far slower, and {BF16_ON_CPU}"
         return Placement(where, precision, reason)
-    if where.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+    if where.type == "cuda" and _computes_bf16(where):
         return Placement(where, "bf16", f"bf16 on {torch.cuda.get_device_name(where)}: the GPU computes it natively")
     if where.type == "cuda":
         return Placement(where, "fp32", f"fp32 on {torch.cuda.get_device_name(where)}: no native bf16")
     return Placement(where, "fp32", f"running in fp32 on {'the CPU' if where.type == 'cpu' else where}")
+
+
+def _computes_bf16(gpu: torch.device) -> bool:
+    with torch.cuda.device(gpu):  # the question is about the current one
+        return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def announces_amx() -> bool:

@@ -18,6 +18,7 @@ def test_a_process_takes_its_own_gpu_or_the_only_one_it_is_shown(monkeypatch, gp
 
 
 def test_processes_without_a_gpu_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="sees no GPU"):
         comm._gpu_of(0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

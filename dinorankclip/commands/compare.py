@@ -61,7 +61,8 @@ def compare(
     scored = read_scores(folders[0]), read_scores(folders[1])
     print(_spending_table(*folders, matched))
     for letter, one in zip("AB", scored):
-        if one.sets and one.sets_step is not None and one.sets_step != step_of(one.folder):
+        now = step_of(one.folder)  # None of other models, and of runs whose checkpoints were not kept
+        if one.sets and one.sets_step is not None and now not in (None, one.sets_step):
             print(f"mind: sets of {letter} were scored at step {one.sets_step}; the run has gone on since: score again")
     blocks = [
         compare_scores(scored[0].trained, scored[1].trained, level, draws),

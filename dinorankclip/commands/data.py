@@ -78,7 +78,7 @@ def pack(
 
     if shard_size < 1:
         raise UserError("--shard-size must be at least 1")
-    if where.startswith("pipe:"):  # an epoch's length matters to training only
+    if where.startswith("pipe:"):  # packing has no epochs, and what is not divided is packed whole
         reading = dataclasses.replace(reading, epoch_samples=reading.epoch_samples or 1)
     damage = DamageCount(max_damaged=1.0)
     counts: dict[str, int] = {}

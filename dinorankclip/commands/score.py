@@ -94,6 +94,7 @@ def score(
     from dinorankclip.scoring.projection import demand
     from dinorankclip.scoring.run_data import run_data
     from dinorankclip.scoring.score_files import write_scores
+    from dinorankclip.scoring.scored import step_of
     from dinorankclip.scoring.scorers import all_scorers
     from dinorankclip.scoring.suite import SuiteOptions, SuiteResult, run_suite
 
@@ -105,6 +106,7 @@ def score(
     places = [place for where in sets for place in find(where, sets_root, reading, trained_on, split)]
     if threads is not None:
         torch.set_num_threads(threads)
+    step = step_of(Path(model))
     loaded = load_model(model, device, precision)
     print(f"{loaded.name}: {loaded.reason}")
     print(heading(level))
@@ -114,12 +116,12 @@ def score(
 
     def report(result: SetResult) -> None:
         show(result)
-        write_scores(folder, loaded, SuiteResult({result.name: result}, level=level))  # a later set may fail
+        write_scores(folder, loaded, SuiteResult({result.name: result}, level=level), step)  # a later set may fail
 
     found = run_suite(loaded, places, scorers, store, options, report=report)
     if wanted is None or "fidelity" in wanted:
         add_fidelity(model, loaded, found, options)
-    print(f"\nscores in {write_scores(folder, loaded, found)}")
+    print(f"\nscores in {write_scores(folder, loaded, found, step)}")
     if pictures:
         drawn = draw(found, folder / PICTURES, wanted, plane)
         if drawn:

@@ -40,7 +40,7 @@ def plan(name: Name = None, preset: str | None = None, folder: Path | None = Non
         name: The study: small, full, flickr8k or cc3m.
         preset: The same, as an option.
         folder: Where it is kept; by default runs/study-NAME.
-        workers: Runs at a time; by default one for each core.
+        workers: Runs at a time; by default one for each GPU, or core where there is none.
     """
     from dinorankclip.study.matched import check_plan
     from dinorankclip.study.plan import paper_plan_lines, plan_lines
@@ -50,7 +50,7 @@ def plan(name: Name = None, preset: str | None = None, folder: Path | None = Non
     folder = folder or default_folder(study.name)
     runs = all_runs(study, folder)
     at_papers_scale = study.name == "cc3m"
-    here = plan_lines(study, folder, runs, workers or cores())
+    here = plan_lines(study, folder, runs, workers or default_workers())
     print("\n".join(paper_plan_lines(study, runs) if at_papers_scale else here))
 
 
@@ -60,7 +60,7 @@ def status(name: Name = None, folder: Path | None = None, workers: int | None = 
     Args:
         name: The study.
         folder: Where it is kept; by default runs/study-NAME.
-        workers: Runs at a time, for the time left; by default one for each core.
+        workers: Runs at a time, for the time left; by default one for each GPU, or core where there is none.
     """
     from dinorankclip.commands.study_crew import save_results
     from dinorankclip.study.outline import once
@@ -70,7 +70,7 @@ def status(name: Name = None, folder: Path | None = None, workers: int | None = 
     study = chosen(name)
     folder = folder or default_folder(study.name)
     runs = all_runs(study, folder)
-    for line in status_lines(study, folder, runs, workers or cores()):
+    for line in status_lines(study, folder, runs, workers or default_workers()):
         print(line)
     for one in once(one for one in runs if is_failed(folder, one.key)):
         print(f"failed: {one.cell}, seed {one.seed}, {folder}/cells/{one.key}: {why_failed(folder, one.key)}")
@@ -107,7 +107,6 @@ def run(
         models: Make runs again that were adopted without the model that a picture needs.
     """
     from dinorankclip.commands.study_crew import Crew
-    from dinorankclip.study.running import visible_gpus
 
     study = chosen(name)
     unknown = [cell for cell in only if cell not in {one.name for one in study.cells}]
@@ -117,7 +116,7 @@ def run(
     folder = folder or default_folder(study.name)
     gpus = gpus_of_a_run(study.gpus, slurm, gpus_per_cell)
     processes = max(processes_per_cell, gpus, 1)
-    workers = workers or max(1, (len(visible_gpus()) or cores()) // processes)
+    workers = workers or default_workers(processes)
     Crew(study, folder, workers, processes, gpus, seeds, only, keep, slurm, adopt, models).run()
 
 
@@ -168,6 +167,13 @@ def train(folder: Annotated[Path, tyro.conf.Positional], key: Annotated[str, tyr
     from dinorankclip.commands.study_cell import train_in_processes
 
     train_in_processes(folder, key)
+
+
+def default_workers(processes: int = 1) -> int:
+    """Runs at a time: one for each GPU, or for each core where there is none."""
+    from dinorankclip.study.running import visible_gpus
+
+    return max(1, (len(visible_gpus()) or cores()) // processes)
 
 
 def cores() -> int:

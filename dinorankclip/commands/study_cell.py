@@ -91,6 +91,7 @@ def score_sets(place: Path, sets: tuple[str, ...], settings: TrainSettings) -> N
     from dinorankclip.commands.score import find
     from dinorankclip.scoring.embedding_store import EmbeddingStore
     from dinorankclip.scoring.score_files import write_scores
+    from dinorankclip.scoring.scored import step_of
     from dinorankclip.scoring.scorers import all_scorers
     from dinorankclip.scoring.suite import SuiteOptions, run_suite
 
@@ -99,4 +100,4 @@ def score_sets(place: Path, sets: tuple[str, ...], settings: TrainSettings) -> N
     found = run_suite(loaded, places, all_scorers(), EmbeddingStore(None), SuiteOptions(draws=DRAWS))
     if found.errors:
         raise UserError("; ".join(f"{name}: {text}" for name, text in found.errors.items()))
-    write_scores(place, loaded, found)
+    write_scores(place, loaded, found, step_of(place))

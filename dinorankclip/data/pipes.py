@@ -278,6 +278,6 @@ def read_into_memory(shards: Sequence[str], most: int) -> MemorySource:
             break
     if not samples:
         raise UserError(f"no usable sample came out of {shards[0]}")
-    return MemorySource(samples, digest("pipe", most, *shards))
+    return MemorySource(samples, digest("pipe", most, *shards[: number + 1]))  # whatever else was held out unread
 
 

@@ -43,7 +43,7 @@ from .words import bpe_word_ids
 # D19: a view with at least this share of the image is spoken for by the class token. Boxes are moved to whole pixels
 # of small images, which takes up to two hundredths off a crop that was drawn as 0.9.
 WHOLE_VIEW = 0.9 - 0.02
-OPEN_MAPS = 256  # files that stay mapped: each costs a descriptor, of which a process usually may have 1024
+FEWEST_MAPS = 256  # files that stay mapped at least: each costs a descriptor, of which a process usually may have 1024
 EVERYTHING = frozenset({"gram", "tokens", "summary"})
 
 # `equations.resample_grid(grid_in, grid_out, top, left, height, width, flip)`; handed in, since equations come later.
@@ -82,6 +82,7 @@ class TeacherCache:
         self._record = layout.image_record(self.plan)
         self._index = _Index(self.folder / layout.keys_name(self.part))
         self._maps: dict[str, np.ndarray] = {}
+        self._most_maps = max(FEWEST_MAPS, _open_files() // 4)
         has_tokens = "tokens" in self._record.coders
         self._basis = load_file(self.folder / layout.BASIS)[IMAGE_BASIS] if has_tokens else None
         self.wanted = wanted & self._record.coders.keys()
@@ -213,7 +214,7 @@ class TeacherCache:
             path = self.folder / name
             found = np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.memmap(path, np.uint8, "r")
             found = found.view(np.ndarray)  # without memmap's slow bookkeeping for each slice
-            if len(self._maps) >= OPEN_MAPS:
+            if len(self._maps) >= self._most_maps:
                 self._maps.pop(next(iter(self._maps)))  # the one that was not asked for the longest
         self._maps[name] = found
         return found
@@ -225,6 +226,15 @@ class TeacherCache:
 def half_as_fine(side: int) -> int:
     """The comparing grid of a cached grid of `side` tokens, unless another is asked for."""
     return (side + 1) // 2
+
+
+def _open_files() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:
+        return 0  # not known
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class _Index:

@@ -38,6 +38,9 @@ def _put_back(older: Path, out: Path) -> None:
     """Where something else has come meanwhile, the older export stays beside it rather than being lost."""
     if not out.exists():
         os.replace(older, out)
+    else:
+        with contextlib.suppress(OSError):
+            older.rmdir()  # empty, if it was never moved
 
 
 def _refuse_taken(out: Path, replace: bool, mark: str) -> None:

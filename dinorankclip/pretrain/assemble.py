@@ -61,6 +61,8 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
     torch.manual_seed(settings.seed + world.rank)
     placement = choose(settings.budget.device, settings.budget.precision, world.local_rank)
     say(placement.reason)
+    if placement.device.type == "cuda":
+        torch.cuda.set_device(placement.device)  # whatever asks for "the" GPU from now on means this one
     train = open_pairs(settings.data, settings.reading, "train")
     wanted = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
     held_out = {split: open_stored(settings.data, settings.reading, split) for split in wanted}

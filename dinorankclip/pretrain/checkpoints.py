@@ -17,7 +17,7 @@ from dinorankclip.types import UserError
 
 def save(state: TrainingState, folder: Path, keep: int) -> None:
     """Write step-N, point `last` (and, if it is the best so far, `best`) to it, drop the oldest. All processes call."""
-    states = comm.gather_bytes(random_state())
+    states = comm.gather_bytes(random_state(state.device))
     if comm.world().leads:
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{STEP}{state.step}"

@@ -67,19 +67,24 @@ class TrainingState:
         # With another number of processes there is no generator to continue; sampling never depends on it, since
         # data positions have generators of their own.
         if mine is not None and numbers["processes"] == comm.world().size:
-            set_random_state(mine)
+            set_random_state(mine, self.device)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.trunk.logit_scale.device
 
 
-def random_state() -> torch.Tensor:
-    """This process's torch generators as one uint8 tensor (CPU, then its GPU's if it uses one)."""
+def random_state(device: torch.device) -> torch.Tensor:
+    """This process's torch generators as one uint8 tensor: the CPU's, then that of the GPU it trains on, if it does.
+    Of the same size on every process, whatever else one of them has asked CUDA."""
     states = [torch.get_rng_state()]
-    if torch.cuda.is_initialized():
-        states.append(torch.cuda.get_rng_state())
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
     return torch.cat(states)
 
 
-def set_random_state(state: torch.Tensor) -> None:
+def set_random_state(state: torch.Tensor, device: torch.device) -> None:
     cpu = torch.get_rng_state().numel()
     torch.set_rng_state(state[:cpu])
-    if torch.cuda.is_initialized() and state.numel() > cpu:
-        torch.cuda.set_rng_state(state[cpu:])
+    if device.type == "cuda" and state.numel() > cpu:
+        torch.cuda.set_rng_state(state[cpu:], device)

@@ -7,7 +7,7 @@ must agree: a set that lacks a shard would give a number that looks like the rea
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,10 +56,10 @@ class Catalogue:
         """The set a folder of this name holds."""
         return next((listed for listed in self.sets.values() if name in listed.folder_names), None)
 
-    def known_as(self, place: Place) -> Place:
-        """A set under its name here, whatever its folder is called where it was published."""
-        listed = self.find(place.name)
-        return place if listed is None else replace(place, name=listed.name)
+    def name_of(self, folder: str) -> str:
+        """What a set is called here, whatever its folder is called where it was published."""
+        listed = self.find(folder)
+        return folder if listed is None else listed.name
 
     def is_fine_grained(self, name: str) -> bool:
         """Whether a set's probe counts into the Fine-grained Probe."""

@@ -143,13 +143,14 @@ class EmbeddingStore:
             about = json.loads((folder / ABOUT).read_text())
             indices = np.load(folder / INDICES)
             rows = np.load(folder / ROWS, mmap_mode="c")  # copy on write: torch wants arrays it may write to
-        except OSError:
-            return None  # absent, or out of reach for now
-        except (ValueError, EOFError):
-            shutil.rmtree(folder, ignore_errors=True)  # damaged by a disk
+        except (FileNotFoundError, ValueError, EOFError):
+            shutil.rmtree(folder, ignore_errors=True)  # absent, or damaged by a disk
             return None
+        except OSError:
+            return None  # out of reach for now
         if any(cause == PASSING for _key, cause in about["damaged"]):
-            return None  # kept by an earlier version, and perhaps readable now
+            shutil.rmtree(folder, ignore_errors=True)  # of an earlier version: perhaps all can be read now
+            return None
         table = torch.from_numpy(rows)[: len(indices)]
         return EmbeddedImages({about["kind"]: table}, indices, [tuple(pair) for pair in about["damaged"]])
 

@@ -15,7 +15,7 @@ from dinorankclip.scoring.bootstrap import cluster_sums, interval
 
 FLIPS_AT_ONCE = 1 << 22
 POWER = 0.8
-KEPT_DIGITS = 2.0**-22  # of single precision's 2⁻²⁴, with room for adding up
+KEPT_DIGITS = 2.0**-23  # half a last digit of single precision, twice: either of two sums may be off
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def compare(
     if a.shape != b.shape:
         raise ValueError(f"{a.shape} against {b.shape}: the items are not the same")
     sums, sizes = cluster_sums(b - a, clusters, weights)
+    held, _ = cluster_sums(np.abs(a) + np.abs(b), clusters, weights)
     mean = sums.sum() / sizes.sum()
     low, high = interval(b - a, clusters, level, draws, seed, weights)
     normal = NormalDist()
@@ -74,7 +75,7 @@ def compare(
         high=high,
         n=len(a),
         clusters=len(sums),
-        p=_sign_flips(sums, draws, np.random.default_rng(seed)),
+        p=_sign_flips(sums, KEPT_DIGITS * float(held.sum()), draws, np.random.default_rng(seed)),
         detectable=reach * _standard_error(sums, sizes),
         level=level,
     )
@@ -94,14 +95,15 @@ def _standard_error(sums: np.ndarray, sizes: np.ndarray) -> float:
     return float(np.sqrt(count / (count - 1) * (residual**2).sum()) / sizes.sum())
 
 
-def _sign_flips(sums: np.ndarray, draws: int, rng: np.random.Generator) -> float:
-    """p of the sum against random signs. Clusters of the same size of difference share one binomial draw."""
+def _sign_flips(sums: np.ndarray, slack: float, draws: int, rng: np.random.Generator) -> float:
+    """p of the sum against random signs. Clusters of the same size of difference share one binomial draw.
+
+    `slack`: sums that are equal on paper differ by as much, since items are kept in single precision."""
     sizes, members = np.unique(np.abs(sums[sums != 0]), return_counts=True)
     if not len(sizes):
         return 1.0
     reached = 0
-    # Sums that are equal on paper differ in their last digits; items were kept in single precision.
-    bar = abs(sums.sum()) - KEPT_DIGITS * np.abs(sums).sum()
+    bar = abs(sums.sum()) - slack
     most = max(1, FLIPS_AT_ONCE // len(sizes))
     for start in range(0, draws, most):
         positive = rng.binomial(members, 0.5, (min(most, draws - start), len(sizes)))

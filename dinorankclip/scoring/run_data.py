@@ -12,7 +12,7 @@ from dinorankclip.data.benchmark_sets import Place
 from dinorankclip.data.opening import PAIRS, SCENES, located, splits_of
 from dinorankclip.run_files import is_run, read_settings
 
-DIVIDING = ("val_fraction", "val_most", "group_column")  # what decides which images are set aside
+DIVIDING = ("val_fraction", "val_most", "group_column", "epoch_samples")  # what decides which images are set aside
 NONE_HELD_OUT = "the model was trained on these pairs"
 OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from dinorankclip.locks import one_at_a_time
 from dinorankclip.run_files import ITEMS, SCORES
-from dinorankclip.scoring.scored import MODEL, step_of
-from dinorankclip.scoring.scores import Score
+from dinorankclip.scoring.scored import MODEL
+from dinorankclip.scoring.scores import OWN_LEVEL, Score
 from dinorankclip.scoring.suite import SetResult, SuiteResult
 from dinorankclip.whole_files import whole_file, write_json
 
@@ -26,21 +26,24 @@ WRITING = ".scores"  # the lock of a folder whose scores are added to
 NUMBERS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # of a score, in scores.json
 
 
-def write_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
-    """Add the scores of a loaded model to a folder; what `train` wrote stays. Returns the path of scores.json."""
+def write_scores(folder: Path, model: Any, found: SuiteResult, step: int | None = None) -> Path:
+    """Add the scores of a loaded model to a folder; what `train` wrote stays. Returns the path of scores.json.
+
+    `step`: of a run's checkpoint when it was loaded; the run may have gone on since.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(WRITING, folder):
-        return _add_scores(folder, model, found)
+        return _add_scores(folder, model, found, step)
 
 
-def _add_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
+def _add_scores(folder: Path, model: Any, found: SuiteResult, step: int | None) -> Path:
     stored = _read(folder / SCORES)
     same = stored.get(MODEL, {}).get("identity") == model.identity
     sets = stored.get("sets", {}) if same else {}
     items = _items(folder / ITEMS) if same else {}
     trained = {name: array for name, array in _items(folder / ITEMS).items() if name.split("/")[0] not in _sets(stored)}
     for result in found.sets.values():
-        told = _as_json(result) | {"level": found.level}
+        told = _as_json(result, found.level)
         known = sets.get(result.name, {})
         if known.get("fingerprint") == result.fingerprint and known.get("images") == result.images:
             told["scores"] = known["scores"] | told["scores"]  # other metrics of the same items
@@ -49,7 +52,7 @@ def _add_scores(folder: Path, model: Any, found: SuiteResult) -> Path:
         sets[result.name] = told
         items |= _arrays(result)
     stored |= {
-        MODEL: {"name": model.name, "identity": model.identity, "reason": model.reason, "step": step_of(folder)},
+        MODEL: {"name": model.name, "identity": model.identity, "reason": model.reason, "step": step},
         "sets": sets,
         "set_errors": found.errors,
     }
@@ -67,20 +70,21 @@ def write_training_items(folder: Path, taken: Mapping[str, Score]) -> None:
     _write_items(folder / ITEMS, others | arrays)
 
 
-def _as_json(result: SetResult) -> dict[str, Any]:
+def _as_json(result: SetResult, level: float) -> dict[str, Any]:
     return {
         "kind": result.kind,
         "split": result.split,
         "images": result.images,
         "fingerprint": result.fingerprint,
         "notes": result.notes,
-        "scores": {name: _number(score) for name, score in result.scores.items()},
+        "scores": {name: _number(score, level) for name, score in result.scores.items()},
     }
 
 
-def _number(score: Score) -> dict[str, Any]:
-    known = ((name, getattr(score, name)) for name in NUMBERS)
-    return {name: value for name, value in known if value is not None}
+def _number(score: Score, level: float) -> dict[str, Any]:
+    known = {name: value for name in NUMBERS if (value := getattr(score, name)) is not None}
+    # What has no items to draw from keeps the interval that its scorer took.
+    return known | ({"level": OWN_LEVEL if score.items is None else level} if "low" in known else {})
 
 
 def _arrays(result: SetResult) -> dict[str, np.ndarray]:

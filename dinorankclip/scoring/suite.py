@@ -73,7 +73,9 @@ def run_suite(
 ) -> SuiteResult:
     """Score a loaded model on sets; `report` hears of each set when it is done."""
     options, known = options or SuiteOptions(), known or catalogue()
-    places = [known.known_as(place) for place in places]
+    places = [replace(place, name=known.name_of(place.name)) for place in places]
+    named = (Shift(known.name_of(one.base), tuple(map(known.name_of, one.renditions))) for one in options.shifts)
+    options = replace(options, shifts=tuple(named))
     _refuse_doubles(places)
     found = SuiteResult(level=options.level)
     for place in places:

@@ -16,7 +16,7 @@ from dinorankclip.whole_files import write_json
 
 from .outline import Run, Study
 from .queue import is_finished
-from .results import CELLS, CHANCES, RESULT, Results, earlier_record, read_record, write_record
+from .results import CELLS, CHANCES, RESULT, Results, adopted_chances, earlier_record, read_record, write_record
 from .tidying import KEPT_SEED
 from .tuning import TUNED, rates, read_tuned
 
@@ -36,9 +36,6 @@ def adopt_rates(study: Study, folder: Path, given: Results) -> None:
 def adopt_runs(folder: Path, given: Results, runs: Iterable[Run]) -> int:
     """Write the records of `runs` that are finished there and not here; how many that were. Runs whose settings have
     changed since have other keys, and are not taken; nor are those that are being made again here."""
-    if given.chances:  # which runs tell in files that are not here
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / CHANCES, dict(given.chances))
     there = {record.key: record for record in given.runs}
     taken = 0
     for run in runs:
@@ -47,6 +44,8 @@ def adopt_runs(folder: Path, given: Results, runs: Iterable[Run]) -> int:
             place.mkdir(parents=True, exist_ok=True)
             write_record(place, replace(there[run.key], cell=""))
             taken += 1
+    if taken and given.chances:  # which runs tell in files that are not here
+        write_json(folder / CHANCES, adopted_chances(folder) | dict(given.chances))
     return taken
 
 

@@ -216,7 +216,7 @@ def collect(
         record = read_record(folder / CELLS / key)
         if record is not None:
             found.append(replace(record, cell=cell, seed=seed))
-    chances = chances_of(folder / CELLS / record.key for record in found) | adopted_chances(folder)
+    chances = adopted_chances(folder) | chances_of(folder / CELLS / record.key for record in found)
     return Results(name, tuple(found), dict(tuned), title, chances)
 
 

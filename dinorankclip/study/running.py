@@ -89,10 +89,12 @@ def visible_gpus() -> list[str]:
 
 
 def shared_gpus(workers: int, each: int, visible: Sequence[str]) -> list[list[str]]:
-    """Which of the visible GPUs each worker has: `each` of its own, or shared where there are fewer. None of none."""
+    """Which of the visible GPUs each worker has: `each` of its own, or shared where there are fewer; none twice, which
+    CUDA would take for none at all."""
     if not visible:
         return []
-    return [[visible[(at * each + one) % len(visible)] for one in range(each)] for at in range(workers)]
+    turns = ([visible[(at * each + one) % len(visible)] for one in range(each)] for at in range(workers))
+    return [list(dict.fromkeys(own)) for own in turns]
 
 
 @contextlib.contextmanager

@@ -32,14 +32,15 @@ Equivalence ("saturates", "equal shares", "additive"), `equivalent`: two one-sid
 that is, the 90 % interval lies inside (-margin, margin).
 
     supported      it does
-    contradicted   the 95 % interval lies outside the margin
+    contradicted   the 95 % interval lies outside the margin; of m equalities that must all hold, that of 5 %/m †
     not supported  the 95 % interval excludes 0, so that there is a difference, of open size
     inconclusive   otherwise
 
 Nothing equals nothing: where a claim says that parts are equal, or add up, the parts must be there. They are judged
 as "all hold", and the worse of the two verdicts counts (`together`).
 
-A bound ("the angle is small"), `below`: supported if the 95 % interval lies below it, contradicted if above.
+A bound ("the angle is small"), `below`: supported if the 95 % interval lies below it, contradicted if above
+(of m bounds, if that of 5 %/m is †).
 
 "Supported" speaks of the direction. Where the interval leaves the claimed size out on the lower side, the claim is
 marked as smaller than claimed.

@@ -13,6 +13,7 @@ from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import examine_run, read_metrics
 from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_settings
 from dinorankclip.score_words import RECALLS, held_out, written
+from dinorankclip.scoring.scores import OWN_LEVEL
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.run_curves import loss_curves, order_telemetry, score_curves
 from dinorankclip.writeup.numbers import MISSING
@@ -112,10 +113,8 @@ def _scores(page: Page, run: Path) -> None:
         page.table(("score", "value"), faithful)
     if stored.get("sets"):
         page.section("Evaluation sets", 3)
-        levels = {part.get("level", 0.95) for part in stored["sets"].values()}
-        level = f"{100 * levels.pop():g} % " if len(levels) == 1 else ""
         page.table(
-            ("set", "score", "value", f"{level}interval over items", "chance", "n"),
+            ("set", "score", "value", "interval over items", "chance", "n"),
             _set_rows(stored["sets"]),
             words=(0, 1),
         )
@@ -134,7 +133,8 @@ def _set_rows(sets: dict[str, Any]) -> Iterator[tuple[str, ...]]:
         for metric, score in result["scores"].items():
             unit = score.get("unit", "share")
             shown = {key: written(score[key], unit) for key in ("value", "low", "high", "chance") if key in score}
-            span = f"{shown['low']} … {shown['high']}" if "low" in shown else MISSING
+            level = f"{100 * score.get('level', OWN_LEVEL):g} %"
+            span = f"{shown['low']} … {shown['high']} ({level})" if "low" in shown else MISSING
             yield name, metric, shown["value"], span, shown.get("chance", MISSING), str(score["n"])
 
 

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -157,6 +158,9 @@ def test_scores_of_earlier_weights_are_marked(tmp_path, capsys):
     main([str(a), str(b)])
     out = capsys.readouterr().out
     assert "mind: sets of A were scored at step 60; the run has gone on since" in out and "sets of B" not in out
+    shutil.rmtree(a / "checkpoints")  # as studies do: nothing is known of what came after
+    main([str(a), str(b)])
+    assert "mind:" not in capsys.readouterr().out
 
 
 def test_mistakes_are_explained(tmp_path):

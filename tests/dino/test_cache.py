@@ -271,7 +271,8 @@ def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
     captions = [pictures.texts[index] for index in (0, 1, 2, 3, 1, 0)]
     tokenizer = Tokenizer(TextSpec(context_length=16))
     expected = opened(folder, tokenizer=tokenizer)(keys, [View()] * 6, captions)
-    monkeypatch.setattr(cached, "OPEN_MAPS", 2)
+    monkeypatch.setattr(cached, "FEWEST_MAPS", 2)
+    monkeypatch.setattr(cached, "_open_files", lambda: 4)
     few = opened(folder, tokenizer=tokenizer)
     found = few(keys, [View()] * 6, captions)
     assert len(few._maps) == 2 and expected.keys() == found.keys()

@@ -147,3 +147,8 @@ def test_a_disk_that_was_away_is_not_remembered(tmp_path, source, monkeypatch):
         patched.setattr(type(source), "read", away)
         assert store.images(model, source).damaged == [(source.key(1), "unreadable")]
     assert store.images(model, source).damaged == [] and len(store.images(model, source).indices) == len(source)
+    seen = model.images_seen
+    about = next((tmp_path / "kept").glob("*/about.json"))  # as an earlier version kept it
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"damaged": [["s1", "unreadable"]]}))
+    assert store.images(model, source).damaged == [] and model.images_seen == seen + len(source)
+    assert store.images(model, source).damaged == [] and model.images_seen == seen + len(source)

@@ -73,14 +73,14 @@ def test_other_items_are_refused():
 
 
 def test_items_kept_in_single_precision_have_the_p_of_exact_ones():
-    """Sums of fifths tie often, and in single precision only nearly."""
-    rng = np.random.default_rng(3)
-    a, b = ((rng.integers(0, 2, 400) + rng.integers(0, 6, 400) / 5) / 2 for _ in range(2))
-    b = np.where(np.arange(400) < 370, a, b)  # thirty images differ: few sums, many ties
-    exact = np.round((b - a) * 10)  # in tenths, whole numbers
-    want = compare(np.zeros(400), exact, draws=20_000).p
-    kept = compare(a.astype(np.float32), b.astype(np.float32), draws=20_000).p
-    assert kept == pytest.approx(want, abs=0.01)
+    """Sums of tenths and of hundredths tie often, and in single precision only nearly."""
+    for parts, seed in itertools.product((10, 100), range(12)):
+        rng = np.random.default_rng(seed)
+        a = rng.integers(0, parts + 1, 400)
+        b = np.where(np.arange(400) < 394, a, rng.integers(0, parts + 1, 400))  # six images differ: many ties
+        want = compare(a, b, draws=20_000).p
+        kept = compare((a / parts).astype(np.float32), (b / parts).astype(np.float32), draws=20_000).p
+        assert kept == pytest.approx(want, abs=0.015), (parts, seed)
 
 
 def test_so_many_draws_are_needed_for_a_level():

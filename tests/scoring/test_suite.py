@@ -137,8 +137,10 @@ def test_a_fault_in_one_scorer_costs_nothing_else(tmp_path, capsys):
 def test_sets_have_one_name_whatever_their_folder_was_published_as(tmp_path):
     listed = catalogue().sets["imagenet1k"]
     published = next(name for name in listed.folder_names if name != "imagenet1k")
-    assert catalogue().known_as(Place(published, str(tmp_path))).name == "imagenet1k"
-    assert catalogue().known_as(Place("mine", str(tmp_path))).name == "mine"
+    assert catalogue().name_of(published) == "imagenet1k" and catalogue().name_of("mine") == "mine"
+    base = write_classes(tmp_path / published, labels=(0, 1))
+    found = score(base, shifts=(Shift(published, ("drawing",)),))
+    assert "has 4 classes" in found.errors["imagenet1k"] and "drawing, which" in found.errors["shift from imagenet1k"]
 
 
 def test_a_probe_of_nothing_knows_the_largest_class(tmp_path):
@@ -225,7 +227,8 @@ def test_the_level_of_intervals_is_theirs_and_is_kept(tmp_path):
         cone = found.sets["pairs"].scores["cone separation"]
         spans[level] = cone.high - cone.low
         write_scores(tmp_path / f"{level}", ColourModel(), found)
-        assert json.loads((tmp_path / f"{level}" / "scores.json").read_text())["sets"]["pairs"]["level"] == level
+        stored = json.loads((tmp_path / f"{level}" / "scores.json").read_text())["sets"]["pairs"]["scores"]
+        assert stored["cone separation"]["level"] == level
     assert 0 < spans[0.5] < spans[0.95]
 
 

@@ -208,6 +208,7 @@ def test_every_worker_has_gpus_of_its_own(tmp_path):
     assert shared_gpus(3, 1, []) == []
     assert shared_gpus(3, 2, list("01234567")) == [["0", "1"], ["2", "3"], ["4", "5"]]
     assert shared_gpus(3, 1, ["2", "5"]) == [["2"], ["5"], ["2"]]
+    assert shared_gpus(1, 4, ["0", "1"]) == [["0", "1"]]
     leave_a_file = "import os, sys; open(sys.argv[1] + os.environ['CUDA_VISIBLE_DEVICES'], 'w')"
     force = Force([sys.executable, "-c", leave_a_file, f"{tmp_path}/saw "], 2, [["3"], ["7", "8"]])
     for worker in force.workers:

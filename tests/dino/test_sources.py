@@ -53,7 +53,7 @@ def test_help_answers_without_heavy_libraries():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def demand_shape_of_teacher(spec, teacher, size):
+def assert_shape_of_teacher(spec, teacher, size):
     shape = shape_of(spec, "image")
     seen = teacher.dense(torch.zeros(1, 3, size, size, dtype=torch.uint8))
     assert teacher.grid == (size // shape.patch, size // shape.patch)
@@ -61,7 +61,7 @@ def demand_shape_of_teacher(spec, teacher, size):
 
 
 def test_a_random_teacher_has_the_shape_the_table_says():
-    demand_shape_of_teacher("random-vit:1", open_teacher("random-vit:1", 64), 64)
+    assert_shape_of_teacher("random-vit:1", open_teacher("random-vit:1", 64), 64)
     text, seen = shape_of("random-text", "text"), open_text_teacher("random-text").tokens(["a cat"])
     assert (seen.tokens.shape[-1], seen.summary.shape[-1]) == (text.width, text.summary)
 
@@ -69,7 +69,7 @@ def test_a_random_teacher_has_the_shape_the_table_says():
 def test_lite0_has_the_shape_the_table_says(tmp_path):
     torch.save(layouts.lite0(), tmp_path / "w.pth")
     spec = f"efficientnet-lite0:{tmp_path / 'w.pth'}"
-    demand_shape_of_teacher(spec, open_teacher(spec, 64), 64)
+    assert_shape_of_teacher(spec, open_teacher(spec, 64), 64)
 
 
 @pytest.mark.parametrize(

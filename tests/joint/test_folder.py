@@ -37,7 +37,7 @@ def change_weights(folder, change):
     save_file(weights, folder / WEIGHTS)
 
 
-def refused(where, says):
+def raises_refusal(where, says):
     for load in (load_folder, load_model):
         with pytest.raises(UserError, match=says):
             load(where)
@@ -53,105 +53,105 @@ def test_runs_checkpoints_and_folders_are_found(original, tmp_path):
 
 
 def test_nothing_there(tmp_path):
-    refused(tmp_path / "nowhere", "holds no model: there is no such folder")
-    refused(tmp_path, "holds no model: expected a run folder, a checkpoint or a folder with model.json")
+    raises_refusal(tmp_path / "nowhere", "holds no model: there is no such folder")
+    raises_refusal(tmp_path, "holds no model: expected a run folder, a checkpoint or a folder with model.json")
     (tmp_path / "weights.safetensors").write_bytes(b"")
-    refused(tmp_path / "weights.safetensors", r"is a file: .* open_clip:NAME:")
+    raises_refusal(tmp_path / "weights.safetensors", r"is a file: .* open_clip:NAME:")
 
 
 def test_a_run_without_a_checkpoint(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(as_dict(TrainSettings())))  # all that a refused first start leaves
-    refused(tmp_path, "a run that has no checkpoint yet; let it train on")
+    raises_refusal(tmp_path, "a run that has no checkpoint yet; let it train on")
     (tmp_path / "config.json").unlink()
     (tmp_path / "metrics.jsonl").write_text("")
-    refused(tmp_path, "a run that has no checkpoint yet")
+    raises_refusal(tmp_path, "a run that has no checkpoint yet")
 
 
 def test_foreign_folders_are_named(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
-    refused(tmp_path, "Hugging Face transformers folder")
+    raises_refusal(tmp_path, "Hugging Face transformers folder")
     (tmp_path / "open_clip_config.json").write_text("{}")
-    refused(tmp_path, f"is an open_clip folder: use open_clip:{tmp_path}")
+    raises_refusal(tmp_path, f"is an open_clip folder: use open_clip:{tmp_path}")
 
 
 def test_half_copied_folders(folder, original, tmp_path):
     (folder / WEIGHTS).unlink()
-    refused(folder, r"has model\.json but no model\.safetensors")
+    raises_refusal(folder, r"has model\.json but no model\.safetensors")
     only_weights = tmp_path / "weights"
     only_weights.mkdir()
     shutil.copy(original / WEIGHTS, only_weights)
-    refused(only_weights, r"has model\.safetensors but no model\.json")
+    raises_refusal(only_weights, r"has model\.safetensors but no model\.json")
 
 
 @pytest.mark.parametrize("text", ["{", "", "\x00\x01"])
 def test_broken_json(folder, text):
     (folder / CONFIG).write_text(text)
-    refused(folder, r"model\.json is damaged")
+    raises_refusal(folder, r"model\.json is damaged")
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"format": 1}', '{"format": "x", "trunk": {}}'])
 def test_json_of_something_else(folder, text):
     (folder / CONFIG).write_text(text)
-    refused(folder, "no description of a DinoRankCLIP model")
+    raises_refusal(folder, "no description of a DinoRankCLIP model")
 
 
 def test_other_formats_and_entries(folder):
     change_config(folder, format=2)
-    refused(folder, "format 2, this version reads 1: install a newer dinorankclip")
+    raises_refusal(folder, "format 2, this version reads 1: install a newer dinorankclip")
     change_config(folder, format=0)
-    refused(folder, "format 0; this version reads format 1")
+    raises_refusal(folder, "format 0; this version reads format 1")
     change_config(folder, format=1, surprise=True)
-    refused(folder, "entries that this version does not know: surprise")
+    raises_refusal(folder, "entries that this version does not know: surprise")
 
 
 def test_unknown_parts(folder):
     change_config(folder, students={"image": "vit-micro", "sound": "x"})
-    refused(folder, "is not Students with image, text")
+    raises_refusal(folder, "is not Students with image, text")
     change_config(folder, students={"image": "vit-micro", "text": "vit-huge"})
-    refused(folder, "no text student is called 'vit-huge'")
+    raises_refusal(folder, "no text student is called 'vit-huge'")
     change_config(folder, students={"image": "vit-micro", "text": "vit-micro"}, fusion=["full"])
-    refused(folder, "is not FusionDesign with gate, variant")
+    raises_refusal(folder, "is not FusionDesign with gate, variant")
 
 
 @pytest.mark.parametrize("trunk", [{}, {"embed_dim": 32}, {"embed_dim": 32, "vision_cfg": {"size": 3}, "text_cfg": {}}])
 def test_a_trunk_that_cannot_be_built(folder, trunk):
     change_config(folder, trunk=trunk)
-    refused(folder, "describes no model that can be built")
+    raises_refusal(folder, "describes no model that can be built")
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not safetensors at all", None])
 def test_unreadable_weights(folder, damage):
     data = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(data[: len(data) // 2] if damage is None else damage)
-    refused(folder, r"model\.safetensors cannot be read")
+    raises_refusal(folder, r"model\.safetensors cannot be read")
 
 
 def test_missing_and_unexpected_tensors(folder):
     change_weights(folder, lambda weights: weights.pop("trunk.towers.visual.proj"))
-    refused(folder, r"does not fit model\.json: trunk\.towers\.visual\.proj missing")
+    raises_refusal(folder, r"does not fit model\.json: trunk\.towers\.visual\.proj missing")
     change_weights(folder, lambda weights: weights.update({"stranger": torch.zeros(1)}))
-    refused(folder, r"visual\.proj missing; stranger not of this model")
+    raises_refusal(folder, r"visual\.proj missing; stranger not of this model")
 
 
 def test_a_wrong_shape_is_named_with_both_shapes(folder):
     change_weights(folder, lambda weights: weights.update({"trunk.towers.visual.proj": torch.zeros(32, 31)}))
-    refused(folder, r"trunk\.towers\.visual\.proj has shape \[32, 31\] instead of \[32, 32\]")
+    raises_refusal(folder, r"trunk\.towers\.visual\.proj has shape \[32, 31\] instead of \[32, 32\]")
 
 
 def test_a_wrong_type(folder):
     integers = {"trunk.towers.visual.proj": torch.zeros(32, 32, dtype=torch.int32)}
     change_weights(folder, lambda weights: weights.update(integers))
-    refused(folder, r"visual\.proj has type torch\.int32 instead of torch\.float32")
+    raises_refusal(folder, r"visual\.proj has type torch\.int32 instead of torch\.float32")
 
 
 def test_many_faults_are_counted(folder):
     change_weights(folder, lambda weights: [weights.pop(name) for name in list(weights)[:20]])
-    refused(folder, "and 17 more missing")
+    raises_refusal(folder, "and 17 more missing")
 
 
 def test_a_changed_weight_breaks_the_seal(folder):
     change_weights(folder, lambda weights: weights["trunk.towers.visual.proj"].add_(1e-3))
-    refused(folder, "is damaged: its weights are not those that were exported")
+    raises_refusal(folder, "is damaged: its weights are not those that were exported")
     change_config(folder, weights_hash=None)
     load_folder(folder)  # a checkpoint carries no seal
 
@@ -159,7 +159,7 @@ def test_a_changed_weight_breaks_the_seal(folder):
 def test_values_that_are_not_finite(folder):
     change_config(folder, weights_hash=None)
     change_weights(folder, lambda weights: weights["trunk.towers.visual.proj"][3].fill_(torch.nan))
-    refused(folder, r"not finite \(trunk\.towers\.visual\.proj\)")
+    raises_refusal(folder, r"not finite \(trunk\.towers\.visual\.proj\)")
 
 
 def test_a_refused_file_leaves_a_model_as_it_was(folder):

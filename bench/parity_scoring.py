@@ -17,6 +17,8 @@ from typing import Any
 
 import tyro
 
+from dinorankclip.scoring.retrieval import APART
+
 SAME = {  # ours → theirs
     "T@1": "acc1",
     "T@5": "acc5",
@@ -96,7 +98,7 @@ def table(ours: dict[str, Any], theirs: dict[str, dict[str, float]]) -> tuple[li
     worst = 0.0
     for name, result in ours.items():
         for metric, score in result.scores.items():
-            other = theirs[name].get(SAME.get(metric, ""))
+            other = theirs[name].get(SAME.get(metric.removesuffix(APART), ""))
             if other is None or other != other:  # NaN: they leave T@5 out where there are fewer classes
                 continue
             difference = round(100 * (score.value - other), 3) + 0.0  # no -0.000

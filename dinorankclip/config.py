@@ -311,7 +311,7 @@ def _cc3m() -> TrainSettings:
     """
     return TrainSettings(
         preset="cc3m",
-        data="cc3m/cc3m-train-{0000..0331}.tar",
+        data="cc3m/cc3m-train-*.tar",
         reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
         model=ModelSettings(trunk="ViT-B-32"),
         distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),

@@ -1,5 +1,7 @@
 """The ranking loss in an own training loop, beside open_clip's model: python examples/own_loop.py"""
 
+import math
+
 import torch
 
 from dinorankclip import RankingLoss
@@ -31,4 +33,5 @@ for step in range(steps):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    model.logit_scale.data.clamp_(0, math.log(100))  # as CLIP does: lists at a scale above 100 are all or nothing
     print(f"step {step}: loss {loss.item():.4f}", {name: f"{term.item():.4f}" for name, term in ranks.terms.items()})

@@ -36,7 +36,7 @@ def embed(
         images: A folder of images (and all below it), a .txt list of paths, a CSV/TSV/Parquet table, or shards.
         captions: A .txt file with a caption on each line, the caption column of a table, or pairs.
         data: Pairs, as --data of train: images and captions at once, with the same keys.
-        split: Which part of --data, if it is divided into parts.
+        split: Which part of --data, or of pairs behind --captions, if they are divided into parts.
         half: Write fp16 instead of fp32: half the bytes, three digits.
         device: Where the model runs.
         reading: How images and captions are found.
@@ -57,11 +57,12 @@ def embed(
         raise UserError("embedding resumes where it stopped, which pipe: shards cannot; store them first")
     pairs = open_stored(data, reading, split) if data is not None else None
     pictures: ImageSource | None = open_images(images, reading) if images is not None else pairs
-    texts: CaptionSource | None = open_captions(captions, reading) if captions is not None else pairs
+    texts: CaptionSource | None = open_captions(captions, reading, split) if captions is not None else pairs
     loaded = load_quietly(model, device)
     try_out(loaded)  # before there is a folder that would belong to a broken model
     print(f"{model}: {loaded.dim} numbers a row, {loaded.reason}")
-    about = {"model": model, "images": images or data, "captions": captions or data, "split": split if data else None}
+    part = split if data or captions else None
+    about = {"model": model, "images": images or data, "captions": captions or data, "split": part}
     with one_at_a_time(".embedding", folder=out):
         folder = EmbeddingFolder(out, plan_of(loaded, pictures, texts), about, loaded.dim, half)
         if folder.complete:

@@ -54,6 +54,7 @@ def score(
     split: str | None = None,
     sets_root: Path = Path("sets"),
     shift: tuple[str, ...] = (),
+    captions_apart: bool = False,
     level: float = 0.95,
     draws: int = 1000,
     max_damaged: float = 0.0,
@@ -76,6 +77,7 @@ def score(
         split: The part to score; by default test, else val.
         sets_root: Where sets named as in the catalogue are.
         shift: BASE=RENDITION,RENDITION: further sets that are renditions of another.
+        captions_apart: In retrieval, count captions that read alike as different ones, as clip-benchmark does.
         level: Of the intervals.
         draws: Of the bootstrap.
         max_damaged: Share of damaged samples to leave out; a set with more is refused.
@@ -98,7 +100,7 @@ def score(
     from dinorankclip.scoring.scorers import all_scorers
     from dinorankclip.scoring.suite import SuiteOptions, SuiteResult, run_suite
 
-    scorers = all_scorers()
+    scorers = all_scorers(equal_captions=not captions_apart)
     wanted = known_metrics(metrics, [scorer.name for scorer in scorers])
     shifts = tuple(parse_shift(text) for text in shift)
     demand(plane)

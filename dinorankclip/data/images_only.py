@@ -177,8 +177,8 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
     raise UserError(f"there is no {where}.{nearest(path)}")
 
 
-def open_captions(where: str | Path, reading: FindingSettings | None = None) -> CaptionSource:
-    """The captions behind what a user types after `--captions`: a text file, a table, or those of pairs."""
+def open_captions(where: str | Path, reading: FindingSettings | None = None, split: str = "all") -> CaptionSource:
+    """The captions behind what a user types after `--captions`: a text file, a table, or those of (a part of) pairs."""
     reading, path = reading or FindingSettings(), Path(where)
     if path.is_file() and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
         if path.suffix.lower() == LIST_KIND:
@@ -193,7 +193,7 @@ def open_captions(where: str | Path, reading: FindingSettings | None = None) -> 
         return CaptionLines(captions, digest("captions", content, reading.caption_column))
     if str(where).startswith("pipe:"):
         raise UserError("captions are read in any order, which pipe: shards cannot be; store them first")
-    return open_stored(where, reading, "all")
+    return open_stored(where, reading, split)
 
 
 def _listed(path: Path) -> list[str]:

@@ -170,7 +170,7 @@ def local_shards(where: str) -> list[Path]:
         if any(mark in name for mark in "*?["):
             matches = sorted(glob.glob(name))
             if not matches:
-                raise UserError(f"no file matches {name}")
+                raise UserError(f"no file matches {name}; name yours, as --data 'FOLDER/*.tar' or --data FOLDER")
             shards += map(Path, matches)
         elif name.startswith("pipe:"):
             raise UserError("files and pipe: shards cannot be mixed; write 'pipe:cat FILE' for the files")

@@ -7,6 +7,7 @@ Subfolders in their natural order are the classes 0, 1, …; where all of them a
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,12 @@ def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str,
         strangers = [name for name in inside if class_name(name) not in places]
         if strangers:
             raise UserError(f"{folder / strangers[0]} is none of the {len(names)} classes of the other set")
+        times = Counter(names)
+        if twins := [name for name in inside if times[class_name(name)] > 1]:
+            raise UserError(
+                f"{folder / twins[0]} is the name of {times[class_name(twins[0])]} classes of the other set: "
+                "name the subfolders by class index instead"
+            )
         indices = {name: places[class_name(name)] for name in inside}
     else:
         return {name: index for index, name in enumerate(inside)}
@@ -98,7 +105,9 @@ def _labelled_files(folder: Path, indices: dict[str, int], listed: Sequence[str]
         path = folder / line
         if not path.is_file():
             raise UserError(f"{path} is listed but is not there")
-        yield path, indices[Path(line).parts[0]]
+        if (name := Path(line).parts[0]) not in indices:
+            raise UserError(f"{path} is listed but is in none of the class folders")
+        yield path, indices[name]
 
 
 def _write_shards(folder: Path, files: Iterable[tuple[Path, int]], shard_size: int) -> int:

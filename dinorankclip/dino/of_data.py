@@ -26,7 +26,7 @@ from .sources import open_teacher, open_text_teacher
 
 AUTOMATIC = Path("built/teacher")
 SAMPLED = 500  # images whose captions are counted
-SAMPLES, SAMPLE_BYTES = 64, 4096  # of a file of weights
+SAMPLES, SAMPLE_BYTES = 64, 4096  # images of a table, or pieces of a file of weights, that are looked at
 # How many records go into a file does not tell caches apart. These counts stand in every name, as in the first ones.
 _NAMED_ROWS, _NAMED_CAPTIONS = 2048, 16384
 

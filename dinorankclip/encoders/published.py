@@ -1,4 +1,5 @@
-"""What an open_clip model expects of those who feed it: how captions become numbers, and how images are shown."""
+"""What an open_clip model expects of those who use it: how captions become numbers, how images are shown, and how
+its published weights were trained."""
 
 from __future__ import annotations
 
@@ -38,17 +39,21 @@ def refuse_other_resizing(preprocessing: dict[str, Any], where: object) -> None:
             raise UserError(f"{where}: {key} '{theirs}' is not supported, images are shown by '{ours}' here")
 
 
-def views_of_weights(name: str) -> str:
-    """Check that a weights file of the model `name` may be shown images as they are here, and return a caution.
+def caution_about_weights(name: str) -> str:
+    """What a file with weights of the model `name` may want otherwise than we do it ("" if nothing is known).
 
-    A file does not say how images were shown to it; the weights that open_clip publishes for the name do. If none of
-    them was shown images our way, the file is refused; if some were not, the caution names them ("" otherwise).
+    A file says neither how images were shown to it nor which activation it was trained with; the weights that
+    open_clip publishes for the name do.
     """
+    tags = {tag: open_clip.get_pretrained_cfg(name, tag) for tag in open_clip.list_pretrained_tags_by_model(name)}
+    return "; ".join(filter(None, (_about_views(name, tags), _about_activation(name, tags))))
+
+
+def _about_views(name: str, tags: dict[str, dict[str, Any]]) -> str:
+    """Those that were not shown images our way; if that is all of them, a file is refused."""
     usual = ImageSpec(0)
     others = []
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    for tag in tags:
-        told = open_clip.get_pretrained_cfg(name, tag)
+    for tag, told in tags.items():
         mean, std = (tuple(told.get(key) or getattr(usual, key)) for key in ("mean", "std"))
         resizing = {key: told.get(key) or ours for key, ours in RESIZING.items()}
         if (mean, std, resizing) != (usual.mean, usual.std, RESIZING):
@@ -58,7 +63,7 @@ def views_of_weights(name: str) -> str:
     if len(others) == len(tags):
         raise UserError(
             f"all weights of {name} that open_clip publishes were shown images in another way "
-            f"({_differing(name, tags[0])}), which a bare file does not say. A folder in open_clip's format says it "
+            f"({_differing(tags[others[0]])}), which a bare file does not say. A folder in open_clip's format says it "
             "(open_clip:FOLDER); of these, other means and standard deviations are supported, other resizing is not"
         )
     return (
@@ -67,6 +72,16 @@ def views_of_weights(name: str) -> str:
     )
 
 
-def _differing(name: str, tag: str) -> str:
-    told = open_clip.get_pretrained_cfg(name, tag)
+def _about_activation(name: str, tags: dict[str, dict[str, Any]]) -> str:
+    """QuickGELU has no weights, so that a file of the other activation fits, and gives embeddings that are wrong."""
+    others = [tag for tag, told in tags.items() if told.get("quick_gelu")]
+    if not others or open_clip.get_model_config(name).get("quick_gelu"):
+        return ""
+    return (
+        f"{name} computes with GELU; the published weights {', '.join(others)} were trained with QuickGELU and are "
+        f"wrong without it: if yours are these, take {name}-quickgelu as the name"
+    )
+
+
+def _differing(told: dict[str, Any]) -> str:
     return ", ".join(f"{key} {told[key]}" for key in ("mean", "std", *RESIZING) if told.get(key))

@@ -4,7 +4,7 @@ contrastive.py    1, CLIP                     ranking.py             2 and 6, Pl
 transitions.py    7, β and γ                  rank_consistency.py    8, two similarities rank alike
 distillation.py   Gram, relational, others    fusion.py              the gated sum and its angle
 cyclip.py, alip.py  the baselines             geometry.py            cones
-resampling.py     tokens to other tokens
+resampling.py     tokens to other tokens      precision.py           what inputs are turned into first
 ranking_blocked.py, list_blocks.py            the same likelihoods in bounded memory
 
 Equations 3 and 4 are weighted sums of the others: they are `losses.Objective`, with the weights of `losses.weights`.

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_SHORTEST = 1e-8  # a row shorter than this has no direction; dividing by its length would blow up its gradient
+from .precision import SHORTEST, single
 
 
 def unit_rows(rows: Tensor) -> Tensor:
@@ -21,10 +21,9 @@ def unit_rows(rows: Tensor) -> Tensor:
         for n in range(N):
             unit[n] = rows[n] / norm(rows[n]) if norm(rows[n]) > 1e-8 else 0
     """
-    if rows.dtype in (torch.float16, torch.bfloat16):
-        rows = rows.float()
+    rows = single(rows)
     length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    too_short = length <= _SHORTEST
+    too_short = length <= SHORTEST
     return (rows / length.masked_fill(too_short, 1.0)).masked_fill(too_short, 0.0)
 
 

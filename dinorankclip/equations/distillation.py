@@ -18,13 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .precision import SHORTEST, single
+
 Reduction = Literal["mean", "sum"]
 
 RKD_ITEMS = 128  # 128³ angles are two million numbers; more items make the angle term the slowest part of a step
 RKD_DISTANCE_WEIGHT = 1.0
 RKD_ANGLE_WEIGHT = 2.0
 CRD_TEMPERATURE = 0.07
-_SHORTEST = 1e-8  # a token shorter than this has no direction; dividing by its length would blow up its gradient
 _SAME_ITEM = 1e-6  # squared distance, relative to the mean one, below which two items count as the same point
 
 
@@ -36,7 +37,7 @@ def cosine_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Rows and columns of tokens that are zero or not in `mask` [B, L] are zero.
     """
-    tokens = _unit(_masked(_single(tokens), mask))
+    tokens = _unit(_masked(single(tokens), mask))
     return tokens @ tokens.transpose(-1, -2)
 
 
@@ -45,9 +46,9 @@ def normalise_gram(gram: Tensor) -> Tensor:
 
     This is how a cached Gram is used: a crop acts on V linearly, so it acts on V·Vᵀ, and cosines are taken last.
     """
-    gram = _single(gram)
+    gram = single(gram)
     lengths = gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
-    inverse = torch.where(lengths > _SHORTEST, 1 / lengths.clamp_min(_SHORTEST), 0.0)
+    inverse = torch.where(lengths > SHORTEST, 1 / lengths.clamp_min(SHORTEST), 0.0)
     return gram * inverse[..., :, None] * inverse[..., None, :]
 
 
@@ -92,10 +93,10 @@ def gram_distance(student_gram: Tensor, teacher_gram: Tensor) -> Tensor:
             squares = sum((student[b, i, j] - teacher[b, i, j]) ** 2 for i in range(L) for j in range(L))
             distance[b] = sqrt(squares) / sqrt(sum(teacher[b, i, j] ** 2 for i in range(L) for j in range(L)))
     """
-    student_gram, teacher_gram = _single(student_gram), _single(teacher_gram)
+    student_gram, teacher_gram = single(student_gram), single(teacher_gram)
     scale = torch.linalg.matrix_norm(teacher_gram)
     distance = torch.linalg.matrix_norm(student_gram - teacher_gram) / scale
-    return distance.masked_fill(scale <= _SHORTEST, torch.nan)
+    return distance.masked_fill(scale <= SHORTEST, torch.nan)
 
 
 def _gram_error(student: Tensor, teacher: Tensor, mask: Tensor | None, reduction: Reduction) -> Tensor:
@@ -161,7 +162,7 @@ def _relations(items: Tensor) -> tuple[Tensor, Tensor]:
     Entries whose items are not all different are 0. Written with inner products, which are few, instead of
     differences [N, N, d]; centring first changes no relation and keeps it exact: class tokens share a large part.
     """
-    items = _single(items)
+    items = single(items)
     n = len(items)
     items = items - items.mean(0, keepdim=True)
     products = items @ items.T
@@ -201,7 +202,7 @@ def mse_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Te
         return total / B
     """
     with _full_precision(student):
-        student, teacher = _masked(_single(student), mask), _masked(_single(teacher).detach(), mask)
+        student, teacher = _masked(single(student), mask), _masked(single(teacher).detach(), mask)
         return _mean_of_tokens((student - teacher).square().mean(-1), mask)
 
 
@@ -216,7 +217,7 @@ def cosine_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) ->
         return total / B
     """
     with _full_precision(student):
-        student, teacher = _masked(_single(student), mask), _masked(_single(teacher).detach(), mask)
+        student, teacher = _masked(single(student), mask), _masked(single(teacher).detach(), mask)
         return _mean_of_tokens(1 - (_unit(student) * _unit(teacher)).sum(-1), mask)
 
 
@@ -232,7 +233,7 @@ def crd_loss(student: Tensor, teacher: Tensor, temperature: float = CRD_TEMPERAT
         return total / (2 * N)
     """
     with _full_precision(student):
-        logits = _unit(_single(student)) @ _unit(_single(teacher).detach()).T / temperature
+        logits = _unit(single(student)) @ _unit(single(teacher).detach()).T / temperature
         own = torch.arange(len(logits), device=logits.device)
         return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
 
@@ -244,14 +245,10 @@ def _full_precision(like: Tensor) -> torch.autocast:
     return torch.autocast(like.device.type, enabled=False)
 
 
-def _single(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
 def _unit(x: Tensor) -> Tensor:
     """Rows of length one; a zero row stays zero and gets no gradient (never NaN, never 1/epsilon)."""
     squares = x.square().sum(-1, keepdim=True)
-    long_enough = squares > _SHORTEST**2
+    long_enough = squares > SHORTEST**2
     return x * torch.where(long_enough, torch.where(long_enough, squares, 1.0).rsqrt(), 0.0)
 
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .precision import SHORTEST, single
+
 PYRAMID = (2, 4, 8)  # bins of the three pooled scales
 
-_SHORTEST = 1e-8  # a residual shorter than this has no direction; dividing by its length would blow up its gradient
 _NO_BOUND = 180.0
 
 
@@ -26,7 +27,7 @@ def gated_sum(v: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
             for d in range(D):
                 fused[b, d] = v[b, d] + alpha[b, d] * u[b, d]
     """
-    return _single(v) + _single(alpha) * _single(u)
+    return single(v) + single(alpha) * single(u)
 
 
 def rescaled(u: Tensor, v: Tensor) -> Tensor:
@@ -36,14 +37,14 @@ def rescaled(u: Tensor, v: Tensor) -> Tensor:
         for b in range(B):
             rescaled[b] = u[b] * norm(v[b]) / norm(u[b]) if norm(u[b]) > 1e-8 else 0
     """
-    u, target = _single(u), lengths_of(v).detach()
+    u, target = single(u), lengths_of(v).detach()
     own = lengths_of(u)
-    return u * torch.where(own > _SHORTEST, target / own.clamp_min(_SHORTEST), 0.0)
+    return u * torch.where(own > SHORTEST, target / own.clamp_min(SHORTEST), 0.0)
 
 
 def lengths_of(rows: Tensor) -> Tensor:
     """‖row‖ [B, 1], in at least single precision."""
-    return torch.linalg.vector_norm(_single(rows), dim=-1, keepdim=True)
+    return torch.linalg.vector_norm(single(rows), dim=-1, keepdim=True)
 
 
 def fused_angle(fused: Tensor, v: Tensor) -> Tensor:
@@ -56,8 +57,8 @@ def fused_angle(fused: Tensor, v: Tensor) -> Tensor:
     Computed from the difference of the two, split along and across v: in single precision acos knows no angle
     between 0 and 0.02 degrees.
     """
-    fused, v = _single(fused), _single(v)
-    towards = v / lengths_of(v).clamp_min(_SHORTEST)
+    fused, v = single(fused), single(v)
+    towards = v / lengths_of(v).clamp_min(SHORTEST)
     change = fused - v
     across = change - (change * towards).sum(-1, keepdim=True) * towards
     return torch.rad2deg(torch.atan2(lengths_of(across).squeeze(-1), (fused * towards).sum(-1)))
@@ -65,8 +66,8 @@ def fused_angle(fused: Tensor, v: Tensor) -> Tensor:
 
 def alignment_ratio(alpha: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """max_d |α_d| · ‖u‖ / ‖v‖ [B], the sine that proposition `alignment` bounds the angle by."""
-    largest = _single(alpha).abs().amax(-1)
-    return largest * lengths_of(u).squeeze(-1) / lengths_of(v).squeeze(-1).clamp_min(_SHORTEST)
+    largest = single(alpha).abs().amax(-1)
+    return largest * lengths_of(u).squeeze(-1) / lengths_of(v).squeeze(-1).clamp_min(SHORTEST)
 
 
 def alignment_bound(ratio: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ def alignment_bound(ratio: Tensor) -> Tensor:
 
     From a ratio of 1 on α ⊙ u may reach across the origin and there is no bound: 180.
     """
-    ratio = _single(ratio)
+    ratio = single(ratio)
     bounded = ratio < 1
     return torch.where(bounded, torch.rad2deg(torch.asin(torch.where(bounded, ratio, 0.0))), _NO_BOUND)
 
@@ -90,7 +91,7 @@ def pyramid_pool(tokens: Tensor, lengths: Tensor | None = None, bins: Sequence[i
             n = lengths[b]
             pooled[b] = [mean(tokens[b, floor(j * n / k) : ceil((j + 1) * n / k)]) for k in bins for j in range(k)]
     """
-    tokens, width = _single(tokens), tokens.shape[1]
+    tokens, width = single(tokens), tokens.shape[1]
     if lengths is None:
         matrix = pyramid_matrix(torch.tensor(width, device=tokens.device), width, bins)
     else:
@@ -112,7 +113,3 @@ def pyramid_matrix(lengths: Tensor, width: int, bins: Sequence[int] = PYRAMID) -
     token = torch.arange(width, device=lengths.device)
     inside = (token >= first[..., None]) & (token < end[..., None])
     return inside / (end - first).clamp_min(1)[..., None]
-
-
-def _single(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .list_blocks import REMOVED
+from .precision import single
 from .ranking_blocked import FirstOrderLists, MeanOfTransitionLists, TransitionLists
 
 Backend = Literal["auto", "reference", "blocked"]
@@ -126,6 +127,6 @@ def _checked(
         told = ", ".join(f"{name} is {list(given.shape)}" for name, given in shapes.items())
         raise ValueError(f"these shapes do not fit, or there is no position: {told}")
     with torch.autocast(theta.device.type, enabled=False):
-        theta = theta.float() if theta.dtype in (torch.float16, torch.bfloat16) else theta
+        theta = single(theta)
         queries, keys = (None if given is None else given.to(theta.dtype) for given in (queries, keys))
         return theta, queries, keys

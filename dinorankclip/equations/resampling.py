@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .precision import single
+
 Number = float | Tensor
 
 
@@ -98,8 +100,7 @@ def word_pooling(tokens: Tensor, word_ids: Tensor, words: int | None = None) -> 
     """
     if words is None:
         words = int(word_ids.max()) + 1 if word_ids.numel() else 0
-    if tokens.dtype in (torch.float16, torch.bfloat16):
-        tokens = tokens.float()
+    tokens = single(tokens)
     matrix, mask = word_matrix(word_ids, words)
     # Padding may hold anything, even what 0 · x does not make 0.
     tokens = tokens.masked_fill((word_ids < 0)[..., None], 0.0)

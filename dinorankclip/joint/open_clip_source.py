@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.encoders.published import refuse_foreign_captions, refuse_other_resizing, views_of_weights
+from dinorankclip.encoders.published import caution_about_weights, refuse_foreign_captions, refuse_other_resizing
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import OPEN_CLIP_CONFIG
 from dinorankclip.joint.model import JointModel
@@ -41,7 +41,7 @@ def open_clip_model(where: str) -> tuple[JointModel, str]:
         return JointModel(config), "random weights from seed 0, as asked"
     if not Path(file).is_file():
         raise UserError(f"{where}: {_advice(name, file)}")
-    return _filled(config, file), views_of_weights(name)
+    return _filled(config, file), caution_about_weights(name)
 
 
 def _from_folder(folder: Path) -> JointModel:

@@ -38,7 +38,8 @@ class RankedList:
 class RankingLoss(nn.Module):
     """Ranking terms only (no InfoNCE): `loss(image, text, scale).total`.
 
-    image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated.
+    image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated,
+    which CLIP keeps at most 100.
     In a torch.distributed group each process gives its own pairs, not gathered ones, and gets the mean over them;
     average gradients over processes afterwards, those of this loss too: orders have parameters. `comm.mean_gradients`
     does it; DDP around a module that holds the loss needs find_unused_parameters=True, since an order has no gradient

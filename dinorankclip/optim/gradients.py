@@ -28,10 +28,10 @@ class Model(Protocol):
 class NonFinite(UserError):
     """The step was not taken: a loss term or the gradient is infinite or not a number."""
 
-    def __init__(self, what: list[str], rank: int):
-        where = ", ".join(what) if what else "nothing here, see the other processes' messages"
+    def __init__(self, what: list[str], where: str):
+        found = ", ".join(what) if what else "nothing here, see the other processes' messages"
         super().__init__(
-            f"not finite on process {rank}: {where}. The step was not taken. Usual causes: a learning rate too high, "
+            f"not finite {where}: {found}. The step was not taken. Usual causes: a learning rate too high, "
             "a damaged input, or weights that had already diverged."
         )
 
@@ -126,7 +126,7 @@ def demand_finite(terms: LossTerms) -> None:
     finite = torch.stack([terms.terms[n].detach().float() for n in names]).isfinite().tolist()
     bad = [name for name, good in zip(names, finite) if not good]
     if comm.any_process(bool(bad))[0]:
-        raise NonFinite(bad, comm.world().rank)
+        raise NonFinite(bad, f"on process {comm.world().rank}")
 
 
 def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:

@@ -14,8 +14,6 @@ from dinorankclip.types import UserError
 # never decayed. What is left is matched by name, first match wins; an unmatched parameter is an error, so that a
 # renamed layer fails loudly instead of silently landing in the wrong group.
 RULES: tuple[tuple[str, bool], ...] = (
-    ("*logit_scale", False),
-    ("*logit_bias", False),
     ("*.bias", False),
     ("*cls_token", False),
     ("*reg_token", False),

@@ -15,6 +15,7 @@ from dinorankclip.optim.schedule import learning_rate, warmup_length
 from dinorankclip.types import Progress, UserError
 
 LARGEST_LOGIT_SCALE = math.log(100.0)  # CLIP's
+MOST_NAMED = 3  # parameters in a message
 
 
 class Updater:
@@ -47,8 +48,9 @@ class Updater:
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         if not torch.isfinite(norm):
+            refusal = NonFinite(self._broken_gradients(), "after averaging over all processes")
             self.optimizer.zero_grad()
-            raise NonFinite(["the gradient"], comm.world().rank)
+            raise refusal
         if self.settings.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.settings.clip_norm, norm)
         for group in self.optimizer.param_groups:
@@ -58,6 +60,11 @@ class Updater:
         with torch.no_grad():
             logit_scale.clamp_(0.0, LARGEST_LOGIT_SCALE)
         return float(norm)
+
+    def _broken_gradients(self) -> list[str]:
+        bad = [n for n, p in self.parameters.items() if p.grad is not None and not p.grad.isfinite().all()]
+        more = [f"and {len(bad) - MOST_NAMED} more"] if len(bad) > MOST_NAMED else []
+        return [f"the gradient of {name}" for name in bad[:MOST_NAMED]] + more or ["the gradient's norm"]
 
     def state(self) -> dict[str, torch.Tensor]:
         """Optimiser state by parameter name, as plain tensors."""

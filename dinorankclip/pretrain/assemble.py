@@ -14,7 +14,7 @@ from dinorankclip.data.opening import open_pairs, open_stored, splits_of
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
-from dinorankclip.encoders.published import refuse_foreign_captions, views_of_weights
+from dinorankclip.encoders.published import caution_about_weights, refuse_foreign_captions
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.joint.model import JointModel, Students
@@ -124,7 +124,7 @@ def build_model(settings: TrainSettings) -> JointModel:
         refuse_foreign_captions(config, settings.model.trunk)
         model = JointModel(config, settings.seed, students, fusion)
         if settings.model.weights is not None:
-            if caution := views_of_weights(settings.model.trunk):
+            if caution := caution_about_weights(settings.model.trunk):
                 say(f"mind: {caution}")
             model.trunk.load_weights(settings.model.weights)
     teach(model, settings)

@@ -13,9 +13,10 @@ Shapes: N items, C student width, C' teacher width, L tokens of the grid or word
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +40,7 @@ from dinorankclip.types import Source, View
 
 BATCH = 128
 PENALTIES = tuple(10.0**power for power in range(-6, 3))  # relative to the mean variance of the student's features
+_Sample: TypeAlias = "tuple[str, Tensor | None, str]"  # key, image if asked for, caption
 SHOWN = 8  # Gram matrices kept as pictures
 
 
@@ -138,41 +140,26 @@ def collect(
     `tokenizer` is needed for branch "text"; `projector` is the criterion's own, from student to teacher coordinates.
     """
     cache.check_data(source)
-    size = model.trunk.image_spec.size
-    on_grid = resample_grid(model.learners["image"].grid, cache.compare_grid) if branch == "image" else None
+    shows_images = branch == "image"
     columns: dict[str, list[Tensor]] = {"student": [], "teacher": [], "gram_distance": [], "own": []}
     keys: list[str] = []
     shown: list[tuple[Tensor, Tensor]] = []
-    samples = islice(_samples(source, size if branch == "image" else None, max_pixels), most)
+    samples = islice(_samples(source, model.trunk.image_spec.size if shows_images else None, max_pixels), most)
     while batch := list(islice(samples, BATCH)):
-        names, captions = [key for key, _, _ in batch], [caption for _, _, caption in batch]
-        if on_grid is not None:
-            pixels = torch.stack([image for _, image, _ in batch]).to(model.device)
-            seen = model.learnt("image", model.normalised(pixels))
-            told = cache.images(names, [View()] * len(names))
-            tokens, mask = resample_tokens(seen.tokens.float(), on_grid), None
-        else:
-            assert tokenizer is not None, "captions need one"
-            seen = model.learnt("text", tokenizer(captions).to(model.device))
-            told = cache.texts(captions)
-            tokens, mask = seen.tokens.float(), None
-            if "text_mask" in told:
-                there = told["text_mask"].to(model.device)
-                tokens, read = word_pooling(tokens, told["text_word_ids"].to(model.device), there.shape[1])
-                mask = read & there
-        gram = _teacher_gram(told, branch, mask)
+        said = _of_images(model, cache, batch) if shows_images else _of_captions(model, cache, batch, tokenizer)
+        gram = _teacher_gram(said.told, branch, said.mask)
         if gram is not None:
-            ours = cosine_gram(tokens, mask).cpu()
-            columns["gram_distance"].append(_with_relations(gram_distance(ours, gram), mask))
+            ours = cosine_gram(said.tokens, said.mask).cpu()
+            columns["gram_distance"].append(_with_relations(gram_distance(ours, gram), said.mask))
             if len(shown) < SHOWN:
                 shown += list(zip(ours, gram))[: SHOWN - len(shown)]
-        columns["student"].append(seen.summary.float().cpu())
-        columns["teacher"].append(told[f"{branch}_summary"])
+        columns["student"].append(said.summary.cpu())
+        columns["teacher"].append(said.told[f"{branch}_summary"])
         if projector is not None:
-            columns["own"].append(_own_cosine(projector, tokens, seen.summary.float(), told, branch, mask))
-        keys += names
+            columns["own"].append(_own_cosine(projector, said, branch))
+        keys += [key for key, _, _ in batch]
     joined = {name: torch.cat(parts) if parts else torch.empty(0) for name, parts in columns.items()}
-    same_size = branch == "image" and shown
+    same_size = shows_images and shown
     return Sides(
         joined["student"],
         joined["teacher"],
@@ -184,7 +171,38 @@ def collect(
     )
 
 
-def _samples(source: Source, size: int | None, max_pixels: int):
+@dataclass
+class _Said:
+    """What both sides say of n items; the student's tokens are brought to the teacher's grid or words."""
+
+    summary: Tensor  # [n, C], the student's
+    tokens: Tensor  # [n, L, C], the student's
+    told: dict[str, Tensor]  # the teacher's, by the cache's names
+    mask: Tensor | None  # bool [n, L], words that both have read; None for images, whose tokens all count
+
+
+def _of_images(model: JointModel, cache: TeacherCache, batch: list[_Sample]) -> _Said:
+    pixels = torch.stack([image for _, image, _ in batch if image is not None]).to(model.device)
+    seen = model.learnt("image", model.normalised(pixels))
+    on_grid = resample_grid(model.learners["image"].grid, cache.compare_grid)
+    told = cache.images([key for key, _, _ in batch], [View()] * len(batch))
+    return _Said(seen.summary.float(), resample_tokens(seen.tokens.float(), on_grid), told, None)
+
+
+def _of_captions(model: JointModel, cache: TeacherCache, batch: list[_Sample], tokenizer: Tokenizer | None) -> _Said:
+    assert tokenizer is not None, "captions need one"
+    captions = [caption for _, _, caption in batch]
+    seen = model.learnt("text", tokenizer(captions).to(model.device))
+    told = cache.texts(captions)
+    tokens, mask = seen.tokens.float(), None
+    if "text_mask" in told:
+        there = told["text_mask"].to(model.device)
+        tokens, read = word_pooling(tokens, told["text_word_ids"].to(model.device), there.shape[1])
+        mask = read & there
+    return _Said(seen.summary.float(), tokens, told, mask)
+
+
+def _samples(source: Source, size: int | None, max_pixels: int) -> Iterator[_Sample]:
     """(key, whole image [3, S, S] or None, first caption) of the usable samples."""
     for index in range(len(source)):
         try:
@@ -215,20 +233,13 @@ def _with_relations(distances: Tensor, mask: Tensor | None) -> Tensor:
     return distances if mask is None else distances.masked_fill(mask.sum(1).cpu() < 2, torch.nan)
 
 
-def _own_cosine(
-    projector: torch.nn.Module,
-    tokens: Tensor,
-    summary: Tensor,
-    told: dict[str, Tensor],
-    branch: str,
-    mask: Tensor | None,
-) -> Tensor:
+def _own_cosine(projector: torch.nn.Module, said: _Said, branch: str) -> Tensor:
     """[n]: of the projected tokens (mse, cosine), mean over tokens, NaN without any; of the projected summary (crd)."""
-    out = projector.out_features
-    if f"{branch}_tokens" in told and told[f"{branch}_tokens"].shape[-1] == out:
-        cosines = F.cosine_similarity(projector(tokens).cpu(), told[f"{branch}_tokens"], dim=-1)
-        if mask is None:
-            return cosines.mean(1)
-        mask = mask.cpu()
-        return (cosines * mask).sum(1) / mask.sum(1)
-    return F.cosine_similarity(projector(summary).cpu(), told[f"{branch}_summary"], dim=-1)
+    theirs = said.told.get(f"{branch}_tokens")
+    if theirs is None or theirs.shape[-1] != projector.out_features:
+        return F.cosine_similarity(projector(said.summary).cpu(), said.told[f"{branch}_summary"], dim=-1)
+    cosines = F.cosine_similarity(projector(said.tokens).cpu(), theirs, dim=-1)
+    if said.mask is None:
+        return cosines.mean(1)
+    mask = said.mask.cpu()
+    return (cosines * mask).sum(1) / mask.sum(1)

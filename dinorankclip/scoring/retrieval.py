@@ -6,7 +6,7 @@ Shapes: Q queries, G gallery items, D embedding width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dinorankclip.scoring.seen import SeenSet
 
 KS = (1, 5, 10)
+APART = ", captions apart"  # ends names of scores where captions that read alike count as different
 AT_ONCE = 1 << 21  # similarities in memory: 8 MB stay in the cache for the comparisons that follow
 
 
@@ -102,7 +103,8 @@ def retrieval_scores(
 class RetrievalScorer:
     """R@1, 5, 10 both ways, as far as there are more candidates than that.
 
-    Text queries are clustered by the image they belong to.
+    Text queries are clustered by the image they belong to. With `equal_captions` off, scores have names of their own:
+    nothing pairs them with those that count captions which read alike as one.
     """
 
     name = "retrieval"
@@ -116,4 +118,5 @@ class RetrievalScorer:
 
     def __call__(self, seen: SeenSet) -> Iterator[Score]:
         rows, _owner = seen.caption_rows()
-        yield from retrieval_scores(seen.images(), rows, seen.captions(), self.equal_captions, trivial=False)
+        for score in retrieval_scores(seen.images(), rows, seen.captions(), self.equal_captions, trivial=False):
+            yield score if self.equal_captions else replace(score, name=f"{score.name}{APART}")

@@ -11,9 +11,9 @@ from dinorankclip.scoring.scores import Scorer
 from dinorankclip.scoring.zero_shot import ZeroShotScorer
 
 
-def all_scorers() -> list[Scorer]:
+def all_scorers(equal_captions: bool = True) -> list[Scorer]:
     return [
-        RetrievalScorer(),
+        RetrievalScorer(equal_captions),
         ZeroShotScorer(),
         ProbeScorer(),
         ModalityGapScorer(),

@@ -9,6 +9,7 @@ The drop is of two means over different images; see `scores.combined_score` for 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from dinorankclip.scoring.scores import Score, combined_score, mean_score
 from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.scoring.zero_shot import hits, set_classes, standing
 
-NAME, VERSION = "shift", 1
+NAME, VERSION = "shift", 2
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,18 @@ def top1(seen: SeenSet) -> np.ndarray:
 
 
 def shared_classes(base: SeenSet, rendition: SeenSet) -> tuple[int, ...]:
-    """The base's class indices of the rendition's classes, matched by name, in the base's order."""
-    wanted = set(rendition.benchmark.class_names)
-    return tuple(number for number, name in enumerate(base.benchmark.class_names) if name in wanted)
+    """The base's class indices of the rendition's classes, matched by name, in the base's order.
+
+    A name that the base has twice (ImageNet's "missile") is taken as often as the rendition has it, the first one
+    first: names cannot tell which it is, and both together would give the base a class more.
+    """
+    wanted = Counter(rendition.benchmark.class_names)
+    found = []
+    for number, name in enumerate(base.benchmark.class_names):
+        if wanted[name]:
+            wanted[name] -= 1
+            found.append(number)
+    return tuple(found)
 
 
 def restricted_top1(base: SeenSet, classes: Sequence[int]) -> np.ndarray:

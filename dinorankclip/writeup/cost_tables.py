@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from typing import Any
 
-from dinorankclip.encoders.students import count
+from dinorankclip.encoders.students import CLASSES, count, image_student
+from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.study.bench_figures import load_bench
 from dinorankclip.study.effects import summary
 from dinorankclip.study.paper_values import LABEL, PAPER, PaperValue, in_black, paper_value
 from dinorankclip.study.tables.orders import PLAIN
-from dinorankclip.writeup.figures.drawn import Unavailable
 from dinorankclip.writeup.numbers import MISSING
 from dinorankclip.writeup.paper_words import digits_for, paper_words
 from dinorankclip.writeup.plain_table import PlainTable
@@ -22,6 +23,7 @@ from dinorankclip.writeup.study_material import StudyMaterial
 ORDER_COST = "order-cost"  # name of the table
 OWN = "the paper's own"
 PAPER_STUDENTS = {"resnet50": "full-resnet", "mobilenetv3-large": "full-mobilenet", "vit-tiny": "full"}
+PAPER_TRUNK = {"trunk": "ViT-B-32", "image_size": None}  # settings of its trunk, as runs keep them
 _STUDENT_COLUMNS = ("params M", "latency ms")
 
 
@@ -105,42 +107,46 @@ def _times(ratios: Mapping[int, float]) -> str:
 
 
 def students(material: StudyMaterial) -> PlainTable:
-    """Parameters of the three image students, counted in the kept models, and their latency if it was measured; the
-    paper's own three, as they were benched."""
+    """Parameters of the three image students, and their latency if it was measured; then the paper's own three.
+
+    Published counts have a classifier, which a student has not: both are told.
+    """
     bench = load_bench(material.bench)
     timed = {row["student"]: row for row in bench.latency if "student" in row}
-    counted = {}
+    cells = {}
     for trained in PAPER_STUDENTS.values():
-        runs = material.results.of(trained)
-        if runs:
-            counted[next(iter(runs.values())).settings["distil"]["image_student"]] = trained
+        if runs := material.results.of(trained):
+            settings = next(iter(runs.values())).settings
+            cells[settings["distil"]["image_student"]] = (trained, settings["model"])
     rows, shown = [], []
-    for name in dict.fromkeys((*counted, *PAPER_STUDENTS)):
-        cell, of_paper = counted.get(name), PAPER_STUDENTS.get(name)
-        benched = timed[name]["parameters"] if name in timed else None
-        parameters = _student_parameters(material, cell) if cell else benched
+    for name in dict.fromkeys((*cells, *PAPER_STUDENTS)):
+        cell, trunk = cells.get(name, (OWN, PAPER_TRUNK))
+        of_paper = PAPER_STUDENTS.get(name)
         latency = f"{timed[name]['p50 ms']:.2f}" if name in timed else MISSING
         paper = [paper_value("tab:abl-3panel (b)", of_paper, what) if of_paper else None for what in _STUDENT_COLUMNS]
         shown += [value for value in paper if value is not None]
-        rows.append((cell or OWN, name, _count(parameters), latency, *map(paper_words, paper)))
+        rows.append((cell, name, *map(_count, _student_sizes(name, trunk)), latency, *map(paper_words, paper)))
     return PlainTable(
         "student-cost",
         "Students: parameters and latency",
-        ("cell", "student", "parameters", "latency, ms", f"parameters in M, {LABEL}", f"latency ms, {LABEL}"),
+        (
+            "cell", "student", "parameters", "with a classifier", "latency, ms",
+            f"parameters in M, {LABEL}", f"latency ms, {LABEL}",
+        ),
         tuple(rows),
-        f"Parameters of the image student alone, which has no classifier. “{OWN}”: built and timed, in no cell of this "
-        f"study. Latency: median of one image, the paper's on an H100; here: "
+        f"Parameters of the image student alone, which has no classifier, and with one of {CLASSES:,} classes, as "
+        f"published counts have it. “{OWN}”: built and timed, in no cell of this study. Latency: "
+        "median of one image, the paper's on an H100; here: "
         f"{bench.latency_about or 'not measured yet (python -m bench.latency).'}",
         tuple(shown),
-    )
+    )  # fmt: skip
 
 
-def _student_parameters(material: StudyMaterial, cell: str) -> int | None:
-    try:
-        student = material.models.model(cell).parts.image_student
-    except Unavailable:
-        return None
-    return None if student is None else count(student)
+def _student_sizes(name: str, trunk: Mapping[str, Any]) -> tuple[int, int]:
+    """Parameters without and with a classifier, at the image size of a trunk's settings."""
+    image_size = trunk_config(trunk["trunk"], trunk["image_size"])["vision_cfg"]["image_size"]
+    student = image_student(name, image_size)
+    return count(student), count(student) + student.classifier_parameters
 
 
 def _count(parameters: int | None) -> str:

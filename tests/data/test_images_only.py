@@ -127,3 +127,12 @@ def test_captions_of_a_table_and_of_pairs(tmp_path):
     (tmp_path / "blank.txt").write_text(" \n")
     with pytest.raises(UserError, match="no captions in"):
         open_captions(tmp_path / "blank.txt")
+
+
+def test_captions_of_one_part_of_pairs(tmp_path):
+    for part, caption in (("train", "seen"), ("test", "unseen")):
+        write_images(tmp_path / part, ["a.jpg"])
+        (tmp_path / part / "a.txt").write_text(caption)
+    assert open_captions(tmp_path, split="test").captions(0) == ("unseen",)
+    with pytest.raises(UserError, match="--split"):
+        open_captions(tmp_path)

@@ -58,6 +58,21 @@ def test_folders_that_are_numbers_are_class_indices(tmp_path):
         class_folders(numbers, names=["a", "b", "c"])
 
 
+def test_a_name_of_two_classes_of_the_other_set_is_refused(tmp_path):
+    weapons = folders(tmp_path / "weapons", ["missile", "rifle"])
+    assert class_folders(weapons, names=["rifle", "cat", "missile"]) == {"missile": 2, "rifle": 0}
+    with pytest.raises(UserError, match="missile is the name of 2 classes"):
+        class_folders(weapons, names=["rifle", "missile", "missile"])
+
+
+def test_a_listed_image_outside_the_class_folders_is_named(tmp_path):
+    birds = folders(tmp_path / "birds", ["jay"])
+    (birds / "stray.jpg").write_bytes(patch(0, 0))
+    (tmp_path / "list.txt").write_text("stray.jpg\n")
+    with pytest.raises(UserError, match=r"stray\.jpg is listed but is in none of the class folders"):
+        main(["pack-classes", str(birds), str(tmp_path / "set"), "--listed", str(tmp_path / "list.txt")])
+
+
 def test_a_broken_image_is_named(tmp_path):
     birds = folders(tmp_path / "birds", ["jay"])
     (birds / "jay" / "1.jpg").write_bytes(b"<html>")

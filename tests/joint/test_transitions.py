@@ -20,6 +20,12 @@ def unit(rows, dim, seed):
     return F.normalize(torch.randn(rows, dim, dtype=torch.float64, generator=draw), dim=1)
 
 
+def rankings(count, items, seed=0):
+    """Random lists [count, items]."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.stack([torch.randperm(items, generator=draw) for _ in range(count)])
+
+
 def loud(heads, seed=0):
     """Random gates, biases and offsets, so that no part is silent."""
     draw = torch.Generator().manual_seed(seed)
@@ -34,10 +40,10 @@ def loud(heads, seed=0):
 def test_every_list_has_the_probability_of_the_loops(order):
     items, theta = unit(6, 8, 1), 2 * torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     heads = loud(TransitionHeads(8, order, 4, seed=3)).double()
-    rankings = list(itertools.permutations(range(6)))
-    lists = torch.tensor(rankings)
+    every = list(itertools.permutations(range(6)))
+    lists = torch.tensor(every)
     oracle = Oracle(heads.state_dict(), items, order, math.sqrt(8))
-    expected = torch.tensor([oracle.log_probability(theta.tolist(), list(y)) for y in rankings], dtype=torch.float64)
+    expected = torch.tensor([oracle.log_probability(theta.tolist(), list(y)) for y in every], dtype=torch.float64)
     utilities = (theta if order else 0 * theta).expand(720, 6)
     corrections = heads(items, [lists], range(2, order + 1)) if order >= 2 else ([None], None)
     for backend in ("reference", "blocked"):
@@ -48,7 +54,7 @@ def test_every_list_has_the_probability_of_the_loops(order):
         assert expected.tolist() == pytest.approx([-math.lgamma(7)] * 720)
     if order >= 2:  # the loops are no accident of quiet heads: each order moves the answer
         without = Oracle(heads.state_dict(), items, order - 1, math.sqrt(8))
-        assert abs(without.log_probability(theta.tolist(), list(rankings[100])) - expected[100].item()) > 1e-3
+        assert abs(without.log_probability(theta.tolist(), list(every[100])) - expected[100].item()) > 1e-3
 
 
 def fixture_heads(order):
@@ -73,7 +79,7 @@ def fixture_heads(order):
 def test_heads_of_orders_2_and_3_are_equation_7():
     heads, items = loud(TransitionHeads(8, 3, 4)).double(), unit(6, 8, 7)
     e = math.sqrt(8) * items
-    lists = torch.stack([torch.randperm(6) for _ in range(9)])
+    lists = rankings(9, 6)
     two, three = heads.heads["2"], heads.heads["3"]
     beta = heads.gate(2) * transitions(e, e, two.query.weight, two.key.weight)
     history = pair_history(e[:, None], e, three.first.weight, three.second.weight, three.product.weight)
@@ -159,7 +165,7 @@ def test_each_order_and_modality_has_its_own_seed():
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 9])
 def test_positions_without_a_full_history_get_exactly_zero(length):
     heads = loud(TransitionHeads(8, 5, 4)).double()
-    lists = torch.stack([torch.randperm(9)[:length] for _ in range(6)])
+    lists = rankings(6, 9)[:, :length]
     (queries,), keys = heads(unit(9, 8, 4), [lists], (2, 3, 4, 5))
     assert queries.shape == (6, length, 16) and keys.shape == (9, 16)
     for block, r in enumerate((2, 3, 4, 5)):
@@ -172,7 +178,7 @@ def test_positions_without_a_full_history_get_exactly_zero(length):
 def test_blocks_pair_table_and_listed_pairs_agree(length, monkeypatch):
     """Long lists use a table of all pairs, short ones only their own; both may be cut into recomputed blocks."""
     heads = loud(TransitionHeads(8, 5, 4)).double()
-    lists = [torch.stack([torch.randperm(12) for _ in range(12)]) for _ in range(2)]
+    lists = [rankings(12, 12, seed) for seed in range(2)]
 
     def run(orders):
         items = unit(12, 8, 5).requires_grad_()
@@ -189,7 +195,7 @@ def test_blocks_pair_table_and_listed_pairs_agree(length, monkeypatch):
 
 def test_orders_that_are_not_active_stay_out_of_the_graph():
     heads = TransitionHeads(8, 3, 4)
-    lists = torch.stack([torch.randperm(5) for _ in range(5)])
+    lists = rankings(5, 5)
     (queries,), keys = heads(unit(5, 8, 6).float(), [lists], (2,))
     assert queries.shape[-1] == 4
     (queries.sum() + keys.sum()).backward()

@@ -34,7 +34,7 @@ def diverging_at(step, monkeypatch):
 
     def backward(model, objective, batch, progress, *rest):
         if progress.step == step:
-            raise NonFinite(["contrastive"], 0)
+            raise NonFinite(["contrastive"], "on process 0")
         return ours(model, objective, batch, progress, *rest)
 
     monkeypatch.setattr(loop, "backward", backward)

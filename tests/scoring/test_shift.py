@@ -68,6 +68,12 @@ def test_a_rendition_with_some_of_the_classes_meets_a_base_restricted_to_them(tm
     assert unlike(base, part) == "" and "has classes that part has not: dog, tree" in unlike(part, base)
 
 
+def test_a_name_that_the_base_has_twice_is_taken_as_often_as_the_rendition_has_it(tmp_path):
+    base = see(tmp_path / "base", labels=(0, 1, 2, 3), names=("missile", "cat", "missile", "dog"))
+    assert shared_classes(base, see(tmp_path / "part", labels=(0, 1), names=("missile", "dog"))) == (0, 3)
+    assert shared_classes(base, base) == (0, 1, 2, 3)
+
+
 def test_an_average_over_sets_counts_them_alike():
     scores = [mean_score("x", np.ones(10)), mean_score("x", np.zeros(1000))]
     found = average_score("mean", scores)

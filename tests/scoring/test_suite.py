@@ -46,6 +46,14 @@ def test_a_model_that_knows_everything(tmp_path):
     assert first.clusters.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and first.chance == 0.25
 
 
+def test_captions_apart_are_scores_of_their_own(tmp_path):
+    write_captions(tmp_path / "pairs")
+    apart = RetrievalScorer(equal_captions=False)
+    found = run_suite(ColourModel(), find_sets(str(tmp_path / "pairs")), [apart], EmbeddingStore(None), SuiteOptions())
+    scores = found.sets["pairs"].scores
+    assert scores["i2t R@1, captions apart"].value == 1.0 and "i2t R@1" not in scores
+
+
 def test_a_collapsed_model_scores_at_chance(tmp_path):
     write_classes(tmp_path / "classes", labels=(0,) * 9 + (1,))
     write_captions(tmp_path / "pairs", labels=(0, 1, 2, 3) * 5)

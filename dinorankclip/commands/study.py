@@ -148,12 +148,12 @@ def chosen(name: str | None) -> Study:
 
 def work(
     folder: Annotated[Path, tyro.conf.Positional],
+    only: tuple[str, ...],
     while_input_open: bool = False,
-    only: str | None = None,
     processes_per_cell: int = 1,
     keep: bool = False,
 ) -> None:
-    """Take runs from a study's queue, one after another (started by `study run`)."""
+    """Make runs of a study's queue, one after another (started by `study run`)."""
     from dinorankclip.commands.study_cell import Performer
     from dinorankclip.study import worker
 

@@ -38,10 +38,10 @@ class Performer:
         hold.note()
         if run.score:
             score_sets(place, sets, run.settings)
-        write_record(place, finished(place, run.key, hold.seconds))
         if self.keep:
-            keep_all(place)
-        else:
+            keep_all(place)  # before the run counts as finished, and another call tidies it up
+        write_record(place, finished(place, run.key, hold.seconds))
+        if not self.keep:
             tidy(place, run.seed)
         return True
 
@@ -73,7 +73,7 @@ def train_in_processes(folder: Path, key: str) -> None:
     """What torchrun starts, in every process."""
     from dinorankclip import comm
 
-    (run,), _ = read_queue(folder, key)
+    (run,), _ = read_queue(folder, [key])
     train_run(run, folder / CELLS / key)
     comm.leave()
 

@@ -6,6 +6,7 @@ pictures need can be made again, last of all.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from dinorankclip.types import UserError
 from dinorankclip.whole_files import write_json
 
 from .outline import Run, Study
-from .queue import is_finished
+from .queue import is_finished, is_running
 from .results import CELLS, CHANCES, RESULT, Results, adopted_chances, earlier_record, read_record, write_record
 from .tidying import KEPT_SEED
 from .tuning import TUNED, rates, read_tuned
@@ -35,13 +36,14 @@ def adopt_rates(study: Study, folder: Path, given: Results) -> None:
 
 def adopt_runs(folder: Path, given: Results, runs: Iterable[Run]) -> int:
     """Write the records of `runs` that are finished there and not here; how many that were. Runs whose settings have
-    changed since have other keys, and are not taken; nor are those that are being made again here."""
+    changed since have other keys, and are not taken; nor are those that are being made here."""
     there = {record.key: record for record in given.runs}
     taken = 0
     for run in runs:
         place = folder / CELLS / run.key
-        if run.key in there and read_record(place) is None:
-            place.mkdir(parents=True, exist_ok=True)
+        if run.key in there and read_record(place) is None and not is_running(folder, run.key):
+            shutil.rmtree(place, ignore_errors=True)  # half a run here is no model of the whole one there
+            place.mkdir(parents=True)
             write_record(place, replace(there[run.key], cell=""))
             taken += 1
     if taken and given.chances:  # which runs tell in files that are not here

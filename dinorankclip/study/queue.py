@@ -1,6 +1,6 @@
 """The runs of a study on disk, so that any worker, here or on another machine, can take the next one.
 
-FOLDER/queue.json            all runs in order, with their settings; "now": those that the last `study run` asked for
+FOLDER/queue.json            settings of all runs that any `study run` asked for
 FOLDER/holds/KEY             held under a lock by the process that makes the run; the lock falls when it dies
 FOLDER/cells/KEY/            the run folder; result.json in it says that the run is finished
 FOLDER/failed/KEY.json       why the run failed; removed by the next `study run`, which tries again
@@ -35,14 +35,14 @@ QUEUE, HOLDS, FAILED, LOGS = "queue.json", "holds", "failed", "logs"
 
 
 def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
-    """Runs that an earlier call asked for stay findable by their key: SLURM may not have started them yet."""
+    """Runs that another call asked for stay: it may be going on, or SLURM may not have started them yet."""
     runs = once(runs)
     _demand_sense(runs)
     entries = {run.key: _entry(run) for run in runs}
     path = folder / QUEUE
     with one_at_a_time("queue", folder=folder):
         before = json.loads(path.read_text())["runs"] if path.is_file() else []
-        earlier = [one | {"now": False} for one in before if one["key"] not in entries]
+        earlier = [one for one in before if one["key"] not in entries]
         write_json(path, {"sets": list(sets), "runs": [*entries.values(), *earlier]})
 
 
@@ -56,19 +56,21 @@ def _demand_sense(runs: Iterable[Run]) -> None:
 
 
 def _entry(run: Run) -> dict[str, Any]:
-    told = {"cell": run.cell, "seed": run.seed, "key": run.key, "score": run.score, "now": True}
+    told = {"cell": run.cell, "seed": run.seed, "key": run.key, "score": run.score}
     return told | {"settings": as_dict(run.settings)}
 
 
-def read_queue(folder: Path, only: str | None = None) -> tuple[list[Run], tuple[str, ...]]:
-    """Runs that are asked for now, or `only` that of a key, whenever it was; and the sets they are scored on."""
+def read_queue(folder: Path, keys: Sequence[str]) -> tuple[list[Run], tuple[str, ...]]:
+    """The runs of these keys, in their order, and the sets they are scored on."""
     path = folder / QUEUE
     if not path.is_file():
         raise UserError(f"{folder} is no study folder with a queue: start it with dinorankclip study run NAME")
     stored = json.loads(path.read_text())
-    wanted = [one for one in stored["runs"] if (one["key"] == only if only else one.get("now", True))]
-    if only and not wanted:
-        raise UserError(f"the queue of {folder} has no run {only}")
+    known = {one["key"]: one for one in stored["runs"]}
+    unknown = [key for key in keys if key not in known]
+    if unknown:
+        raise UserError(f"the queue of {folder} has no run {unknown[0]}")
+    wanted = [known[key] for key in keys]
     runs = [Run(one["cell"], one["seed"], from_dict(one["settings"]), one["score"]) for one in wanted]
     return runs, tuple(stored["sets"])
 

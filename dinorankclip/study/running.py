@@ -42,7 +42,9 @@ def run_locally(
     begin, done = time.monotonic(), len(runs) - len(waiting)
     say(f"{len(waiting)} of {len(runs)} runs to go, {workers} at a time; logs in {folder / LOGS}")
     say(f"about {duration(costs.left(waiting, workers))}, a first guess until runs have been timed")
-    command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), "--while-input-open", *flags]
+    # Each is told its runs: the queue also has those of other calls, which may be made at the same time.
+    asked = ["--only", *(run.key for run in waiting), "--while-input-open", *flags]
+    command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *asked]
     caches = list(cache_wishes(waiting))
     forget_caches(folder)
     with stop_asked() as stop, workforce(command, workers, gpus) as force:
@@ -52,6 +54,7 @@ def run_locally(
                 caches.remove(wish)
                 what = f"FAILED: {told['error']}" if "error" in told else f"ready after {duration(told['seconds'])}"
                 say(f"features of {wish}: {what}")
+            force.replace_dead(folder, waiting, caches)
             over = not force.alive() and not any(is_running(folder, run.key) for run in waiting)
             for run in [run for run in waiting if is_finished(folder, run.key) or is_failed(folder, run.key)]:
                 waiting.remove(run)
@@ -60,7 +63,6 @@ def run_locally(
                 ended()
             if over:
                 break  # runs that are left failed, or no worker could start
-            force.replace_dead(folder, waiting, caches)
         if stop:
             say("stopping: runs save and leave; the same command goes on")
     return not stop

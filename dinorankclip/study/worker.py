@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -36,10 +36,9 @@ class Performer(Protocol):
         """False: asked to stop before the run was finished."""
 
 
-def work(folder: Path, perform: Performer, only: str | None = None) -> None:
-    """Make the open runs of the queue, `only` that with a given key. A run that fails is recorded, and the next
-    one is taken."""
-    runs, sets = read_queue(folder, only)
+def work(folder: Path, perform: Performer, keys: Sequence[str]) -> None:
+    """Make those of the queue's runs that are open. A run that fails is recorded, and the next one is taken."""
+    runs, sets = read_queue(folder, keys)
 
     def ready(run: Run) -> bool:
         with logged(folder / LOGS / "caches.log"):

@@ -1,5 +1,6 @@
 """Whole studies of seconds: workers as real processes, kills as real kills."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,10 +12,11 @@ import pytest
 from dinorankclip.dino.of_data import Wish
 from dinorankclip.study import definition
 from dinorankclip.study.cells import Cell
+from dinorankclip.study.costs import Costs
 from dinorankclip.study.preparing import name_of, told_of
-from dinorankclip.study.queue import hold, is_finished, is_running, read_queue, write_queue
+from dinorankclip.study.queue import hold, is_finished, is_running, read_queue, record_failure, write_queue
 from dinorankclip.study.results import CELLS, Results, RunRecord, write_record
-from dinorankclip.study.running import Force, shared_gpus
+from dinorankclip.study.running import Force, run_locally, shared_gpus
 from dinorankclip.study.tidying import keep_all, tidy
 from dinorankclip.study.tuning import choose, rates, read_tuned
 from dinorankclip.types import UserError
@@ -121,18 +123,39 @@ def test_cells_that_share_their_settings_run_once(tmp_path):
     study = tiny((Cell("clip", "clip"), Cell("twin", "clip", {"record.keep": 5})), seeds=1)
     assert [run.cell for run in study.runs()] == ["clip", "twin"]
     write_queue(tmp_path, study.runs(), study.sets)
-    assert [run.cell for run in read_queue(tmp_path)[0]] == ["clip"]
+    assert [one["cell"] for one in json.loads((tmp_path / "queue.json").read_text())["runs"]] == ["clip"]
 
 
-def test_runs_of_an_earlier_call_can_still_be_found_by_their_key(tmp_path):
+def test_runs_of_another_call_stay_in_the_queue(tmp_path):
     study = tiny()
     first, second, *_ = study.runs()
     write_queue(tmp_path, [first], study.sets)
     write_queue(tmp_path, [second], study.sets)
-    assert read_queue(tmp_path)[0] == [second]  # what workers take now
-    assert read_queue(tmp_path, first.key)[0] == [first]  # what an element of a SLURM array, started late, asks for
+    assert read_queue(tmp_path, [second.key])[0] == [second]
+    assert read_queue(tmp_path, [first.key])[0] == [first]  # of a call that goes on, or SLURM starts it late
     with pytest.raises(UserError, match="has no run 123"):
-        read_queue(tmp_path, "123")
+        read_queue(tmp_path, [first.key, "123"])
+
+
+def test_the_last_worker_that_crashes_is_replaced_too(tmp_path, monkeypatch):
+    study = tiny()
+    run, *_ = study.runs()
+    said = []
+
+    class Crashed:
+        """A workforce of one, which has just died."""
+
+        def alive(self):
+            return []
+
+        def replace_dead(self, folder, waiting, caches):
+            for one in waiting:
+                record_failure(folder, one, "the worker died")
+
+    monkeypatch.setattr("dinorankclip.study.running.workforce", lambda *args: contextlib.nullcontext(Crashed()))
+    costs = Costs(tmp_path, [run], study)
+    assert run_locally(tmp_path, [run], 1, [], costs, said.append, lambda: None)
+    assert "FAILED: the worker died" in said[-1]
 
 
 def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tmp_path):

@@ -32,7 +32,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`reference` is the cell to pair against; `unmatched` cells knowingly differ in budget, and `note` says why."""
+    """`reference` is the cell to pair against; `unmatched` cells knowingly differ from it in the settings named there,
+    and `note` says why."""
 
     name: str
     title: str
@@ -40,4 +41,4 @@ class Experiment:
     columns: tuple[Column, ...]
     reference: str
     note: str = ""
-    unmatched: tuple[str, ...] = ()
+    unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dinorankclip.study.chances import chance_of
+from dinorankclip.study.chances import at_chance, chance_of
 from dinorankclip.study.effects import paired, summary
 from dinorankclip.study.paper_values import LABEL, PaperValue, paper_value
 from dinorankclip.study.results import Results
 from dinorankclip.study.table_shapes import Column
 from dinorankclip.study.tables.orders import PLAIN, WITH_TEACHER
+from dinorankclip.study.verdicts import ALPHA, p_value
 from dinorankclip.writeup.numbers import MISSING, form_of
 from dinorankclip.writeup.paper_words import paper_words
 from dinorankclip.writeup.plain_table import PlainTable
@@ -43,9 +44,10 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
                 f"told from {CLAIMED}", f"best, {LABEL}", f"score there, {LABEL}",
             ),
             tuple(rows),
-            "Of the seeds that all orders of a sweep have; the smallest of equal orders. “No” where the paired "
-            f"interval to order {CLAIMED} contains zero or n < 3: any order may then come out best. The best of six "
-            "noisy means is also a little too good. The paper's suites are "
+            "Of the seeds that all orders of a sweep have; the smallest of equal orders. The difference is of all "
+            f"seeds that the best order and order {CLAIMED} share. “No”: p > 5 %, corrected for being the best of "
+            f"{len(PLAIN) - 1} rivals, or n < 3: any order may then come out best. “Near chance”: no order is shown to "
+            "be a point above it. The best of six noisy means is also a little too good. The paper's suites are "
             f"{', '.join(_PAPER_SUITES[:-1])} and {_PAPER_SUITES[-1]}.",
             tuple(value for values in beside.values() for value in values),
         )
@@ -64,9 +66,11 @@ def _row(
     form, chance = form_of(means.values(), column.percent), chance_of(results, column.score)
     difference, told = MISSING, MISSING
     if best != CLAIMED:
-        effect = paired(values[CLAIMED], values[best])
+        effect = paired(*(results.values(cells[order], column.score) for order in (CLAIMED, best)))
         difference = form.with_half(effect.mean, effect.low, effect.high, sign=True)
-        told = "yes" if effect.shown else "no"
+        told = "yes" if p_value(effect) * (len(cells) - 1) <= ALPHA else "no"
+        if column.percent and at_chance(results, cells, column.score):
+            told = "near chance"
     return (
         column.heading, sweep, str(len(values[best])), str(best), form.plain(means[best]),
         MISSING if chance is None else form.plain(chance), difference, told, *map(paper_words, paper),

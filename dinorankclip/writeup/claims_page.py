@@ -108,20 +108,22 @@ def _reading() -> list[str]:
         "  validation pairs with a seed that is not reported.",
         "- An order whose relative spread ends below 1e-3 is *inert*; no claim that it helps, or saturates, is then",
         "  supported.",
-        "- *At chance*: no compared cell is shown to be a point above chance on a score that decides, so that it",
+        "- *Near chance*: no compared cell is shown to be a point above chance on a score that decides, so that it",
         "  tells nothing; the effect stands there without a say.",
         "- Costs are measured in rounds of a bench, sides alternating; their n counts rounds, not seeds.",
         "- Sizes “of” another comparison are borrowed from it: the paper prints none of this one. Controls that the",
         "  paper lacks are counted apart.",
         f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance. Nor",
         "  are they independent: claims on the modality gap, or on the order, share cells, and fall together.",
-        "- These rules came after a first look at the scenes study: at least three seeds; nothing decided at chance;",
+        "- These rules came after a first look at the scenes study: at least three seeds; nothing decided near chance;",
         "  inert orders do not saturate; a claimed size inside the interval is not refuted; one of several bounds or",
-        "  equalities contradicts at a share of the level. They only take away.",
+        "  equalities contradicts at a share of the level. They only take away. Two comparisons were added when their",
+        "  results were known: `teacher-fine-alone`, and order 3 with RankCLIP in `order-quick`.",
         "- “Matched” is the number of pairs, steps and updates, not time: a step of the full method costs more. What",
         "  CLIP does with the same time is a claim of its own (equal-compute).",
         "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
-        "  accuracy of models this small is too near chance to tell them apart, and stands beside it.",
+        "  accuracy of models this small is too near chance to tell them apart, and stands beside it. (A study of the",
+        "  paper's own scale is judged by ImageNet1K top-1.)",
         "- Claimed sizes are taken as printed, in points, though the paper's accuracies are another task's.",
         "",
     ]
@@ -229,7 +231,7 @@ def effect_text(line: Shown) -> str:
     if effect.n == 0:
         return "not run"
     digits = 4 if line.unit == "number" else 2
-    text = f"{factor * effect.mean:+.{digits}f}"
+    text = f"{factor * effect.mean:{'' if line.level else '+'}.{digits}f}"
     if effect.low is not None and effect.high is not None:
         text += f" [{factor * effect.low:.{digits}f}, {factor * effect.high:.{digits}f}]"
     return f"{text}{unit}"
@@ -258,7 +260,7 @@ def _claimed(line: Shown) -> str:
 
 
 def _detectable(line: Shown) -> str:
-    smallest = detectable_at(line.effect, ALPHA / line.family)
+    smallest = None if line.level else detectable_at(line.effect, ALPHA / line.family)
     return MISSING if smallest is None else in_unit(smallest, line.unit)
 
 

@@ -14,7 +14,7 @@ from dinorankclip.writeup.paper_words import digits_for, paper_words
 from dinorankclip.writeup.tables import PAPER, UNMATCHED, Measured, Table, TableRow
 
 SHOWN_EFFECT = "*"
-CHANCE, AT_CHANCE = "chance", "[at chance]"
+CHANCE, AT_CHANCE = "chance", "[near chance]"
 BESIDE = 4  # so many columns of the paper stand beside ours; more become a grid of their own below
 
 

@@ -59,8 +59,8 @@ def reading_notes(tables: Sequence[Table]) -> list[str]:
     if any(any(table.at_chance) for table in tables):
         found.append(
             f"{AT_CHANCE}: no row is shown to be a point above chance, by the lower end of its interval or, where n < "
-            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that cannot do what is asked, and nothing "
-            "is bold."
+            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that can hardly do what is asked, and "
+            "nothing is bold."
         )
     told = [value for row in rows for value in row.paper if value is not None]
     if told:

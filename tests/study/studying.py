@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +35,9 @@ def tiny(cells=None, seeds=2, epochs=2, **others) -> Study:
     return Study("tiny", "two cells", base, cells, counts, (scenes.folder + "/pairs",), **whole)
 
 
-def experiment(*cells: str, unmatched: tuple[str, ...] = ()) -> Experiment:
+def experiment(*cells: str, unmatched: Mapping[str, tuple[str, ...]] | None = None) -> Experiment:
     rows = tuple(Row(name, name) for name in cells)
-    return Experiment("table", "a table", rows, (Column("val/mean R@1", "R@1"),), cells[0], unmatched=unmatched)
+    return Experiment("table", "a table", rows, (Column("val/mean R@1", "R@1"),), cells[0], unmatched=unmatched or {})
 
 
 def run_tiny(*flags: str) -> None:

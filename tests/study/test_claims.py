@@ -154,9 +154,9 @@ def _near_chance(cell):
 def test_what_no_model_can_do_decides_nothing(claim, claimed):
     found = BY_ID[claim].evidence(Context(results(_near_chance), bench=bench()))
     assert found.verdict == "inconclusive"
-    assert "at chance" in found.marks
+    assert "near chance" in found.marks
     assert found.shown[0].effect.low is not None, "the effect itself is still told"
-    assert "at chance" not in BY_ID[claim].evidence(claimed).marks
+    assert "near chance" not in BY_ID[claim].evidence(claimed).marks
 
 
 def test_what_one_of_the_compared_cells_can_do_decides():

@@ -49,8 +49,11 @@ def test_another_budget_is_refused_before_anything_runs(setting, value, words):
     with pytest.raises(UserError, match="differ in more than their method") as refusal:
         check_plan(tiny((CLIP, other)))
     assert words in str(refusal.value)
-    knowing = experiment("clip", "other", unmatched=("other",))
+    knowing = experiment("clip", "other", unmatched={"other": (setting, "pairs seen")})
     check_plan(tiny((CLIP, other), experiments=(knowing,)))
+    unknowing = experiment("clip", "other", unmatched={"other": ("optim.eps",)})  # what may differ is something else
+    with pytest.raises(UserError, match="differ in more than their method"):
+        check_plan(tiny((CLIP, other), experiments=(unknowing,)))
 
 
 def test_methods_may_differ():

@@ -105,7 +105,7 @@ def test_one_seed_of_the_best_is_never_bold():
 def test_unmatched_rows_do_not_compete():
     rows = Row("CLIP", "clip"), Row("RankCLIP", "rankclip"), Row("large", "control-large-trunk")
     clip, rankclip = [0.1, 0.2, 0.1], [0.3, 0.401, 0.3]
-    several = experiment(*rows, columns=(SHARE,), unmatched=("control-large-trunk",))
+    several = experiment(*rows, columns=(SHARE,), unmatched={"control-large-trunk": ("model.trunk",)})
     # Its lead over RankCLIP is not shown, and it does not have to be: it does not compete.
     grid = value_grid(build_table(several, results(clip=clip, rankclip=rankclip, control_large_trunk=[0.2, 0.5, 0.1])))
     assert bold_of(grid) == [("RankCLIP", "T@1")] and grid.rows[2][0].text == "large †"
@@ -132,12 +132,12 @@ def test_chance_stands_below_and_marks_columns_that_nobody_masters():
     lost = build_table(several, with_chance([0.2, 0.3], [0.251, 0.257]))
     grid = value_grid(lost)
     assert [words.text for words in grid.rows[-1]] == ["chance", "–", "25.00", "–", "–"]
-    assert grid.headings == ("", "n", "T@1 [at chance]", "cone °", "T@1")  # the last is the paper's
-    assert difference_grid(lost).headings[2] == "T@1 [at chance]" and "chance" not in str(difference_grid(lost).rows)
-    assert any(note.startswith("[at chance]: no row is shown") for note in notes(lost))
+    assert grid.headings == ("", "n", "T@1 [near chance]", "cone °", "T@1")  # the last is the paper's
+    assert difference_grid(lost).headings[2] == "T@1 [near chance]" and "chance" not in str(difference_grid(lost).rows)
+    assert any(note.startswith("[near chance]: no row is shown") for note in notes(lost))
     assert {row["chance"] for row in csv.DictReader(io.StringIO(as_csv(lost)))} == {"0.25", ""}
     found = build_table(several, with_chance([0.2, 0.3], [0.4, 0.5]))
-    assert value_grid(found).headings[2] == "T@1" and not any("[at chance]" in note for note in notes(found))
+    assert value_grid(found).headings[2] == "T@1" and not any("[near chance]" in note for note in notes(found))
     sure = build_table(several, with_chance([0.2, 0.21, 0.2], [0.25, 0.261, 0.25]))
     assert bold_of(value_grid(sure)) == [("CLIP", "cone °")]  # who is ahead at chance is no finding
 

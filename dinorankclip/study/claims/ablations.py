@@ -8,7 +8,7 @@ from ..measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE
 from ..paper_values import PAPER
 from ..paper_values import gain as projected_gain
 from .building import better, named, points, relative, smaller
-from .quantities import ACCURACY, FINE, TOP1, gain, relative_gain
+from .quantities import ACCURACY, DECIDES, FINE, TOP1, gain, relative_gain
 from .shapes import AllHold, Claim, Contrast
 
 _CRITERIA = ("full-mse", "full-cosine", "full-rkd", "full-crd")
@@ -32,7 +32,7 @@ CLAIMS = (
         AllHold(
             (
                 *(
-                    better("full", cell, ACCURACY, points("tab:abl-3panel (a)", "T@1", "full", cell), "R@1")
+                    better("full", cell, ACCURACY, points("tab:abl-3panel (a)", "T@1", "full", cell), DECIDES)
                     for cell in _CRITERIA
                 ),
                 *(
@@ -99,7 +99,7 @@ CLAIMS = (
         ("students",),
         AllHold(
             tuple(
-                better("full", cell, ACCURACY, points("tab:abl-3panel (b)", "T@1", "full", cell), "R@1")
+                better("full", cell, ACCURACY, points("tab:abl-3panel (b)", "T@1", "full", cell), DECIDES)
                 for cell in _CONVOLUTIONAL
             ),
             also=tuple(better("full", cell, TOP1, what="T@1") for cell in _CONVOLUTIONAL),
@@ -119,7 +119,7 @@ CLAIMS = (
         ("fusion",),
         AllHold(
             tuple(
-                better("full", cell, ACCURACY, points("tab:abl-3panel (c)", "T@1", "full", cell), "R@1")
+                better("full", cell, ACCURACY, points("tab:abl-3panel (c)", "T@1", "full", cell), DECIDES)
                 for cell in _FUSIONS
             ),
             also=tuple(better("full", cell, TOP1, what="T@1") for cell in _FUSIONS),
@@ -132,8 +132,8 @@ CLAIMS = (
         ("teacher",),
         AllHold(
             (
-                better("full-teacher-128", "rank-3", ACCURACY, points("tab:teacher", "T@1", "DINOv1", "none"), "R@1"),
-                better("full", "full-teacher-128", ACCURACY, points("tab:teacher", "T@1", "DINOv3", "DINOv1"), "R@1"),
+                better("full-teacher-128", "rank-3", ACCURACY, points("tab:teacher", "T@1", "DINOv1", "none"), DECIDES),
+                better("full", "full-teacher-128", ACCURACY, points("tab:teacher", "T@1", "DINOv3", "DINOv1"), DECIDES),
             ),
             also=(
                 better("full-teacher-128", "rank-3", FINE, what="fine probe"),
@@ -150,7 +150,7 @@ CLAIMS = (
         ("teacher",),
         AllHold(
             tuple(
-                better(cell, before, ACCURACY, points("tab:teacher", "T@1", told, told_before), "R@1")
+                better(cell, before, ACCURACY, points("tab:teacher", "T@1", told, told_before), DECIDES)
                 for (before, told_before), (cell, told) in pairwise(_GENERATIONS)
             )
         ),

@@ -8,7 +8,7 @@ from itertools import pairwise, zip_longest
 from ..paper_values import PAPER
 from ..paper_values import gain as projected_gain
 from ..verdicts import Unit
-from .quantities import Quantity, Score, gain
+from .quantities import QUALITY, Quantity, Score, gain
 from .shapes import Contrast
 
 
@@ -26,11 +26,11 @@ def better(
     cell: str, over: str, score: Score, size: float | None = None, what: str = "", borrowed: str = ""
 ) -> Contrast:
     """`cell` scores higher than `over`."""
-    return Contrast(_label(cell, over, what), gain(cell, over, score), 1, size, borrowed=borrowed)
+    return Contrast(_label(cell, over, what), gain(cell, over, score), 1, size, _unit(score), borrowed)
 
 
 def worse(cell: str, over: str, score: Score, size: float | None = None, what: str = "") -> Contrast:
-    return Contrast(_label(cell, over, what), gain(cell, over, score), -1, size)
+    return Contrast(_label(cell, over, what), gain(cell, over, score), -1, size, _unit(score))
 
 
 def smaller(cell: str, over: str, score: Score, size: float | None = None, unit: Unit = "degrees") -> Contrast:
@@ -48,6 +48,11 @@ def named(
     label: str, quantity: Quantity, size: float | None = None, unit: Unit = "points", borrowed: str = ""
 ) -> Contrast:
     return Contrast(label, quantity, 1, size, unit, borrowed)
+
+
+def _unit(score: Score) -> Unit:
+    """Scores are shares, but for τ-b."""
+    return "number" if score is QUALITY else "points"
 
 
 def _label(cell: str, over: str, what: str) -> str:

@@ -26,6 +26,8 @@ Score = str | Callable[[Measures], str]  # a name, or what stands for it in a ki
 PerSeed = Callable[[Context], Mapping[int, float]]
 
 ACCURACY: Score = attrgetter("accuracy")
+DECIDES = "<accuracy>"  # stands in labels for what ACCURACY is called in the study
+MEAN_R1: Score = attrgetter("mean_r1")
 TOP1: Score = attrgetter("top1")
 UNSHIFTED: Score = attrgetter("base_top1")
 SHIFT: Score = attrgetter("shift")

@@ -23,10 +23,10 @@ from ..verdicts import (
     together,
     unless_inert,
 )
-from .quantities import Context, Quantity, score_name, spread
+from .quantities import DECIDES, Context, Quantity, score_name, spread
 from .teachers import caveat
 
-INERT, AT_CHANCE, SMALLER = "an order is inert", "at chance", "smaller than claimed"  # marks of a verdict
+INERT, AT_CHANCE, SMALLER = "an order is inert", "near chance", "smaller than claimed"  # marks of a verdict
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class Shown:
     family: int = 1  # of how many comparisons it is one, for Holm
     borrowed: str = ""
     rounds: bool = False  # n counts rounds of a bench, not seeds
+    level: bool = False  # the measure of one cell itself, no difference of two
     deciding: bool = False  # of several that must all hold, the one that brought the verdict about
 
 
@@ -192,7 +193,7 @@ class AllBelow:
                 verdicts.append(below(level({seed: -value for seed, value in values.items()}), -self.bound, many))
             else:
                 verdicts.append(below(level(values), self.bound, many))
-        return Evidence(together(verdicts), _lines(self.contrasts, context))
+        return Evidence(together(verdicts), tuple(replace(one, level=True) for one in _lines(self.contrasts, context)))
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def _lines(
 ) -> tuple[Shown, ...]:
     return tuple(
         Shown(
-            contrast.label,
+            contrast.label.replace(DECIDES, context.measures.accuracy_word),
             contrast.measured(context),
             contrast.unit,
             contrast.direction,

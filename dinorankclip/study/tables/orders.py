@@ -109,7 +109,7 @@ def quick_heads(measures: Measures, name: str = "quick-heads") -> Experiment:
         note="At the trunk's learning rate, in as many steps as these, heads and gates hardly recover transitions that "
         "were planted; at a higher one they do (docs/bench/planted). The factor was chosen on those made-up lists; the "
         "quick rows differ in it on purpose.",
-        unmatched=("rank-2-quick", "rank-3-quick", "full-quick"),
+        unmatched=dict.fromkeys(("rank-2-quick", "rank-3-quick", "full-quick"), ("optim.heads_rate",)),
     )
 
 

@@ -32,8 +32,8 @@ SEED = 0
 CAPTION = (
     "Linear probe of the embedding on {name}: {classes} kinds in {families} families whose members differ in small "
     "parts. Each row is a kind, each column what it was taken for (share of its images; right answers left out); "
-    "red boxes are families; seed 0. Right: the share of errors that stay inside the right family, over seeds with "
-    "95 % t-intervals; the dashed line is what wrong answers drawn blindly would reach. Errors of {base}: "
+    "red boxes are families; seed 0. Right: the share of errors that stay inside the right family, over {seeds} seeds "
+    "with 95 % t-intervals; the dashed line is what wrong answers drawn blindly would reach. Errors of {base}: "
     "{base_errors}, of {ours}: {our_errors}."
 )
 CASES = (
@@ -81,12 +81,14 @@ def confusion_matrices(probed: Probed, results: Results, score: str, cells: Mapp
         _families(axes, probed, named=axes is left)
         axes.set(title=title, xlabel="taken for")
     left.set_ylabel("family")
-    figure.colorbar(drawn, ax=middle, shrink=0.62, pad=0.03)
+    figure.colorbar(drawn, ax=middle, shrink=0.62, pad=0.03, label="share of a kind's images")
     errors = {
         title: family_errors(predicted, probed.labels, probed.families) for title, predicted in probed.predicted.items()
     }
+    seeds = sorted({len(results.values(cell, score)) for cell in cells} - {0})
     _shares(right, results, score, cells, errors[base].chance)
     told = CAPTION.format(
+        seeds=" to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))) if seeds else 0,
         name=probed.seen.name, classes=len(order), families=len(probed.seen.benchmark.families), base=base, ours=ours,
         base_errors=_counted(errors[base].inside), our_errors=_counted(errors[ours].inside),
     )  # fmt: skip

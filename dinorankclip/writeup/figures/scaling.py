@@ -83,7 +83,7 @@ def _draw_paper(axes: Axes) -> None:
     gaps = [ours - theirs for ours, theirs in zip(told["full"].values(), told["rankclip"].values())]
     for size, gap, top in zip(sizes, gaps, told["full"].values()):
         axes.annotate(f"+{gap:.2f}", (size, top), (-4, 6), textcoords="offset points", ha="center", fontsize=7.5)
-    axes.set_title(LABEL)
+    axes.set(title=LABEL, ylabel="T@1, %")
     axes.margins(x=0.16, y=0.14)
     _size_axis(axes, sizes, "million pairs (ImageNet1K)")
 

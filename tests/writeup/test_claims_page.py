@@ -119,12 +119,8 @@ def test_a_verdict_names_its_teacher_in_few_words_and_the_detail_in_all():
     whole = "lite0 (ImageNet-supervised, not self-supervised), minilm (a sentence encoder, not aligned with images)"
     runs = tuple(replace(run, teacher=whole) if run.cell == "full" else run for run in results().runs)
     text = claims_markdown([Results("full", tuple(run for run in runs if run.cell in ("full", "rank-3")))])
-    row = next(
-        line
-        for line in text.splitlines()
-        if line.startswith(
-            "| The teacher, with the students and the fusion that bring it in, improves the Fine-grained"
-        )
+    says = "| The teacher, with the students and the fusion that bring it in, improves the Fine-grained"
+    row = next(line for line in text.splitlines() if line.startswith(says))
     )
     assert row.endswith("teacher lite0 (ImageNet-supervised), minilm (a sentence encoder): not DINOv3 |")
     assert f"Teacher {whole}: not DINOv3." in text.split("### teacher-fine")[1].split("###")[0]

@@ -121,6 +121,5 @@ def test_a_verdict_names_its_teacher_in_few_words_and_the_detail_in_all():
     text = claims_markdown([Results("full", tuple(run for run in runs if run.cell in ("full", "rank-3")))])
     says = "| The teacher, with the students and the fusion that bring it in, improves the Fine-grained"
     row = next(line for line in text.splitlines() if line.startswith(says))
-    )
     assert row.endswith("teacher lite0 (ImageNet-supervised), minilm (a sentence encoder): not DINOv3 |")
     assert f"Teacher {whole}: not DINOv3." in text.split("### teacher-fine")[1].split("###")[0]

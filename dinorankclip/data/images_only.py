@@ -10,7 +10,6 @@ The first are an `ImageSource`, the others a `CaptionSource`; pairs are both.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +22,7 @@ from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import find_images, read_file, sizes_and_times
 from dinorankclip.data.opening import local_shards, nearest, open_stored
 from dinorankclip.data.shards import ShardSource, shards_of_folder
-from dinorankclip.data.tables import TABLE_KINDS, table_rows
+from dinorankclip.data.tables import TABLE_KINDS, content_hash, table_rows, without_image
 from dinorankclip.digests import digest
 from dinorankclip.types import CaptionSource, ImageSource, RawSample, UserError
 
@@ -125,7 +124,10 @@ class Lines:
 
 
 class CaptionLines:
-    """Captions one by one, from a text file or the column of a table; the key is the number of the line or row."""
+    """Captions one by one, from a text file or the column of a table; the key is the number of the line or row.
+
+    Of rows that hold lists of captions, the key counts the captions.
+    """
 
     def __init__(self, captions: Captions, fingerprint: str) -> None:
         self._captions = captions
@@ -163,8 +165,8 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
     if path.is_file() and kind == LIST_KIND:
         return ImageFiles(path.parent, _listed(path))
     if path.is_file() and kind in TABLE_KINDS:
-        rows = table_rows(path, path.read_bytes(), {"image-column": reading.image_column})
-        cells = dict.fromkeys(cell.strip() or f"row {number} (no image)" for number, (cell,) in enumerate(rows, 1))
+        rows = table_rows(path, {"image-column": reading.image_column})
+        cells = dict.fromkeys(cell.strip() or without_image(number) for number, (cell,) in enumerate(rows, 1))
         if not cells:
             raise UserError(f"{path} has a header but no rows")
         return ImageFiles(path.parent, list(cells))
@@ -184,13 +186,11 @@ def open_captions(where: str | Path, reading: FindingSettings | None = None, spl
         if path.suffix.lower() == LIST_KIND:
             captions: Captions = Lines(path)
         else:
-            rows = table_rows(path, path.read_bytes(), {"caption-column": reading.caption_column})
+            rows = table_rows(path, {"caption-column": reading.caption_column})
             captions = [cell.encode("utf-8", "surrogateescape") for (cell,) in rows]
         if not any(caption.strip() for caption in captions):
             raise UserError(f"no captions in {path}")
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "blake2b").digest()
-        return CaptionLines(captions, digest("captions", content, reading.caption_column))
+        return CaptionLines(captions, digest("captions", content_hash(path), reading.caption_column))
     if str(where).startswith("pipe:"):
         raise UserError("captions are read in any order, which pipe: shards cannot be; store them first")
     return open_stored(where, reading, split)

@@ -237,6 +237,37 @@ def test_parquet(tmp_path):
         open_pairs(tmp_path / "b.parquet", split="all")
 
 
+def test_a_list_of_captions_in_parquet_is_several_captions(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    photos(tmp_path)
+    captions = [["a dog", "a pup"], ["a cat", None], [], ["nobody", "knows"], ["more"]]
+    images = ["img/0.jpg", "img/1.jpg", "img/2.jpg", None, "img/0.jpg"]
+    table = pyarrow.table({"image": images, "caption": captions, "size": [1, 2, 3, 4, 5]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    source = open_pairs(tmp_path / "a.parquet", split="all")
+    assert [source.key(index) for index in range(len(source))] == [*images[:3], "row 4 (no image)"]
+    assert source.captions(0) == ("a dog", "a pup", "more") and source.captions(1) == ("a cat",)
+    assert cause_of(source, 2) == "empty-caption" and cause_of(source, 3) == "missing-image"
+    assert TableSource(tmp_path / "a.parquet", ReadingSettings(caption_column="size")).captions(1) == ("2",)
+
+
+def test_parquet_columns_that_are_no_text_are_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    struct = [{"en": "a dog"}]
+    columns = {"path": ["a.jpg"], "paths": [["a.jpg"]], "image": [b"bytes"], "caption": struct, "lists": [[b"bytes"]]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    for image, caption, message in (
+        ("path", "caption", r"'caption' holds struct<en: string>, and text was expected \(--reading.caption-column\)"),
+        ("path", "lists", "'lists' holds list<.*: binary>"),
+        ("image", "path", "'image' holds binary, and paths of image files"),
+        ("paths", "path", "'paths' holds list<.*: string>"),
+    ):
+        with pytest.raises(UserError, match=message):
+            TableSource(tmp_path / "a.parquet", ReadingSettings(image_column=image, caption_column=caption))
+
+
 OPEN = '"Hello, said the cat'
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
+from dinorankclip.digests import digest
 from dinorankclip.run_files import PICTURES, is_run
 from dinorankclip.score_words import bare, written
 from dinorankclip.types import UserError
@@ -192,10 +193,15 @@ def parse_shift(text: str) -> Shift:
 
 
 def default_out(model: str) -> Path:
-    """A run keeps its scores; other models' go to a folder named after them."""
+    """A run keeps its scores; other models' go to a folder named after them.
+
+    Names that read alike without their odd characters are told apart by a digest.
+    """
     if is_run(Path(model)):
         return Path(model)
-    return OUT / (re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model")
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model"
+    odd = re.search(r"[^A-Za-z0-9./:-]", model.removeprefix("open_clip:"))
+    return OUT / (f"{name}-{digest(model)[:8]}" if odd else name)
 
 
 def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> None:

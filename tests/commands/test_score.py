@@ -174,6 +174,9 @@ def test_words_after_flags():
 def test_where_scores_go(here):
     assert default_out("run").name == "run"
     assert str(default_out("open_clip:ViT-B-32:w/x.safetensors")) == "built/scores/open-clip-ViT-B-32-w-x.safetensors"
+    assert default_out("exported/a-b").name == "exported-a-b"
+    names = [default_out(name).name for name in ("exported/a-b", "exported/a_b", "exported/a b", "köpek", "кот", "犬")]
+    assert len(set(names)) == 6 and names[1].startswith("exported-a-b-") and names[5].startswith("model-")
 
 
 def test_help_shows_an_example_and_loads_no_torch():

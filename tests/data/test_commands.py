@@ -1,6 +1,7 @@
 """The command: verbs, help, exit codes; packing and showing."""
 
 import itertools
+import os
 import subprocess
 import sys
 
@@ -119,6 +120,19 @@ def test_pack_makes_safe_names(capsys, tmp_path):
     source = open_pairs(tmp_path / "out" / "train", split="all")
     assert [source.key(i) for i in range(3)] == ["v1_5 photo", "v1_5 photo-2", "up"]
     assert source.captions(0) == ("two lines",)
+
+
+def test_pack_keeps_names_that_are_no_utf8_and_hidden_files_of_the_new_folder(capsys, tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / f"{name}.jpg").write_bytes(jpeg(1))
+    (tmp_path / "in" / f"{name}.txt").write_text("coffee")
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / ".DS_Store").write_bytes(b"seen")
+    assert run(capsys, "data", "pack", f"{tmp_path}/in", f"{tmp_path}/table", "--to", "table")[0] == 0
+    source = open_pairs(tmp_path / "table", split="all")
+    assert source.key(0) == f"images/{name}.jpg" and source.read(0).captions == ("coffee",)
+    assert (tmp_path / "table" / ".DS_Store").read_bytes() == b"seen"
 
 
 def test_show_writes_a_sheet_and_escapes(capsys, tmp_path):

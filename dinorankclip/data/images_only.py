@@ -10,6 +10,7 @@ The first are an `ImageSource`, the others a `CaptionSource`; pairs are both.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -154,7 +155,7 @@ class CaptionLines:
 def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
     """The images behind what a user types after `--images`."""
     reading, path, where = reading or FindingSettings(), Path(where), str(where)
-    if path.is_dir():
+    if os.path.isdir(path):
         if shards := shards_of_folder(path):
             return ImageShards(shards)
         names, _ = find_images(path)
@@ -162,9 +163,10 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
             raise UserError(f"no images in {path} or below; to choose a part of a data set, name its folder of shards")
         return ImageFiles(path, names)
     kind = path.suffix.lower()
-    if path.is_file() and kind == LIST_KIND:
-        return ImageFiles(path.parent, _listed(path))
-    if path.is_file() and kind in TABLE_KINDS:
+    is_file = os.path.isfile(path)
+    if is_file and kind == LIST_KIND:
+        return ImageFiles(path.parent, listed_paths(path))
+    if is_file and kind in TABLE_KINDS:
         rows = table_rows(path, {"image-column": reading.image_column})
         cells = dict.fromkeys(cell.strip() or without_image(number) for number, (cell,) in enumerate(rows, 1))
         if not cells:
@@ -172,9 +174,9 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
         return ImageFiles(path.parent, list(cells))
     if where.startswith("pipe:"):
         raise UserError("images are read in any order, which pipe: shards cannot be; store them first")
-    if (path.is_file() and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
+    if (is_file and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
         return ImageShards(local_shards(where))
-    if path.is_file():
+    if is_file:
         raise UserError(f"{where}: images come from a folder, .tar, {LIST_KIND} list or {', '.join(TABLE_KINDS)} table")
     raise UserError(f"there is no {where}.{nearest(path)}")
 
@@ -182,7 +184,7 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
 def open_captions(where: str | Path, reading: FindingSettings | None = None, split: str = "all") -> CaptionSource:
     """The captions behind what a user types after `--captions`: a text file, a table, or those of (a part of) pairs."""
     reading, path = reading or FindingSettings(), Path(where)
-    if path.is_file() and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
+    if os.path.isfile(path) and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
         if path.suffix.lower() == LIST_KIND:
             captions: Captions = Lines(path)
         else:
@@ -196,10 +198,10 @@ def open_captions(where: str | Path, reading: FindingSettings | None = None, spl
     return open_stored(where, reading, split)
 
 
-def _listed(path: Path) -> list[str]:
+def listed_paths(path: Path) -> list[str]:
     """Lines of a list of paths. File names are bytes to the system, so bytes that are no UTF-8 stay as they are."""
     text = path.read_bytes().removeprefix(_MARK).decode("utf-8", "surrogateescape")
     names = [name for line in text.split("\n") if (name := line.rstrip("\r")).strip()]
     if not names:
-        raise UserError(f"{path} lists no images: one path a line is expected, relative to the list")
+        raise UserError(f"{path} lists no images: one path a line is expected")
     return names

@@ -153,3 +153,18 @@ def test_verbs_that_do_not_train_have_no_flags_of_the_training_loader(capsys, ve
     assert "--reading.val-fraction" in flags
     of_training = ("crop-scale", "flip", "workers", "patience", "max-damaged")
     assert not any(f"--reading.{name}" in flags for name in of_training)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["make", "scenes", "out", "--seed", "-1"], "--seed -1: at least 0"),
+        (["make", "scenes", "out", "--workers", "-1"], "--workers -1: at least 1"),
+        (["show", "out", "--n", "0"], "--n 0: at least 1"),
+        (["show", "out", "--seed", "-1"], "--seed -1: at least 0"),
+        (["pack", "in", "out", "--shard-size", "0"], "--shard-size 0: at least 1"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(capsys, words, message):
+    code, _, errors = run(capsys, "data", *words)
+    assert code == 2 and message in errors

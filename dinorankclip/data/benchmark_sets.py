@@ -105,7 +105,8 @@ def find_sets(where: str, reading: FindingSettings | None = None) -> list[Place]
         if inside:
             return [Place(_name(child.resolve()), str(child), reading) for child in inside]
     splits_of(where, reading)  # raises, with advice, for what is no data at all
-    return [Place(_name(Path(os.path.abspath(path)).with_suffix("")) if os.path.exists(path) else path.stem, where, reading)]
+    there = os.path.exists(path)
+    return [Place(_name(Path(os.path.abspath(path)).with_suffix("")) if there else path.stem, where, reading)]
 
 
 def open_set(place: Place) -> BenchmarkSet:
@@ -191,8 +192,8 @@ def _kind(folder: Path, part: Path) -> Kind:
     shards = shards_of_folder(part)
     if not shards:
         raise UserError(
-            f"{part} holds no .tar shards, so nothing says what kind of set {folder} is: remove that folder if it is not "
-            f"needed, or write classification or retrieval into {file}"
+            f"{part} holds no .tar shards, so nothing says what kind of set {folder} is: remove that folder if it is "
+            f"not needed, or write classification or retrieval into {file}"
         )
     try:
         ShardSource(shards[:1])

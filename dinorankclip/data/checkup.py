@@ -82,8 +82,8 @@ def _captions(part: str, captions: list[tuple[str, ...]]) -> Iterator[Finding]:
     cut = sum(length > tokenizer.spec.context_length for length in lengths)
     yield Finding(
         "fine",
-        f"{part}: {len(texts) / len(captions):.1f} captions an image, {statistics.mean(lengths):.1f} tokens on average, "
-        f"{max(lengths)} at most",
+        f"{part}: {len(texts) / len(captions):.1f} captions an image, {statistics.mean(lengths):.1f} tokens on "
+        f"average, {max(lengths)} at most",
     )
     if repeated > MANY_REPEATS:
         common = ", ".join(f"'{words}' ({count}×)" for words, count in images_with.most_common(3))

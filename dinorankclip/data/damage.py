@@ -54,8 +54,9 @@ def refuse_passing(damaged: Iterable[tuple[str, str]]) -> None:
     unread = [key for key, cause in damaged if cause == PASSING]
     if unread:
         raise UserError(
-            f"{len(unread)} of the files cannot be read now, the first is {printable(unread[0])}. Is the disk or network "
-            "away, or is the file not yours to read? Mend that, or take it out of the data; the same command then goes on."
+            f"{len(unread)} of the files cannot be read now, the first is {printable(unread[0])}. Is the disk or "
+            "network away, or is the file not yours to read? Mend that, or take it out of the data; the same command "
+            "then goes on."
         )
 
 

@@ -96,7 +96,9 @@ def hub_folder(repo: str, source: str, local: str, gated: bool) -> Path:
     except LocalEntryNotFoundError:
         pass
     except HFValidationError:
-        raise UserError(f"{source}: there is no such folder, and no name on the hub reads like that. {INSTEAD}") from None
+        raise UserError(
+            f"{source}: there is no such folder, and no name on the hub reads like that. {INSTEAD}"
+        ) from None
     everything = "config.json, preprocessor_config.json and *.safetensors"
     return Path(
         _ask_hub(lambda: snapshot_download(repo, allow_patterns=wanted), repo, everything, source, local, gated)

@@ -168,8 +168,9 @@ def test_mistakes_are_answered(here, capsys):
 
 
 def test_fidelity_that_was_asked_for_in_vain_is_said(here, capsys):
+    (here / "exported").mkdir()
+    save_model(JointModel(TINY), here / "exported")
     for model in ("run", "exported"):
-        save_model(JointModel(TINY), here / "exported")
         with pytest.raises(SystemExit) as end:
             main(["score", model, "--sets", "sets/pairs", "--metrics", "retrieval", "fidelity", "--no-pictures"])
         assert end.value.code == 1

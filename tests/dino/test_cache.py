@@ -160,7 +160,7 @@ def test_killed_and_shared_out_it_ends_byte_identical(tmp_path):
     mp.spawn(share, (killed, str(tmp_path / "meet")), nprocs=2)
     assert bytes_of(killed) == bytes_of(tmp_path / "whole")
     assert json.loads((killed / "manifest.json").read_text())["damaged"] == 1
-    with pytest.raises(UserError, match="picture 5 could not be read .* delete that folder"):
+    with pytest.raises(UserError, match=r"picture 5 could not be read .* delete that folder"):
         opened(killed)(["picture 5"], [View()], [])
 
 
@@ -186,7 +186,7 @@ def test_an_image_that_cannot_be_read_now_is_not_kept_as_damaged(tmp_path):
 def test_other_bounds_on_pixels_are_another_cache(pictures, tmp_path):
     folder = made(tmp_path / "c", pictures, keep="gram", max_pixels=1000)  # all are larger
     assert json.loads((folder / "manifest.json").read_text())["damaged"] == 4
-    with pytest.raises(UserError, match="something else: --reading.max-pixels: 1000 → 2000. Use another --out"):
+    with pytest.raises(UserError, match=r"something else: --reading.max-pixels: 1000 → 2000. Use another --out"):
         made(folder, pictures, keep="gram", max_pixels=2000)
     assert "max_pixels" not in json.loads((made(tmp_path / "d", pictures) / "plan.json").read_text())
 
@@ -289,6 +289,12 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
         (tmp_path / file).write_bytes(data)
         names.append(of_data.automatic_folder(wish, ReadingSettings()))
     assert len(set(names)) == 5
+
+
+def test_weights_below_the_home_folder_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "w.pt").write_bytes(b"weights")
+    assert of_data._weights_sample("timm:vit:~/w.pt") == of_data._weights_sample(f"timm:vit:{tmp_path}/w.pt") != ""
 
 
 def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):

@@ -188,7 +188,7 @@ def test_other_bounds_on_pixels_are_other_embeddings(tmp_path, model, photos):
 
 
 @pytest.mark.parametrize("missing", ["images", "captions"])
-def test_what_cannot_be_read_now_stops_the_run_and_is_not_kept_as_damaged(tmp_path, model, photos, monkeypatch, missing):
+def test_what_cannot_be_read_now_stops_the_run_and_is_not_kept(tmp_path, model, photos, monkeypatch, missing):
     def away(path, missing):
         raise Damage("unreadable", "input/output error") if path.stem == "5" else Damage(missing)
 

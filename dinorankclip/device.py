@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from dinorankclip.types import UserError
+from dinorankclip.types import UserError, first_line
 
 BF16_ON_CPU = "some CPUs announce AMX for bf16 and then die of an illegal instruction; fp32 is safe"
 
@@ -31,7 +31,10 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         raise UserError(f"device {device}: torch sees no GPU here; use cpu")
     if device == "cuda":
         device = f"cuda:{local_rank}"
-    where = torch.device(device)
+    try:
+        where = torch.device(device)
+    except RuntimeError as error:
+        raise UserError(f"device {device}: {first_line(error)}") from error
     if where.type == "cuda" and (where.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device {where}: there are {torch.cuda.device_count()} GPUs here, counted from 0")
     if precision != "auto":

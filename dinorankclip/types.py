@@ -18,6 +18,11 @@ class UserError(Exception):
     """Something the user can mend. Commands print its text without a traceback and exit with status 2."""
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's error says, for a `UserError` that quotes it; the error's kind if it says nothing."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 @dataclass(frozen=True)
 class ImageSpec:
     """What an image tower wants to see. `mean` and `std` are for pixels in [0, 1]."""

@@ -5,4 +5,5 @@ train.py  score.py  compare.py  embed.py  search.py  export.py  data.py  teacher
 loading.py           the model a verb was given            training_scores.py   what `train` scores, and when
 study_crew.py        `study run`, step by step             study_cell.py        one run of a study
 foreign_flags.py     open_clip's flags, met at `train`     few_images.py        the caution beside few images
+number_checks.py     numbers that no command can mean
 """

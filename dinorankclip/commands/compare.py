@@ -47,16 +47,11 @@ def compare(
         draws: Of the bootstrap.
         matched: Refuse runs that differ in more than the method (data, seed, pairs seen, batch, trunk, schedule).
     """
+    from dinorankclip.commands.number_checks import check_interval
     from dinorankclip.scoring.comparison import compare_scores, only_one
-    from dinorankclip.scoring.paired import fewest_draws
     from dinorankclip.scoring.scored import read_scores, step_of
 
-    if not 0 < level < 1:
-        raise UserError(f"--level {level}: a share between 0 and 1, such as 0.95")
-    if draws < 100:
-        raise UserError(f"--draws {draws}: fewer than 100 draws have no quantiles to speak of")
-    if draws < fewest_draws(level):
-        raise UserError(f"--draws {draws} can show nothing at --level {level:g}: at least {fewest_draws(level)} draws")
+    check_interval(level, draws)
     folders = folder_of(a), folder_of(b)
     scored = read_scores(folders[0]), read_scores(folders[1])
     print(_spending_table(*folders, matched))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from dinorankclip.commands.number_checks import check_at_least
 from dinorankclip.config import FindingSettings
 from dinorankclip.types import RawSample, Source, UserError
 
@@ -49,6 +50,8 @@ def make(
     """
     from dinorankclip.data.scenes import make_scenes
 
+    check_at_least(0, seed=seed, train=train, val=val, test=test)
+    check_at_least(1, size=size, workers=workers)
     folder = make_scenes(out, seed=seed, train=train, val=val, test=test, size=size, workers=workers)
     print(f"{train} + {val} + {test} scenes in {folder}; look at them: dinorankclip data show {folder / 'pairs'}")
 
@@ -76,8 +79,7 @@ def pack(
     from dinorankclip.data.packing import Writer, new_folder
     from dinorankclip.data.pipes import PipeSource
 
-    if shard_size < 1:
-        raise UserError("--shard-size must be at least 1")
+    check_at_least(1, shard_size=shard_size)
     if where.startswith("pipe:"):  # packing has no epochs, and what is not divided is packed whole
         reading = dataclasses.replace(reading, epoch_samples=reading.epoch_samples or 1)
     damage = DamageCount(max_damaged=1.0)
@@ -131,12 +133,12 @@ def pack_classes(
         shard_size: Images in a shard.
     """
     from dinorankclip.data import packing_classes
+    from dinorankclip.data.images_only import listed_paths
 
-    if shard_size < 1:
-        raise UserError("--shard-size must be at least 1")
+    check_at_least(1, shard_size=shard_size)
     if listed is not None and not listed.is_file():
         raise UserError(f"--listed {listed}: there is no such file")
-    names = [line for line in listed.read_text().splitlines() if line.strip()] if listed else None
+    names = listed_paths(listed) if listed else None
     count, classes = packing_classes.pack_classes(
         where, out, split, listed=names, like=like, templates=template, shard_size=shard_size
     )
@@ -165,6 +167,8 @@ def show(
     from dinorankclip.data.opening import open_pairs, splits_of
     from dinorankclip.data.pipes import PipeSource, read_into_memory
 
+    check_at_least(0, seed=seed)
+    check_at_least(1, n=n)
     if out.suffix.lower() not in (".png", ".html"):
         raise UserError(f"--out must end in .png or .html, not {out.suffix or 'nothing'!r}")
     if where.startswith("pipe:"):

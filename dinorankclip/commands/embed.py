@@ -64,7 +64,8 @@ def embed(
     part = split if data or captions else None
     about = {"model": model, "images": images or data, "captions": captions or data, "split": part}
     with one_at_a_time(".embedding", folder=out):
-        folder = EmbeddingFolder(out, plan_of(loaded, pictures, texts), about, loaded.dim, half)
+        plan = plan_of(loaded, pictures, texts, max_pixels=reading.max_pixels)
+        folder = EmbeddingFolder(out, plan, about, loaded.dim, half)
         if folder.complete:
             print(f"{out} is complete already: {_counts(folder)}")
             return

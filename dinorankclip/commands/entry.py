@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> None:
         from dinorankclip.config import ReadingSettings
         from dinorankclip.data.workers import advice
 
-        _fail(advice(str(error), ReadingSettings()))
+        _fail(advice(error, ReadingSettings()))
 
 
 def _run(argv: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
+from dinorankclip.digests import digest
 from dinorankclip.run_files import PICTURES, is_run
 from dinorankclip.score_words import bare, written
 from dinorankclip.types import UserError
@@ -91,6 +93,7 @@ def score(
     """
     import torch
 
+    from dinorankclip.commands.number_checks import check_at_least, check_interval
     from dinorankclip.joint.loaded import load_model
     from dinorankclip.scoring.embedding_store import FOLDER, EmbeddingStore
     from dinorankclip.scoring.projection import demand
@@ -100,6 +103,8 @@ def score(
     from dinorankclip.scoring.scorers import all_scorers
     from dinorankclip.scoring.suite import SuiteOptions, SuiteResult, run_suite
 
+    check_interval(level, draws)
+    check_at_least(1, threads=threads)
     scorers = all_scorers(equal_captions=not captions_apart)
     wanted = known_metrics(metrics, [scorer.name for scorer in scorers])
     shifts = tuple(parse_shift(text) for text in shift)
@@ -151,7 +156,7 @@ def find(
 
     reading = reading or FindingSettings()
 
-    if not Path(where).exists() and catalogue().find(where) is not None:
+    if not os.path.exists(where) and catalogue().find(where) is not None:
         return [catalogue().locate(where, root)]
     try:
         if trained_on is None:
@@ -160,7 +165,7 @@ def find(
             reading = trained_on.reading_for(reading)
         return [replace(place, note=trained_on.caution(place, split)) for place in find_sets(where, reading)]
     except UserError as error:
-        if Path(where).exists():
+        if os.path.exists(where):
             raise
         raise UserError(
             f"{error}\n--sets takes pairs, a set in the clip-benchmark layout, a folder of sets, or a name of the "
@@ -192,28 +197,35 @@ def parse_shift(text: str) -> Shift:
 
 
 def default_out(model: str) -> Path:
-    """A run keeps its scores; other models' go to a folder named after them."""
+    """A run keeps its scores; other models' go to a folder named after them.
+
+    Names that read alike without their odd characters are told apart by a digest.
+    """
     if is_run(Path(model)):
         return Path(model)
-    return OUT / (re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model")
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model"
+    odd = re.search(r"[^A-Za-z0-9./:-]", model.removeprefix("open_clip:"))
+    return OUT / (f"{name}-{digest(model)[:8]}" if odd else name)
 
 
 def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> None:
-    """Of runs that were distilled, how faithful the students are."""
+    """Of runs that were distilled, how faithful the students are. Of others it is an error only if it was asked for."""
     from dinorankclip.scoring import run_fidelity
     from dinorankclip.scoring.suite import add_scores
 
-    if not is_run(Path(model)):
-        return
+    asked = options.metrics is not None
     try:
-        result = run_fidelity.run_fidelity(Path(model), loaded)
+        result = run_fidelity.run_fidelity(Path(model), loaded) if is_run(Path(model)) else None
     except UserError as error:
-        if options.metrics is None:
-            print(f"fidelity was not measured: {error}")
-        else:
+        if asked:
             found.errors[run_fidelity.NAME] = str(error)
+        else:
+            print(f"fidelity was not measured: {error}")
         return
-    if result is not None:
+    if result is None:
+        if asked:
+            found.errors[run_fidelity.NAME] = f"{model} is no run that learnt from a teacher"
+    else:
         add_scores(result, list(result.scores.values()), run_fidelity.NAME, run_fidelity.VERSION, options)
         found.sets[result.name] = result
         show(result)

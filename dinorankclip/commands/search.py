@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,7 +43,7 @@ def search(
         images: The folder of photos, with all folders below it.
         image_query: A photo: find those like it.
         top: How many photos to show for each query.
-        html: Also write a page with the photos found.
+        html: Also write a page with the photos found; of --interactive ones, too, when it ends.
         interactive: Read more queries from the standard input, one a line.
         device: Where the model runs.
     """
@@ -59,10 +60,10 @@ def search(
     answers += [finder.by_photo(image_query, top)] if image_query is not None else []
     for found in answers:
         _print(found)
+    if interactive:
+        answers += _converse(finder, top)
     if html is not None and answers:
         _write_page(html, answers, finder, images, model)
-    if interactive:
-        _converse(finder, top)
 
 
 def _loaded(model: str, device: str) -> Any:
@@ -75,7 +76,10 @@ def _loaded(model: str, device: str) -> Any:
     return loaded
 
 
-def _converse(finder: PhotoSearch, top: int) -> None:
+def _converse(finder: PhotoSearch, top: int) -> list[Found]:
+    answers: list[Found] = []
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # lines of a file may be in any encoding
     asks = sys.stdin.isatty()
     if asks:
         _note("one query a line; an empty line or Ctrl-D ends")
@@ -84,8 +88,9 @@ def _converse(finder: PhotoSearch, top: int) -> None:
             print("search> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line.strip():
-            return
-        _print(finder.by_words(line, top))
+            return answers
+        answers.append(finder.by_words(line, top))
+        _print(answers[-1])
 
 
 def _print(found: Found) -> None:

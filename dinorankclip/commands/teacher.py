@@ -51,10 +51,12 @@ def cache(
     import torch
 
     from dinorankclip import comm
+    from dinorankclip.commands.number_checks import check_at_least
     from dinorankclip.device import choose
     from dinorankclip.dino.layout import Keeping
     from dinorankclip.dino.of_data import Wish, cache_of_data
 
+    check_at_least(1, threads=threads)
     world = comm.join(device)
     if threads is not None:
         torch.set_num_threads(threads)

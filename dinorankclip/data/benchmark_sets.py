@@ -22,7 +22,7 @@ from dinorankclip.data.damage import CAUSES, NAMED, printable
 from dinorankclip.data.labelled import CLASS_NAMES, LabelledSource, read_class_names, read_templates
 from dinorankclip.data.opening import PART_NAMES, built_in_scenes, open_stored, splits_of
 from dinorankclip.data.scenes.make import MANIFEST
-from dinorankclip.data.shards import ShardSource, shards_of_folder
+from dinorankclip.data.shards import SHOWN_TARS, ShardSource, shards_of_folder
 from dinorankclip.types import Source, UserError
 
 KIND_FILE = "dataset_type.txt"
@@ -98,14 +98,15 @@ def find_sets(where: str, reading: FindingSettings | None = None) -> list[Place]
     """The sets behind what a user typed; `UserError` if there is none."""
     reading = reading or FindingSettings()
     path = built_in_scenes() if where == "scenes" else Path(where)
-    if path.is_dir():
+    if os.path.isdir(path):
         if _looks_like_a_set(path):
             return [Place(_name(path.resolve()), str(path), reading)]
         inside = [child for child in sorted(path.iterdir()) if child.is_dir() and _looks_like_a_set(child)]
         if inside:
             return [Place(_name(child.resolve()), str(child), reading) for child in inside]
     splits_of(where, reading)  # raises, with advice, for what is no data at all
-    return [Place(_name(Path(os.path.abspath(path)).with_suffix("")) if path.exists() else path.stem, where, reading)]
+    there = os.path.exists(path)
+    return [Place(_name(Path(os.path.abspath(path)).with_suffix("")) if there else path.stem, where, reading)]
 
 
 def open_set(place: Place) -> BenchmarkSet:
@@ -113,7 +114,7 @@ def open_set(place: Place) -> BenchmarkSet:
     reading = place.reading
     notes: tuple[str, ...] = (place.note,) if place.note else ()
     folder = Path(place.where)
-    if not folder.is_dir() or not _looks_like_a_set(folder):
+    if not os.path.isdir(folder) or not _looks_like_a_set(folder):
         splits = splits_of(place.where, reading)
         return BenchmarkSet(place.name, place.where, "retrieval", splits, notes=notes, reading=reading)
     folders = {part: found for part in PART_NAMES if (found := _part_folder(folder, part))}
@@ -169,7 +170,7 @@ def _looks_like_a_set(folder: Path) -> bool:
     if (folder / KIND_FILE).is_file() or (folder / CLASS_NAMES).is_file():
         return True
     parts = [_part_folder(folder, part) for part in PART_NAMES]
-    return any(part and ((part / "nshards.txt").is_file() or any(part.glob("*.tar"))) for part in parts)
+    return any(part and ((part / "nshards.txt").is_file() or any(part.glob(SHOWN_TARS))) for part in parts)
 
 
 def _part_folder(folder: Path, part: str) -> Path | None:
@@ -189,6 +190,11 @@ def _kind(folder: Path, part: Path) -> Kind:
         return "classification"
     # Neither file is there: captions beside the images decide.
     shards = shards_of_folder(part)
+    if not shards:
+        raise UserError(
+            f"{part} holds no .tar shards, so nothing says what kind of set {folder} is: remove that folder if it is "
+            f"not needed, or write classification or retrieval into {file}"
+        )
     try:
         ShardSource(shards[:1])
     except UserError:

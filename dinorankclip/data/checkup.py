@@ -15,8 +15,9 @@ from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.pipes import PipeSource
+from dinorankclip.data.shards import SHOWN_TARS
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Finding, Source, TextSpec, UserError
+from dinorankclip.types import Finding, Source, UserError
 
 MANY_REPEATS = 0.2  # share of captions that another image also has
 UNEVEN = 3.0  # largest shard over the median one
@@ -76,12 +77,13 @@ def _captions(part: str, captions: list[tuple[str, ...]]) -> Iterator[Finding]:
     texts = [text for group in captions for text in group]
     images_with = Counter(words for group in captions for words in {" ".join(t.lower().split()) for t in group})
     repeated = sum(images_with[" ".join(text.lower().split())] > 1 for text in texts) / len(texts)
-    lengths = (Tokenizer(TextSpec())(texts) > 0).sum(1)
-    cut = int((lengths >= TextSpec().context_length).sum())
+    tokenizer = Tokenizer()
+    lengths = [tokenizer.whole_length(text) for text in texts]
+    cut = sum(length > tokenizer.spec.context_length for length in lengths)
     yield Finding(
         "fine",
-        f"{part}: {len(texts) / len(captions):.1f} captions an image, {lengths.float().mean():.1f} tokens on average, "
-        f"{int(lengths.max())} at most",
+        f"{part}: {len(texts) / len(captions):.1f} captions an image, {statistics.mean(lengths):.1f} tokens on "
+        f"average, {max(lengths)} at most",
     )
     if repeated > MANY_REPEATS:
         common = ", ".join(f"'{words}' ({count}×)" for words, count in images_with.most_common(3))
@@ -99,6 +101,6 @@ def _shards(where: str) -> Iterator[Finding]:
     if not folder.is_dir():
         return
     for part in [folder, *sorted(p for p in folder.iterdir() if p.is_dir())]:
-        sizes = [shard.stat().st_size for shard in sorted(part.glob("*.tar"))]
+        sizes = [shard.stat().st_size for shard in sorted(part.glob(SHOWN_TARS))]
         if len(sizes) > 1 and max(sizes) > UNEVEN * statistics.median(sizes):
             yield Finding("note", f"{part}: shards differ a lot in size (largest {max(sizes) / 1e6:.0f} MB)")

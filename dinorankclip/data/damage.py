@@ -6,7 +6,7 @@ reports the pair (key, cause); `DamageCount` adds these up and stops a run whose
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dinorankclip.types import UserError
@@ -47,6 +47,17 @@ class Damage(Exception):
 
     def __str__(self) -> str:
         return f"{self.cause} ({self.detail})" if self.detail else self.cause
+
+
+def refuse_passing(damaged: Iterable[tuple[str, str]]) -> None:
+    """For whoever would keep (key, cause) for ever: what can perhaps be read the next time stops the work instead."""
+    unread = [key for key, cause in damaged if cause == PASSING]
+    if unread:
+        raise UserError(
+            f"{len(unread)} of the files cannot be read now, the first is {printable(unread[0])}. Is the disk or "
+            "network away, or is the file not yours to read? Mend that, or take it out of the data; the same command "
+            "then goes on."
+        )
 
 
 @dataclass

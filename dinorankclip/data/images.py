@@ -29,6 +29,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 MAX_PIXELS = 50_000_000
 _ORIENTATION = 0x0112  # the EXIF tag
+_PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"com.adobe.xmp")  # without any of these, a PNG is upright
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,8 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
     if not data:
         raise Damage("empty-image")
     header = _jpeg_header(data) if data[:3] == b"\xff\xd8\xff" else None
-    header = header or _pillow_header(data)
-    if header.height * header.width > max_pixels:
-        raise Damage("too-many-pixels", f"{header.width}×{header.height}")
+    header = header or _pillow_header(data, max_pixels)
+    _refuse_too_many(header.width, header.height, max_pixels)
     if not header.height or not header.width:
         raise Damage("empty-image")
     return header
@@ -63,9 +63,9 @@ def decode(data: bytes, header: Header | None = None, *, least: tuple[int, int] 
     """The upright image, uint8 [H, W, 3]. `least` = (height, width) that are enough; (0, 0): all there is."""
     header = header or read_header(data)
     if header.by_simplejpeg:
-        pixels = _decode_jpeg(data, least[::-1] if header.sideways else least)
+        pixels = _decode_jpeg(data, least[::-1] if header.sideways else least, header.height * header.width)
     else:
-        pixels = _decode_pillow(data)
+        pixels = _decode_pillow(data, header.height * header.width)
     return _upright(pixels, header.turn)
 
 
@@ -82,6 +82,11 @@ def from_pillow(image: Image.Image) -> np.ndarray:
         return _upright(_as_rgb(image), turn)
     except Exception as error:
         raise _damage_of(error) from None
+
+
+def _refuse_too_many(width: int, height: int, max_pixels: int) -> None:
+    if height * width > max_pixels:
+        raise Damage("too-many-pixels", f"{width}×{height}")
 
 
 def _jpeg_header(data: bytes) -> Header | None:
@@ -118,7 +123,10 @@ def _orientation_of(exif_bytes: bytes) -> int:
     return turn if turn in range(1, 9) else 1
 
 
-def _open(data: bytes) -> Image.Image:
+def _open(data: bytes, max_pixels: int) -> Image.Image:
+    if max_pixels > MAX_PIXELS:
+        # Pillow has a limit of its own, for the whole process. Who raises ours wants it to be the one that counts.
+        Image.MAX_IMAGE_PIXELS = None
     assert not ImageFile.LOAD_TRUNCATED_IMAGES, "Pillow was told to fill truncated images with grey"
     try:
         return Image.open(io.BytesIO(data))
@@ -131,20 +139,22 @@ def _open(data: bytes) -> Image.Image:
         raise _damage_of(error) from None
 
 
-def _pillow_header(data: bytes) -> Header:
-    with _open(data) as image:
+def _pillow_header(data: bytes, max_pixels: int) -> Header:
+    with _open(data, max_pixels) as image:
+        width, height = image.size
+        _refuse_too_many(width, height, max_pixels)  # first: in search of EXIF, Pillow may decode a whole PNG
         try:
-            turn = image.getexif().get(_ORIENTATION, 1)
+            looked_for = image.format != "PNG" or any(mark in data for mark in _PNG_EXIF)
+            turn = image.getexif().get(_ORIENTATION, 1) if looked_for else 1
         except Exception:  # as above: a broken EXIF block does not spoil the picture
             turn = 1
-        width, height = image.size
         if image.format == "TIFF":  # Pillow's TIFF reader turns the image itself, and gives the upright size
             turn = 1
     turn = turn if turn in range(1, 9) else 1
     return Header(width, height, turn) if turn >= 5 else Header(height, width, turn)
 
 
-def _decode_jpeg(data: bytes, least: tuple[int, int]) -> np.ndarray:
+def _decode_jpeg(data: bytes, least: tuple[int, int], pixels: int) -> np.ndarray:
     # min_factor 2: libjpeg's odd scales (7/8, 3/4 …) take longer than no scaling at all.
     height, width = least
     try:
@@ -157,11 +167,11 @@ def _decode_jpeg(data: bytes, least: tuple[int, int]) -> np.ndarray:
         raise Damage("truncated", text)
     if text.startswith("Corrupt JPEG"):
         raise Damage("corrupt", text)
-    return _decode_pillow(data)  # a complaint that spoils no pixels, such as an odd header field
+    return _decode_pillow(data, pixels)  # a complaint that spoils no pixels, such as an odd header field
 
 
-def _decode_pillow(data: bytes) -> np.ndarray:
-    with _open(data) as image:
+def _decode_pillow(data: bytes, pixels: int) -> np.ndarray:
+    with _open(data, pixels) as image:
         try:
             image.load()
             return _as_rgb(image)

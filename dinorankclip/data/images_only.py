@@ -10,7 +10,7 @@ The first are an `ImageSource`, the others a `CaptionSource`; pairs are both.
 
 from __future__ import annotations
 
-import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,7 +23,7 @@ from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import find_images, read_file, sizes_and_times
 from dinorankclip.data.opening import local_shards, nearest, open_stored
 from dinorankclip.data.shards import ShardSource, shards_of_folder
-from dinorankclip.data.tables import TABLE_KINDS, table_rows
+from dinorankclip.data.tables import TABLE_KINDS, content_hash, table_rows, without_image
 from dinorankclip.digests import digest
 from dinorankclip.types import CaptionSource, ImageSource, RawSample, UserError
 
@@ -125,7 +125,10 @@ class Lines:
 
 
 class CaptionLines:
-    """Captions one by one, from a text file or the column of a table; the key is the number of the line or row."""
+    """Captions one by one, from a text file or the column of a table; the key is the number of the line or row.
+
+    Of rows that hold lists of captions, the key counts the captions.
+    """
 
     def __init__(self, captions: Captions, fingerprint: str) -> None:
         self._captions = captions
@@ -152,7 +155,7 @@ class CaptionLines:
 def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
     """The images behind what a user types after `--images`."""
     reading, path, where = reading or FindingSettings(), Path(where), str(where)
-    if path.is_dir():
+    if os.path.isdir(path):
         if shards := shards_of_folder(path):
             return ImageShards(shards)
         names, _ = find_images(path)
@@ -160,19 +163,20 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
             raise UserError(f"no images in {path} or below; to choose a part of a data set, name its folder of shards")
         return ImageFiles(path, names)
     kind = path.suffix.lower()
-    if path.is_file() and kind == LIST_KIND:
-        return ImageFiles(path.parent, _listed(path))
-    if path.is_file() and kind in TABLE_KINDS:
-        rows = table_rows(path, path.read_bytes(), {"image-column": reading.image_column})
-        cells = dict.fromkeys(cell.strip() or f"row {number} (no image)" for number, (cell,) in enumerate(rows, 1))
+    is_file = os.path.isfile(path)
+    if is_file and kind == LIST_KIND:
+        return ImageFiles(path.parent, listed_paths(path))
+    if is_file and kind in TABLE_KINDS:
+        rows = table_rows(path, {"image-column": reading.image_column})
+        cells = dict.fromkeys(cell.strip() or without_image(number) for number, (cell,) in enumerate(rows, 1))
         if not cells:
             raise UserError(f"{path} has a header but no rows")
         return ImageFiles(path.parent, list(cells))
     if where.startswith("pipe:"):
         raise UserError("images are read in any order, which pipe: shards cannot be; store them first")
-    if (path.is_file() and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
+    if (is_file and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
         return ImageShards(local_shards(where))
-    if path.is_file():
+    if is_file:
         raise UserError(f"{where}: images come from a folder, .tar, {LIST_KIND} list or {', '.join(TABLE_KINDS)} table")
     raise UserError(f"there is no {where}.{nearest(path)}")
 
@@ -180,26 +184,24 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
 def open_captions(where: str | Path, reading: FindingSettings | None = None, split: str = "all") -> CaptionSource:
     """The captions behind what a user types after `--captions`: a text file, a table, or those of (a part of) pairs."""
     reading, path = reading or FindingSettings(), Path(where)
-    if path.is_file() and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
+    if os.path.isfile(path) and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
         if path.suffix.lower() == LIST_KIND:
             captions: Captions = Lines(path)
         else:
-            rows = table_rows(path, path.read_bytes(), {"caption-column": reading.caption_column})
+            rows = table_rows(path, {"caption-column": reading.caption_column})
             captions = [cell.encode("utf-8", "surrogateescape") for (cell,) in rows]
         if not any(caption.strip() for caption in captions):
             raise UserError(f"no captions in {path}")
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "blake2b").digest()
-        return CaptionLines(captions, digest("captions", content, reading.caption_column))
+        return CaptionLines(captions, digest("captions", content_hash(path), reading.caption_column))
     if str(where).startswith("pipe:"):
         raise UserError("captions are read in any order, which pipe: shards cannot be; store them first")
     return open_stored(where, reading, split)
 
 
-def _listed(path: Path) -> list[str]:
+def listed_paths(path: Path) -> list[str]:
     """Lines of a list of paths. File names are bytes to the system, so bytes that are no UTF-8 stay as they are."""
     text = path.read_bytes().removeprefix(_MARK).decode("utf-8", "surrogateescape")
     names = [name for line in text.split("\n") if (name := line.rstrip("\r")).strip()]
     if not names:
-        raise UserError(f"{path} lists no images: one path a line is expected, relative to the list")
+        raise UserError(f"{path} lists no images: one path a line is expected")
     return names

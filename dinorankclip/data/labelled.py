@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from dinorankclip.data import kept
 from dinorankclip.data.contents import content_digest
+from dinorankclip.data.parts import name_hash
 from dinorankclip.data.shards import ShardSource
 from dinorankclip.digests import digest
 from dinorankclip.types import RawSample, UserError
@@ -122,7 +122,7 @@ def carve_validation(
     It depends on keys and labels alone. A class of one image keeps it for training; any other class gives at least
     one image and keeps at least one.
     """
-    order = sorted(range(len(keys)), key=lambda at: _hash(keys[at]))
+    order = sorted(range(len(keys)), key=lambda at: name_hash(keys[at]))
     labels = np.asarray(labels)
     wanted = {
         int(label): min(count - 1, max(1, round(fraction * count)))
@@ -136,7 +136,3 @@ def carve_validation(
             val.append(at)
     chosen = np.sort(np.array(val, dtype=np.int64))
     return np.setdiff1d(np.arange(len(keys)), chosen), chosen
-
-
-def _hash(key: str) -> bytes:
-    return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest()

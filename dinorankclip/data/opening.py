@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data import parts, pipes
 from dinorankclip.data.folders import FolderSource, has_images
 from dinorankclip.data.pipes import PipeSource
+from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.shards import ShardSource, shards_of_folder
 from dinorankclip.data.tables import TABLE_KINDS, TableSource
 from dinorankclip.locks import one_at_a_time
@@ -29,7 +31,7 @@ from dinorankclip.types import Source, UserError
 
 SPLITS = ("train", "val", "test", "all")
 SCENES = Path("built/scenes")
-SCENES_SETTINGS, PAIRS = "scenes.json", "pairs"  # what `data make scenes` leaves in its folder
+PAIRS = "pairs"  # in the folder of `data make scenes`
 ACCEPTED = (
     " Pairs (--data of train) are: scenes (built in); a folder with train/, val/, test/, each of .tar shards (the "
     "clip-benchmark retrieval layout) or of images with .txt files; one such folder; a .csv, .tsv or .parquet table; "
@@ -96,7 +98,7 @@ def located(where: str | Path) -> str:
     """The built-in data by its name, and folders of `data make scenes`, whose pairs lie one level down."""
     if str(where) == "scenes":
         return str(built_in_scenes() / PAIRS)
-    made = (Path(where) / SCENES_SETTINGS).is_file() and (Path(where) / PAIRS).is_dir()
+    made = os.path.isfile(Path(where) / MANIFEST) and os.path.isdir(Path(where) / PAIRS)
     return str(Path(where) / PAIRS) if made else str(where)
 
 
@@ -111,9 +113,9 @@ def built_in_scenes() -> Path:
 def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
     """Part name → function that opens it; "all" for data that is not divided."""
     path = Path(where)
-    if path.is_dir():
+    if os.path.isdir(path):  # of a list that is longer than any path may be, pathlib's own question is an OSError
         return _parts_of_folder(path, reading)
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix.lower() in TABLE_KINDS:
             return {"all": lambda: TableSource(path, reading)}
         if path.suffix.lower() == ".tar":
@@ -144,7 +146,8 @@ def _parts_of_folder(folder: Path, reading: FindingSettings) -> dict[str, Callab
 def _undivided(folder: Path, reading: FindingSettings) -> Source:
     if shards := shards_of_folder(folder):
         return ShardSource(shards)
-    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in TABLE_KINDS]
+    shown = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".")]  # macOS: ._pairs.csv
+    tables = [file for file in shown if file.suffix.lower() in TABLE_KINDS]
     if len(tables) == 1:
         return TableSource(tables[0], reading)
     if tables:
@@ -161,7 +164,15 @@ def _undivided(folder: Path, reading: FindingSettings) -> Source:
 def _expand(where: str) -> list[str]:
     from webdataset.shardlists import expand_urls
 
-    return expand_urls(where)
+    try:
+        return expand_urls(where)
+    except ValueError:
+        raise UserError(f"{where!r}: a brace is not closed; many shards are 'shards/{{0000..0331}}.tar'") from None
+    except AssertionError:
+        raise UserError(
+            f"{where!r}: ${{NAME}} stands for the environment variable WDS_NAME, and there is none; for a variable of "
+            "the shell write $NAME, without braces"
+        ) from None
 
 
 def local_shards(where: str) -> list[Path]:

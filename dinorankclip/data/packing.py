@@ -10,7 +10,7 @@ import csv
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -29,12 +29,17 @@ _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill; it becomes `out` if nothing goes wrong, and is removed otherwise."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    """A folder to fill; it becomes `out` if nothing goes wrong, and is removed otherwise.
+
+    Hidden files that are in `out` already, such as macOS's .DS_Store, stay.
+    """
+    if out.exists() and (not out.is_dir() or any(not path.name.startswith(".") for path in out.iterdir())):
         raise UserError(f"{out} exists already; remove it or choose another name")
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(out) as aside:
         yield aside
+        for hidden in list(out.glob(".*")):
+            hidden.rename(aside / hidden.name)
 
 
 def checked_pairs(source: Source | PipeSource, max_pixels: int) -> Iterator[Found]:
@@ -106,8 +111,9 @@ class Writer:
     def _table(self, part: str, samples: Iterator[tuple[str, RawSample]]) -> int:
         images = PurePosixPath("images") / part
         count = 0
-        with ExitStack() as stack:
-            table = stack.enter_context(open(self.folder / f"{part or 'pairs'}.csv", "w", newline="", encoding="utf-8"))
+        path = self.folder / f"{part or 'pairs'}.csv"
+        # File names are bytes to the system: those that are no UTF-8 stay as they are, as in `tables`.
+        with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as table:
             rows = csv.writer(table)
             rows.writerow(("image", "caption"))
             for name, sample in samples:

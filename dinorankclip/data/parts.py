@@ -88,7 +88,7 @@ def choose(train: Source, items: int) -> Part:
     """`items` of the training images: those with the smallest hashes. They are a part of what `train` is a part of."""
     if not 0 < items <= len(train):
         raise UserError(f"--reading.train-items {items}: the training part has {len(train)} images to choose from")
-    order = sorted(range(len(train)), key=lambda index: _hash(f"train item {train.key(index)}"))
+    order = sorted(range(len(train)), key=lambda index: name_hash(f"train item {train.key(index)}"))
     chosen = np.sort(np.array(order[:items], dtype=np.int64))
     if isinstance(train, Part):
         return Part(train.source, train.indices[chosen], len(train))
@@ -106,7 +106,7 @@ def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
             f"{len(source)} images in {len(groups)} group cannot be divided into training and validation parts"
         )
     chosen: list[int] = []
-    for group in sorted(groups, key=_hash)[: len(groups) - 1]:  # at least one group is left to train on
+    for group in sorted(groups, key=name_hash)[: len(groups) - 1]:  # at least one group is left to train on
         if chosen and len(chosen) + len(groups[group]) > wanted:
             break
         chosen += groups[group]
@@ -119,7 +119,8 @@ def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
     return {"train": train, "val": val}
 
 
-def _hash(name: str) -> bytes:
+def name_hash(name: str) -> bytes:
+    """What orders names at random, the same on every machine."""
     return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 

@@ -93,25 +93,33 @@ def stream_shard(shard: str) -> Iterator[Found]:
     """The samples of one shard as they arrive, and what is wrong with the others."""
     from webdataset.gopen import gopen
 
-    key = ""
-    parts: dict[str, bytes] = {}
     try:
         with gopen(shard) as pipe, tarfile.open(fileobj=pipe, mode="r|*") as tar:
-            for member in tar:
-                named = tars.split_name(member.name)
-                if not named or not member.isreg():
-                    continue
-                if named[0] != key or named[1] in parts:
-                    yield from _complete(key, parts)
-                    key, parts = named[0], {}
-                if named[1] in tars.IMAGE_KINDS or named[1] in tars.CAPTION_KINDS:
-                    file = tar.extractfile(member)
-                    assert file is not None, "a regular file has content"
-                    parts[named[1]] = file.read()
-            yield from _complete(key, parts)
+            try:
+                yield from _samples(tar)
+            except GeneratorExit:  # we leave first: a command whose reader has gone fails, and not by its own fault
+                pipe.ignore_errors = True
+                raise
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         # The last sample may be half there; what came before it was fine.
         yield shard, Damage("truncated", str(error))
+
+
+def _samples(tar: tarfile.TarFile) -> Iterator[Found]:
+    key = ""
+    parts: dict[str, bytes] = {}
+    for member in tar:
+        named = tars.split_name(member.name)
+        if not named or not member.isreg():
+            continue
+        if named[0] != key or named[1] in parts:
+            yield from _complete(key, parts)
+            key, parts = named[0], {}
+        if named[1] in tars.IMAGE_KINDS or named[1] in tars.CAPTION_KINDS:
+            file = tar.extractfile(member)
+            assert file is not None, "a regular file has content"
+            parts[named[1]] = file.read()
+    yield from _complete(key, parts)
 
 
 def _complete(key: str, parts: dict[str, bytes]) -> Iterator[Found]:

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _INDEX_VERSION = 1
 _NO_CAPTION = tars.CAUSE_LIST.index("no-caption")
+SHOWN_TARS = "[!.]*.tar"  # macOS puts ._0.tar beside 0.tar on disks that are not its own
 _WORTH_A_POOL = 1 << 28  # bytes; indexing less than this takes a second
 
 
@@ -116,7 +117,7 @@ def shards_of_folder(folder: Path) -> list[Path]:
         if missing:
             raise UserError(f"{counted} says {number} shards, but {', '.join(missing[:5])} are not there")
         return shards
-    return sorted(folder.glob("*.tar"), key=_by_number)
+    return sorted(folder.glob(SHOWN_TARS), key=_by_number)
 
 
 def _by_number(path: Path) -> list:

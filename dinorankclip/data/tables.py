@@ -1,6 +1,7 @@
 """A table of image paths and captions: CSV, TSV or Parquet. Paths are relative to the table.
 
-Several rows of one image are its several captions; images come in the order of their first rows.
+Several rows of one image are its several captions, and so is a list in a row of Parquet; images come in the order
+of their first rows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import difflib
 import hashlib
 import io
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,8 +42,7 @@ class TableSource:
         self.table = Path(table)
         wanted = {"image-column": reading.image_column, "caption-column": reading.caption_column}
         wanted |= {"group-column": reading.group_column} if reading.group_column else {}
-        data = self.table.read_bytes()
-        rows = table_rows(self.table, data, wanted)
+        rows = table_rows(self.table, wanted)
         self._captions: dict[str, list[str]] = {}
         self._groups: dict[str, str] = {}
         self._collect(rows, grouped=bool(reading.group_column))
@@ -49,7 +50,7 @@ class TableSource:
         if not self._keys:
             raise UserError(f"{table} has a header but no rows")
         self._refuse_if_no_image_is_there()
-        self.fingerprint = digest("table", hashlib.blake2b(data).digest(), *wanted.values())
+        self.fingerprint = digest("table", content_hash(self.table), *wanted.values())
 
     def _refuse_if_no_image_is_there(self) -> None:
         """Wrong paths altogether are the table's fault, not damaged samples. The first image found ends the search."""
@@ -62,7 +63,7 @@ class TableSource:
 
     def _collect(self, rows: Iterable[list[str]], grouped: bool) -> None:
         for number, (image, caption, *group) in enumerate(rows, start=1):
-            key = image.strip() or f"row {number} (no image)"
+            key = image.strip() or without_image(number)
             self._captions.setdefault(key, []).append(caption)
             if grouped and self._groups.setdefault(key, group[0]) != group[0]:
                 raise UserError(
@@ -101,14 +102,25 @@ class TableSource:
         return RawSample(self.key(index), self.image(index), self.captions(index))
 
 
-def table_rows(table: Path, data: bytes, wanted: dict[str, str]) -> Iterator[list[str]]:
+def content_hash(table: Path) -> bytes:
+    """Of all its bytes, which for Parquet may be more than memory holds."""
+    with table.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
+
+
+def without_image(row: int) -> str:
+    """The key of a row that names no image."""
+    return f"row {row} (no image)"
+
+
+def table_rows(table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:
     """The wanted columns of every row of a table. `wanted`: the flag that names a column → its name."""
-    return _parquet_rows(table, wanted) if table.suffix.lower() == ".parquet" else _csv_rows(data, table, wanted)
+    return _parquet_rows(table, wanted) if table.suffix.lower() == ".parquet" else _csv_rows(table, wanted)
 
 
-def _csv_rows(data: bytes, table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:
+def _csv_rows(table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:
     """The wanted columns of every row. Bytes that are no UTF-8 survive as surrogates and damage only their row."""
-    text = data.decode("utf-8-sig", errors="surrogateescape")
+    text = table.read_bytes().decode("utf-8-sig", errors="surrogateescape")
     if not text.strip():
         raise UserError(f"{table} is empty: its first line must name the columns, e.g. image,caption")
     csv.field_size_limit(1 << 30)
@@ -172,10 +184,31 @@ def _parquet_rows(table: Path, wanted: dict[str, str]) -> Iterator[list[str]]:
     except Exception as error:
         raise UserError(f"{table} cannot be read as Parquet: {error}") from None
     _places(file.schema_arrow.names, wanted, table)
+    for flag, name in wanted.items():
+        _refuse_what_is_no_text(file.schema_arrow.field(name).type, flag, name, table)
+    number = 0
     for batch in file.iter_batches(columns=list(wanted.values())):
         columns = [batch.column(name).to_pylist() for name in wanted.values()]
         for row in zip(*columns):
-            yield ["" if value is None else str(value) for value in row]
+            number += 1
+            cells = [value if isinstance(value, list) else [value] for value in row]
+            texts = [["" if value is None else str(value) for value in cell or [None]] for cell in cells]
+            if "image-column" in wanted and not texts[0][0].strip():
+                texts[0] = [without_image(number)]  # here, since a row with several captions is several rows outside
+            yield from map(list, itertools.product(*texts))
+
+
+def _refuse_what_is_no_text(kind: Any, flag: str, name: str, table: Path) -> None:
+    """Only what reads the same as text: bytes and structs would become captions such as "{'en': 'a dog'}"."""
+    from pyarrow import types
+
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    cell = kind.value_type if is_list and flag == "caption-column" else kind
+    cell = cell.value_type if types.is_dictionary(cell) else cell
+    is_text = str(cell) in ("string", "large_string", "string_view", "null")
+    if not (is_text or types.is_primitive(cell) or types.is_decimal(cell)):
+        expected = "paths of image files" if flag == "image-column" else "text"
+        raise UserError(f"{table}: the column {name!r} holds {kind}, and {expected} was expected (--reading.{flag})")
 
 
 def _places(header: list[str], wanted: dict[str, str], table: Path) -> list[int]:

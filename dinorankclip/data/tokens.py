@@ -58,6 +58,10 @@ class Tokenizer:
             self._known[caption] = ids
         return ids
 
+    def whole_length(self, caption: str) -> int:
+        """How many ids the caption has with start and end, were nothing cut."""
+        return len(self.load()._bpe.encode(caption)) + 2
+
     def __call__(self, captions: Sequence[str], *, full: bool = False) -> Tensor:
         """int64 [B, L]: L is the longest caption's length, or the whole context length if `full`."""
         rows = [self.encode(caption) for caption in captions]

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import NAMED, DamageCount
-from dinorankclip.types import Batch, UserError
+from dinorankclip.types import Batch, UserError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         # A dead worker shows itself in many ways: torch's own error, or a connection that ends in the middle.
         if not known and not _died(processes):
             raise
-        raise UserError(advice(str(error), reading)) from error
+        raise UserError(advice(error, reading)) from error
     finally:
         if hasattr(iterator, "_shutdown_workers"):
             iterator._shutdown_workers()
@@ -106,20 +106,21 @@ def counted(
             yield item
 
 
-def advice(error: str, reading: ReadingSettings) -> str:
+def advice(error: Exception, reading: ReadingSettings) -> str:
     """A DataLoader's complaint in words that help."""
-    if error.startswith(CAUGHT):  # the worker lives: the code it ran raised an error, whose last line says which
+    text = str(error)
+    if text.startswith(CAUGHT):  # the worker lives: the code it ran raised an error, whose last line says which
         return (
-            f"reading failed: {error.strip().splitlines()[-1]}. If that says too little: --reading.workers 0 reads "
+            f"reading failed: {text.strip().splitlines()[-1]}. If that says too little: --reading.workers 0 reads "
             "in the training process itself and shows where it happened"
         )
-    if error.startswith(TIMED_OUT):
+    if text.startswith(TIMED_OUT):
         return (
             f"no batch came for {reading.patience:.0f} s: reading hangs. Is the disk or network of the data slow or "
             "gone? If it is only slow, raise --reading.patience or --reading.workers."
         )
     return (
-        f"a reading process died ({error.splitlines()[0]}). Most often the machine ran out of memory: use "
+        f"a reading process died ({first_line(error)}). Most often the machine ran out of memory: use "
         "fewer --reading.workers or a smaller --budget.batch. A bus error means that /dev/shm is too small "
         "(in Docker: --shm-size)."
     )

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from dinorankclip import comm
 from dinorankclip.data import draws
-from dinorankclip.data.damage import Damage
+from dinorankclip.data.damage import Damage, refuse_passing
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.types import Source, UserError
 from dinorankclip.whole_files import write_bytes
@@ -121,6 +121,8 @@ class _Maker:
             },
             "text": None,
         }
+        if self.max_pixels != MAX_PIXELS:  # else left out, so that caches made without this entry stay valid
+            plan["max_pixels"] = self.max_pixels
         if self.text_teacher is not None:
             blank_text = self.text_teacher.tokens(["a photo"])
             text_width = blank_text.tokens.shape[-1]
@@ -236,8 +238,8 @@ class _Maker:
                 for index in range(len(source)):
                     try:
                         found.update(dict.fromkeys(source.captions(index)[:most]))
-                    except Damage:
-                        continue
+                    except Damage as damage:
+                        refuse_passing([(source.key(index), damage.cause)])
             self._captions = list(found)
         return self._captions
 

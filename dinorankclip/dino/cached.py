@@ -172,7 +172,10 @@ class TeacherCache:
             rows[row] = self._map(layout.shard_name(self.part, number)).reshape(-1, self._record.bytes)[inside]
         if not rows[:, 0].all():
             key = keys[int(rows[:, 0].argmin())]
-            raise UserError(f"{key} could not be read when {self.folder} was made, and now it can: make the cache anew")
+            raise UserError(
+                f"{key} could not be read when {self.folder} was made, and now it can: delete that folder, and run the "
+                "command that made it again"
+            )
         return rows
 
     # --------------------------------------------------------------------------------------------------- captions

@@ -13,8 +13,10 @@ A record of an image: one byte (1: good, 0: the image was damaged), then what is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +34,7 @@ PLAN, MANIFEST, BASIS = "plan.json", "manifest.json", "basis.safetensors"
 ROWS = 2048  # records of a file: what a kill costs at most
 CAPTIONS = 2048
 TEXT = "text"
+STALE_AFTER = 3600  # seconds without a change: what a process was writing then is not being written any more
 Keep = Literal["gram", "tokens", "both"]
 
 # What a differing entry of two plans means to the user.
@@ -41,6 +44,7 @@ _MEANING = {
     "weights": "the teacher's weights",
     "preprocessing": "the teacher's preprocessing",
     "text": "the text teacher",
+    "max_pixels": "--reading.max-pixels",
 }
 
 
@@ -122,7 +126,7 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
                 f"{folder} is a cache of something else: {'; '.join(differences(found, plan))}. Use another --out."
             )
         return
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(f"{folder} is not empty and not a teacher cache; choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(stored, plan)
@@ -149,16 +153,19 @@ def _short(value: Any) -> str:
 
 
 def finish(folder: Path, plan: dict[str, Any], damaged: int, licences: dict[str, str]) -> dict[str, Any]:
-    """Write the manifest: the cache is complete. What killed processes left half-written goes.
+    """Write the manifest: the cache is complete. What killed processes left half-written goes; what was written to
+    lately may belong to a process that lives.
 
     `licences` of the teachers ("image", "text") are for the card of a model that learnt from the cache.
     """
     for leftover in folder.glob(".*"):
-        leftover.unlink()
+        with contextlib.suppress(FileNotFoundError):  # its process has just given it its name
+            if leftover.is_file() and time.time() - leftover.stat().st_mtime > STALE_AFTER:
+                leftover.unlink()
     files = {
         path.name: path.stat().st_size
         for path in sorted(folder.iterdir())
-        if path.name not in (PLAN, MANIFEST)
+        if path.name not in (PLAN, MANIFEST) and not path.name.startswith(".")
     }
     manifest = {"plan": plan, "files": files, "damaged": damaged, "licences": licences}
     write_json(folder / MANIFEST, manifest)

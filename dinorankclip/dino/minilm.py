@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dinorankclip.torchvision_ops import declare_missing
-from dinorankclip.types import UserError
+from dinorankclip.types import UserError, first_line
 
 from . import weights
 from .teacher import Card, Reader, TextTeacher
@@ -58,7 +58,7 @@ def minilm_teacher(folder: str | Path | None = None) -> TextTeacher:
                 folder, local_files_only=True, add_pooling_layer=False, output_loading_info=True
             )
     except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"{SOURCE}: {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{SOURCE}: {folder} cannot be loaded: {first_line(error)}") from error
     bert, info = loaded
     if info["missing_keys"] or info["mismatched_keys"]:
         raise UserError(f"{SOURCE}: {folder}/model.safetensors is not BERT: no {sorted(info['missing_keys'])[:1]}")

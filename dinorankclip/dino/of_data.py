@@ -119,7 +119,7 @@ def _weights_sample(spec: str) -> str:
     Weights of one shape have files of one size, and hashing gigabytes takes long: some of the bytes must do.
     """
     _, _, named = spec.rpartition(":")
-    path = Path(named)
+    path = Path(named).expanduser()
     if ":" not in spec or not path.exists():
         return ""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]

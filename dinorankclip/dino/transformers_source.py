@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dinorankclip.torchvision_ops import declare_missing
-from dinorankclip.types import UserError
+from dinorankclip.types import UserError, first_line
 
 from . import vits, weights
 from .teacher import Card, Interpolation, Preprocessing, Teacher
@@ -82,7 +82,7 @@ def _load(folder: Path, source: str) -> Any:
             # Asked for its loading info it gives a pair, which its annotations do not say.
             loaded: Any = DINOv3ViTModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"{source} cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{source} cannot be loaded: {first_line(error)}") from error
     vit, info = loaded
     problems = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
     if problems:
@@ -93,7 +93,13 @@ def _load(folder: Path, source: str) -> Any:
 def _read(path: Path, source: str) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{source}: {path} is missing; it belongs to the files of the model on the hub")
-    return json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{source}: {path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{source}: {path} is damaged: it holds no JSON object")
+    return found
 
 
 def _preprocessing(stored: dict[str, Any], size: int, source: str) -> Preprocessing:

@@ -17,7 +17,7 @@ from urllib.parse import urlparse
 import torch
 from torch import Tensor
 
-from dinorankclip.types import UserError
+from dinorankclip.types import UserError, first_line
 
 from .sources import at_hand
 
@@ -45,7 +45,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # both readers have many kinds of complaint, and each means: not a weights file
-        raise UserError(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path} cannot be read as weights: {first_line(error)}") from error
     if isinstance(tensors, dict):
         for wrapper in ("state_dict", "model", "teacher"):
             if isinstance(tensors.get(wrapper), dict):
@@ -86,7 +86,7 @@ def hub_file(repo: str, filename: str, source: str, local: str, gated: bool) -> 
 def hub_folder(repo: str, source: str, local: str, gated: bool) -> Path:
     """Configuration and safetensors of a hub repository: from the cache of this machine, else downloaded."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     wanted = ["*.json", "*.safetensors"]
     try:
@@ -95,6 +95,10 @@ def hub_folder(repo: str, source: str, local: str, gated: bool) -> Path:
             return folder
     except LocalEntryNotFoundError:
         pass
+    except HFValidationError:
+        raise UserError(
+            f"{source}: there is no such folder, and no name on the hub reads like that. {INSTEAD}"
+        ) from None
     everything = "config.json, preprocessor_config.json and *.safetensors"
     return Path(
         _ask_hub(lambda: snapshot_download(repo, allow_patterns=wanted), repo, everything, source, local, gated)
@@ -113,7 +117,7 @@ def _ask_hub(download: Callable[[], str], repo: str, what: str, source: str, loc
         except RepositoryNotFoundError:
             reason = "and the hub knows no such repository (or hides it from you)"
         except Exception as error:  # network trouble has a dozen exception types, from four libraries
-            reason = f"and the download failed ({str(error).splitlines()[0][:150]})"
+            reason = f"and the download failed ({first_line(error)[:150]})"
     ask = f" They are gated: ask for them at https://huggingface.co/{repo} or {ASK_META}." if gated else ""
     raise UserError(
         f"{source}: no {what} of huggingface.co/{repo} on this machine, {reason}.{ask} "

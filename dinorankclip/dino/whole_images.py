@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dinorankclip.data.damage import Damage
+from dinorankclip.data.damage import Damage, refuse_passing
 from dinorankclip.data.images import decode, read_header
 from dinorankclip.types import Source
 
@@ -33,7 +33,8 @@ def whole_images(
             # Twice the size is enough, as in training (`data.views.enough_pixels`).
             least = (2 * preprocessing.size, 2 * preprocessing.size)
             pixels = decode(raw.image, read_header(raw.image, max_pixels), least=least)
-        except Damage:
+        except Damage as damage:
+            refuse_passing([(source.key(index), damage.cause)])
             return None
         if not pixels.flags.writeable:  # torch warns about arrays it might write to; Pillow hands out read-only ones
             pixels = pixels.copy()

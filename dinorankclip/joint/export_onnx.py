@@ -23,7 +23,7 @@ from dinorankclip.joint.card import card
 from dinorankclip.joint.export_folder import CARD, write_companions
 from dinorankclip.joint.loaded import LoadedModel
 from dinorankclip.joint.trial_pairs import trial_pairs
-from dinorankclip.types import UserError
+from dinorankclip.types import UserError, first_line
 
 IMAGE, TEXT, DESCRIPTION = "image.onnx", "text.onnx", "onnx.json"
 TOLERANCE = 1e-3
@@ -113,7 +113,7 @@ def _trace(module: nn.Module, example: Tensor, input_name: str, path: Path) -> N
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        raise UserError(f"PyTorch cannot write this model as ONNX: {str(error).splitlines()[0]}") from error
+        raise UserError(f"PyTorch cannot write this model as ONNX: {first_line(error)}") from error
     finally:
         quiet.setLevel(before)
 

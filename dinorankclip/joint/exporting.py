@@ -49,9 +49,10 @@ def write_export(
         demand_packages()
     name = out.name
     with export_place(out, replace, RECORD) as aside:
-        model = load_model(where, device="cpu", precision="fp32")
-        try_out(model)
+        # Found once: a run that goes on training may have another last checkpoint in a moment.
         origin = None if where.startswith(PREFIX) else find_model(where)
+        model = load_model(origin or where, device="cpu", precision="fp32")
+        try_out(model)
         known = provenance(origin, where, data_note)
         written = Written(out, model.identity)
         for kind in dict.fromkeys(formats):

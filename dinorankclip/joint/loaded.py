@@ -173,7 +173,4 @@ def _joined(readings: list[Reading]) -> Reading:
 def _placement(device: str, precision: str) -> Placement:
     if precision not in ("auto", "fp32", "bf16"):
         raise UserError(f"precision '{precision}': there are auto, fp32 and bf16")
-    try:
-        return choose(str(device), precision)
-    except RuntimeError as error:
-        raise UserError(f"device '{device}': {str(error).splitlines()[0]}") from error
+    return choose(str(device), precision)

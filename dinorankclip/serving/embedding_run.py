@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from dinorankclip.data.damage import Damage, DamageCount
+from dinorankclip.data.damage import Damage, DamageCount, refuse_passing
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.images import MAX_PIXELS
 from dinorankclip.data.images_only import WithoutCaptions
@@ -27,10 +27,16 @@ CAPTIONS_AT_ONCE = 1024
 _MOST_THREADS = 8
 
 
-def plan_of(model: Any, images: ImageSource | None, captions: CaptionSource | None, part: int = PART) -> dict[str, Any]:
+def plan_of(
+    model: Any,
+    images: ImageSource | None,
+    captions: CaptionSource | None,
+    part: int = PART,
+    max_pixels: int = MAX_PIXELS,
+) -> dict[str, Any]:
     """What must be the same for a folder to be resumed, in words that a refusal can use."""
     spec = model.image_spec
-    return {
+    plan = {
         "the model": model.identity,
         "computed in": f"{model.placement.precision} on {model.device.type}",
         "preprocessing": {
@@ -44,6 +50,9 @@ def plan_of(model: Any, images: ImageSource | None, captions: CaptionSource | No
         "the captions": _summary(captions),
         "items of a part": part,
     }
+    if images is not None and max_pixels != MAX_PIXELS:  # else left out: folders made without this entry stay valid
+        plan["--reading.max-pixels"] = max_pixels
+    return plan
 
 
 def _summary(source: ImageSource | CaptionSource | None) -> str:
@@ -75,6 +84,7 @@ def embed_images(
                 rows.append(model.encode_image(pixels).cpu().numpy())
                 names += keys
                 bar.update(len(keys))
+            refuse_passing(damage.keys.items())
             folder.append("images", len(stretch), np.concatenate(rows), {"key": names}, list(damage.keys.items()))
             bar.update(len(stretch) - len(names))
 
@@ -97,6 +107,7 @@ def embed_captions(
                     continue
                 keys += [captions.key(index)] * len(found)
                 texts += found
+            refuse_passing(damaged)
             rows = [np.empty((0, model.dim), np.float32)]
             for at in range(0, len(texts), CAPTIONS_AT_ONCE):
                 some = texts[at : at + CAPTIONS_AT_ONCE]

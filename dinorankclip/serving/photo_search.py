@@ -55,6 +55,7 @@ class PhotoSearch:
         self.index = self._kept(path, say)
         if not self.index.fits(there):
             loaded = self._model.loaded()
+            path = folder / f"{loaded.identity}.npz"  # training may have written another model since the last look
             with one_at_a_time(".index", folder=folder):
                 known = self._kept(path, lambda _: None)  # who waited finds most of it done
                 self.index = refreshed(known, there, loaded, path, say, show)

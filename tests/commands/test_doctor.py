@@ -7,11 +7,14 @@ import pytest
 from dinorankclip.commands import entry
 from dinorankclip.commands.doctor import examine, main
 from dinorankclip.config import CheckingSettings, TrainSettings, as_dict
+from dinorankclip.data.checkup import _samples
+from dinorankclip.data.folders import FolderSource
 from dinorankclip.pretrain.checkup import examine_run
 from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending, read_ending
 from dinorankclip.run_files import is_run, read_settings
 from dinorankclip.types import UserError
 from tests.pretrain.running import small_pairs
+from tests.set_making import patch
 
 
 def run_folder(folder, loss, steps=300, batch=256, **changes):
@@ -104,6 +107,15 @@ def test_damaged_samples_and_missing_shards_are_found(tmp_path):
     with pytest.raises(SystemExit) as end:
         main([str(pairs)])
     assert end.value.code == 1
+
+
+def test_a_caption_that_just_fits_is_not_cut(tmp_path):
+    for number, words in enumerate(("! " * 75, "! " * 76)):
+        (tmp_path / f"{number}.jpg").write_bytes(patch(number))
+        (tmp_path / f"{number}.txt").write_text(words)
+    found = list(_samples("all", FolderSource(tmp_path), 9, CheckingSettings()))
+    assert any("1.0 captions an image, 77.5 tokens on average, 78 at most" in f.what for f in found)
+    assert any("1 captions are longer than the context" in f.what for f in found)
 
 
 def test_how_much_damage_is_a_problem_is_for_the_user_to_say(tmp_path):

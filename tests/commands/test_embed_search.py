@@ -89,6 +89,14 @@ def test_search_reads_queries_line_by_line_and_by_photo(model, pairs, capsys, mo
     assert lines[1].split() == ["1", "1.000", f"{pairs}/1.jpg"]
 
 
+def test_search_takes_lines_in_any_encoding_and_puts_them_on_the_page(model, pairs, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\na boat\n"), encoding="utf-8"))
+    main(["search", str(model), "--images", str(pairs), "a mug", "--interactive", "--html", "found.html"])
+    assert "caf\ufffd" in capsys.readouterr().out
+    page = Path("found.html").read_text(encoding="utf-8")
+    assert all(words in page for words in ("a mug", "caf\ufffd", "a boat"))
+
+
 def test_search_writes_a_page_and_names_damaged_photos(model, pairs, capsys):
     (pairs / "bad.jpg").write_bytes(b"x")
     (pairs / "odd\x1b[31m.jpg").write_bytes((pairs / "0.jpg").read_bytes())

@@ -156,11 +156,27 @@ def test_mistakes_are_answered(here, capsys):
         (["run", "--sets", "sets", "--metrics", "zeroshot"], "there are retrieval, zero-shot"),
         (["run", "--sets", "sets", "--metrics", "retreival"], "; did you mean retrieval?"),
         (["run", "--sets", "sets", "--shift", "a"], "write BASE=RENDITION"),
+        (["run", "--sets", "sets", "--level", "95"], "a share between 0 and 1"),
+        (["run", "--sets", "sets", "--draws", "0"], "fewer than 100 draws"),
+        (["run", "--sets", "sets", "--threads", "0"], "--threads 0: at least 1"),
+        (["run", "--sets", "sets", "--device", "gpu"], "device gpu: Expected one of cpu"),
     ):
         with pytest.raises(SystemExit) as end:
             main(["score", *arguments])
         assert end.value.code == 2
         assert text in capsys.readouterr().err
+
+
+def test_fidelity_that_was_asked_for_in_vain_is_said(here, capsys):
+    (here / "exported").mkdir()
+    save_model(JointModel(TINY), here / "exported")
+    for model in ("run", "exported"):
+        with pytest.raises(SystemExit) as end:
+            main(["score", model, "--sets", "sets/pairs", "--metrics", "retrieval", "fidelity", "--no-pictures"])
+        assert end.value.code == 1
+        assert f"fidelity: {model} is no run that learnt from a teacher" in capsys.readouterr().err
+    main(["score", "run", "--sets", "sets/pairs", "--no-pictures"])  # not asked for: nothing to say
+    assert "fidelity" not in capsys.readouterr().out
 
 
 def test_words_after_flags():
@@ -174,6 +190,9 @@ def test_words_after_flags():
 def test_where_scores_go(here):
     assert default_out("run").name == "run"
     assert str(default_out("open_clip:ViT-B-32:w/x.safetensors")) == "built/scores/open-clip-ViT-B-32-w-x.safetensors"
+    assert default_out("exported/a-b").name == "exported-a-b"
+    names = [default_out(name).name for name in ("exported/a-b", "exported/a_b", "exported/a b", "köpek", "кот", "犬")]
+    assert len(set(names)) == 6 and names[1].startswith("exported-a-b-") and names[5].startswith("model-")
 
 
 def test_help_shows_an_example_and_loads_no_torch():

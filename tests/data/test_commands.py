@@ -1,6 +1,7 @@
 """The command: verbs, help, exit codes; packing and showing."""
 
 import itertools
+import os
 import subprocess
 import sys
 
@@ -121,6 +122,19 @@ def test_pack_makes_safe_names(capsys, tmp_path):
     assert source.captions(0) == ("two lines",)
 
 
+def test_pack_keeps_names_that_are_no_utf8_and_hidden_files_of_the_new_folder(capsys, tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / f"{name}.jpg").write_bytes(jpeg(1))
+    (tmp_path / "in" / f"{name}.txt").write_text("coffee")
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / ".DS_Store").write_bytes(b"seen")
+    assert run(capsys, "data", "pack", f"{tmp_path}/in", f"{tmp_path}/table", "--to", "table")[0] == 0
+    source = open_pairs(tmp_path / "table", split="all")
+    assert source.key(0) == f"images/{name}.jpg" and source.read(0).captions == ("coffee",)
+    assert (tmp_path / "table" / ".DS_Store").read_bytes() == b"seen"
+
+
 def test_show_writes_a_sheet_and_escapes(capsys, tmp_path):
     members = [*good_members(7), ("x.jpg", jpeg(9)), ("x.txt", b"<script>alert(1)</script> & more")]
     write_tar(tmp_path / "in.tar", members)
@@ -139,3 +153,18 @@ def test_verbs_that_do_not_train_have_no_flags_of_the_training_loader(capsys, ve
     assert "--reading.val-fraction" in flags
     of_training = ("crop-scale", "flip", "workers", "patience", "max-damaged")
     assert not any(f"--reading.{name}" in flags for name in of_training)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["make", "scenes", "out", "--seed", "-1"], "--seed -1: at least 0"),
+        (["make", "scenes", "out", "--workers", "-1"], "--workers -1: at least 1"),
+        (["show", "out", "--n", "0"], "--n 0: at least 1"),
+        (["show", "out", "--seed", "-1"], "--seed -1: at least 0"),
+        (["pack", "in", "out", "--shard-size", "0"], "--shard-size 0: at least 1"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(capsys, words, message):
+    code, _, errors = run(capsys, "data", *words)
+    assert code == 2 and message in errors

@@ -7,8 +7,9 @@ import pytest
 from pair_making import broken_png, encoded, jpeg, picture, png_header
 from PIL import Image, ImageOps
 
+from dinorankclip.data import images
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.images import decode, read_header
+from dinorankclip.data.images import Header, decode, read_header
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -114,10 +115,41 @@ def test_a_pixel_bomb_is_refused_without_decoding(monkeypatch):
     def explode(*args, **kwargs):
         raise AssertionError("decoded")
 
-    bombs = jpeg(0), encoded(picture(0), "WEBP")
+    bombs = jpeg(0), encoded(picture(0), "WEBP"), encoded(picture(0), "PNG") + b"eXIf"
     monkeypatch.setattr("simplejpeg.decode_jpeg", explode)
     monkeypatch.setattr(Image.Image, "load", explode)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", explode)
     for data in bombs:
         with pytest.raises(Damage) as caught:
             read_header(data, max_pixels=1000)
         assert caught.value.cause == "too-many-pixels"
+
+
+def test_a_png_is_not_decoded_for_its_header(monkeypatch):
+    def explode(*args, **kwargs):
+        raise AssertionError("decoded")
+
+    data = encoded(picture(0, 40, 48), "PNG")
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", explode)
+    assert read_header(data) == Header(40, 48)
+
+
+def test_exif_behind_the_pixels_of_a_png_is_found():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(picture(3, 40, 64), "PNG", exif=exif)
+    start = data.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4], "big")
+    last = data.index(b"IEND") - 4
+    moved = data[:start] + data[end:last] + data[start:end] + data[last:]
+    assert read_header(moved) == read_header(data) == Header(64, 40, turn=6)
+
+
+def test_a_raised_limit_is_the_only_one(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000_000)
+    monkeypatch.setattr(images, "MAX_PIXELS", 500_000)
+    data = encoded(Image.new("L", (2000, 1100)), "PNG")
+    for limit in (500_000, 2_000_000):
+        with pytest.raises(Damage, match="too-many-pixels"):
+            read_header(data, limit)
+    assert decode(data, read_header(data, 3_000_000)).shape == (1100, 2000, 3)

@@ -101,6 +101,14 @@ def test_an_empty_part(tmp_path):
         opened(pairs)
 
 
+def test_an_empty_part_of_a_set_of_unknown_kind(tmp_path):
+    write_captions(tmp_path / "set", split="train")
+    (tmp_path / "set" / "dataset_type.txt").unlink(missing_ok=True)
+    (tmp_path / "set" / "test").mkdir()
+    with pytest.raises(UserError, match=r"set/test holds no \.tar shards.*into .*dataset_type\.txt"):
+        open_set(Place("set", str(tmp_path / "set")))
+
+
 def test_the_part_to_score(tmp_path):
     folder = write_classes(write_classes(tmp_path / "a", split="train"), split="validation")
     found = open_set(Place("a", str(folder)))

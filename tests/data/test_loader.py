@@ -14,6 +14,7 @@ from pair_making import DAMAGED, ListSource, damaged_members, good_members, raw,
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.loader import PairLoader, load_pairs
 from dinorankclip.data.shards import ShardSource
+from dinorankclip.data.workers import advice
 from dinorankclip.types import ImageSpec, UserError
 
 READING = ReadingSettings(workers=0, crop_scale=(0.5, 1.0), flip=True, max_damaged=0.9)
@@ -253,3 +254,7 @@ def test_a_stuck_worker_is_an_error_not_a_hang(tokenizer, monkeypatch):
     with pytest.raises(UserError, match=r"no batch came for 1 s: reading hangs"):
         batches(ListSource([stuck] * 20), tokenizer, 1, reading)
     assert not children() - before
+
+
+def test_a_dead_worker_that_leaves_no_word_is_told_by_the_kind_of_error():
+    assert advice(EOFError(), ReadingSettings()).startswith("a reading process died (EOFError). Most often")

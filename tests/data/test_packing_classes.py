@@ -1,5 +1,7 @@
 """Class folders → an evaluation set."""
 
+import os
+
 import pytest
 
 from dinorankclip.commands.data import main
@@ -71,6 +73,14 @@ def test_a_listed_image_outside_the_class_folders_is_named(tmp_path):
     (tmp_path / "list.txt").write_text("stray.jpg\n")
     with pytest.raises(UserError, match=r"stray\.jpg is listed but is in none of the class folders"):
         main(["pack-classes", str(birds), str(tmp_path / "set"), "--listed", str(tmp_path / "list.txt")])
+
+
+def test_a_list_may_have_a_byte_order_mark_and_names_that_are_no_utf8(tmp_path):
+    birds = folders(tmp_path / "birds", ["jay"])
+    (birds / "jay" / os.fsdecode(b"\xe9.jpg")).write_bytes(patch(0, 0))
+    (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbfjay/0.jpg\r\njay/\xe9.jpg\r\n")
+    main(["pack-classes", str(birds), str(tmp_path / "set"), "--listed", str(tmp_path / "list.txt")])
+    assert len(open_set(Place("set", str(tmp_path / "set"))).open("test")) == 2
 
 
 def test_a_broken_image_is_named(tmp_path):

@@ -119,6 +119,15 @@ def test_a_stream_can_be_left_early(tmp_path):
     assert len(open_pairs(where, ReadingSettings(val_most=3), "val")) == 3
 
 
+def test_a_command_that_fails_when_its_reader_leaves_is_not_to_blame(tmp_path):
+    shard = write_tar(tmp_path / "0.tar", [("a.jpg", b"x"), ("a.txt", b"words"), ("b.jpg", bytes(300_000))])
+    stream = stream_shard(f"pipe:cat {shard}; exit 3")
+    assert next(stream).key == "a"
+    stream.close()  # would raise: generator ignored GeneratorExit
+    *_, last = stream_shard(f"pipe:cat {shard}; exit 3")
+    assert last[1].cause == "truncated"  # whoever reads to the end is told
+
+
 def test_commands_that_give_nothing_end_the_run(tokenizer):
     for reading in (READING, ReadingSettings(workers=1, epoch_samples=40)):
         with pytest.raises(UserError, match="no usable sample came out of 21 shards in a row"):

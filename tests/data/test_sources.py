@@ -9,8 +9,10 @@ from pair_making import damaged_members, good_members, jpeg, write_set, write_ta
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data import kept, shards, tars
+from dinorankclip.data.benchmark_sets import find_sets
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import FolderSource
+from dinorankclip.data.images_only import open_captions, open_images
 from dinorankclip.data.opening import open_pairs, splits_of
 from dinorankclip.data.parts import carve
 from dinorankclip.data.shards import ShardSource
@@ -54,6 +56,31 @@ def test_braces_globs_and_lists(tmp_path):
         open_pairs(f"{tmp_path}/s-{{00..03}}.tar", split="all")
     with pytest.raises(UserError, match="no file matches"):
         open_pairs(f"{tmp_path}/q-*.tar", split="all")
+
+
+def test_what_cannot_be_expanded_is_quoted():
+    with pytest.raises(UserError, match=r"'cc3m/\{0000..0331.tar': a brace is not closed"):
+        open_pairs("cc3m/{0000..0331.tar", split="all")
+    with pytest.raises(UserError, match=r"-H \$\{TOKEN\} .*environment variable WDS_NAME"):
+        open_pairs("pipe:curl -H ${TOKEN} x.tar", ReadingSettings(epoch_samples=9), "all")
+
+
+def test_a_list_may_be_longer_than_a_path(tmp_path):
+    write_set(tmp_path, 4, 2)
+    where = "::".join([f"{tmp_path}/train/0.tar", f"{tmp_path}/train/1.tar"] * 100)
+    assert len(where) > 4096 and len(open_pairs(where, split="all")) == 400
+    assert len(open_images(where)) == len(open_captions(where)) == 400
+    assert [place.where for place in find_sets(where)] == [where]
+
+
+def test_hidden_files_are_no_data(tmp_path):
+    write_tar(tmp_path / "tars" / "0.tar", good_members(3))
+    (tmp_path / "tars" / "._0.tar").write_bytes(b"Mac OS X")
+    assert len(open_pairs(tmp_path / "tars", split="all")) == 3
+    photos(tmp_path / "tables")
+    (tmp_path / "tables" / "pairs.csv").write_text("image,caption\nimg/0.jpg,a\n")
+    (tmp_path / "tables" / "._pairs.csv").write_bytes(b"Mac OS X")
+    assert open_pairs(tmp_path / "tables", split="all").captions(0) == ("a",)
 
 
 def test_json_captions_and_other_members(tmp_path):
@@ -171,7 +198,7 @@ def test_many_shards_need_few_open_files(tmp_path):
 
 
 def photos(folder, count=6):
-    (folder / "img").mkdir(exist_ok=True)
+    (folder / "img").mkdir(parents=True, exist_ok=True)
     for number in range(count):
         (folder / "img" / f"{number}.jpg").write_bytes(jpeg(number))
 
@@ -235,6 +262,37 @@ def test_parquet(tmp_path):
     (tmp_path / "b.parquet").write_text("no")
     with pytest.raises(UserError, match="Parquet"):
         open_pairs(tmp_path / "b.parquet", split="all")
+
+
+def test_a_list_of_captions_in_parquet_is_several_captions(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    photos(tmp_path)
+    captions = [["a dog", "a pup"], ["a cat", None], [], ["nobody", "knows"], ["more"]]
+    images = ["img/0.jpg", "img/1.jpg", "img/2.jpg", None, "img/0.jpg"]
+    table = pyarrow.table({"image": images, "caption": captions, "size": [1, 2, 3, 4, 5]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    source = open_pairs(tmp_path / "a.parquet", split="all")
+    assert [source.key(index) for index in range(len(source))] == [*images[:3], "row 4 (no image)"]
+    assert source.captions(0) == ("a dog", "a pup", "more") and source.captions(1) == ("a cat",)
+    assert cause_of(source, 2) == "empty-caption" and cause_of(source, 3) == "missing-image"
+    assert TableSource(tmp_path / "a.parquet", ReadingSettings(caption_column="size")).captions(1) == ("2",)
+
+
+def test_parquet_columns_that_are_no_text_are_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    struct = [{"en": "a dog"}]
+    columns = {"path": ["a.jpg"], "paths": [["a.jpg"]], "image": [b"bytes"], "caption": struct, "lists": [[b"bytes"]]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    for image, caption, message in (
+        ("path", "caption", r"'caption' holds struct<en: string>, and text was expected \(--reading.caption-column\)"),
+        ("path", "lists", "'lists' holds list<.*: binary>"),
+        ("image", "path", "'image' holds binary, and paths of image files"),
+        ("paths", "path", "'paths' holds list<.*: string>"),
+    ):
+        with pytest.raises(UserError, match=message):
+            TableSource(tmp_path / "a.parquet", ReadingSettings(image_column=image, caption_column=caption))
 
 
 OPEN = '"Hello, said the cat'

@@ -23,14 +23,16 @@ WORDS = ("red", "green", "round", "cat", "dog", "boat", "tree")
 class Pictures:
     """`count` images of `side` pixels, stored without loss; those in `damaged` cannot be read."""
 
-    def __init__(self, count: int, side: int = 64, seed: int = 0, damaged: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, count: int, side: int = 64, seed: int = 0, damaged: tuple[int, ...] = (), cause: str = "corrupt"
+    ) -> None:
         draw = np.random.default_rng(seed)
         cells = draw.integers(0, 256, (count, side // PATCH, side // PATCH, 3))
         self.pixels = cells.repeat(PATCH, 1).repeat(PATCH, 2).astype(np.uint8)
         # Noise within the cells, so that a token is no single colour.
         self.pixels += draw.integers(0, 40, self.pixels.shape, dtype=np.uint8)
         self.texts = [" ".join(draw.choice(WORDS, draw.integers(1, 6))) for _ in range(count)]
-        self.damaged = damaged
+        self.damaged, self.cause = damaged, cause
         self.fingerprint = digest("pictures", count, side, seed)
 
     def __len__(self):
@@ -47,7 +49,7 @@ class Pictures:
 
     def read(self, index):
         if index in self.damaged:
-            raise Damage("corrupt")
+            raise Damage(self.cause)
         buffer = io.BytesIO()
         Image.fromarray(self.pixels[index]).save(buffer, "PNG")
         return RawSample(self.key(index), buffer.getvalue(), self.captions(index))

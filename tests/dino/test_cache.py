@@ -156,11 +156,39 @@ def test_killed_and_shared_out_it_ends_byte_identical(tmp_path):
     with pytest.raises(UserError, match="not complete"):
         opened(killed)
     (killed / ".train-00001.bin.7").write_bytes(b"half")
+    os.utime(killed / ".train-00001.bin.7", (0, 0))
     mp.spawn(share, (killed, str(tmp_path / "meet")), nprocs=2)
     assert bytes_of(killed) == bytes_of(tmp_path / "whole")
     assert json.loads((killed / "manifest.json").read_text())["damaged"] == 1
-    with pytest.raises(UserError, match="picture 5 could not be read"):
+    with pytest.raises(UserError, match=r"picture 5 could not be read .* delete that folder"):
         opened(killed)(["picture 5"], [View()], [])
+
+
+def test_what_others_are_writing_and_hidden_folders_are_left_alone(pictures, tmp_path):
+    (tmp_path / "c" / ".hidden").mkdir(parents=True)
+    (tmp_path / "c" / ".DS_Store").write_bytes(b"")
+    (tmp_path / "c" / ".train-00000.bin.7").write_bytes(b"half")
+    files = json.loads((made(tmp_path / "c", pictures) / "manifest.json").read_text())["files"]
+    assert set(files) == {"basis.safetensors", "train-00000.bin", "train.keys.npy"}
+    assert (tmp_path / "c" / ".train-00000.bin.7").read_bytes() == b"half"
+    opened(tmp_path / "c")
+
+
+def test_an_image_that_cannot_be_read_now_is_not_kept_as_damaged(tmp_path):
+    pictures = Pictures(4, damaged=(2,), cause="unreadable")
+    with pytest.raises(UserError, match="1 of the files cannot be read now, the first is picture 2"):
+        made(tmp_path / "c", pictures, keep="gram")
+    pictures.damaged = ()
+    made(tmp_path / "c", pictures, keep="gram")
+    opened(tmp_path / "c")(["picture 2"], [View()], [])
+
+
+def test_other_bounds_on_pixels_are_another_cache(pictures, tmp_path):
+    folder = made(tmp_path / "c", pictures, keep="gram", max_pixels=1000)  # all are larger
+    assert json.loads((folder / "manifest.json").read_text())["damaged"] == 4
+    with pytest.raises(UserError, match=r"something else: --reading.max-pixels: 1000 → 2000. Use another --out"):
+        made(folder, pictures, keep="gram", max_pixels=2000)
+    assert "max_pixels" not in json.loads((made(tmp_path / "d", pictures) / "plan.json").read_text())
 
 
 def test_what_does_not_fit_is_refused(pictures, tmp_path):
@@ -261,6 +289,12 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
         (tmp_path / file).write_bytes(data)
         names.append(of_data.automatic_folder(wish, ReadingSettings()))
     assert len(set(names)) == 5
+
+
+def test_weights_below_the_home_folder_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "w.pt").write_bytes(b"weights")
+    assert of_data._weights_sample("timm:vit:~/w.pt") == of_data._weights_sample(f"timm:vit:{tmp_path}/w.pt") != ""
 
 
 def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):

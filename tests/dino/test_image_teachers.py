@@ -149,6 +149,10 @@ def test_wrong_transformers_folders_are_refused(tmp_path):
     (folder / "config.json").write_text(json.dumps({"model_type": "clip"}))
     with pytest.raises(UserError, match="a 'clip', not a 'dinov3_vit'"):
         transformers_teacher(str(folder), 32)
+    for damaged in ("{", "[]", "\x00\xff"):
+        (folder / "config.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"config.json is damaged: "):
+            transformers_teacher(str(folder), 32)
     folder = transformers_folder(tmp_path / "d", {n: t for n, t in meta.items() if "blocks.1.mlp.fc2" not in n})
     with pytest.raises(UserError, match=r"do not fit config.json"):
         transformers_teacher(str(folder), 32)
@@ -167,6 +171,9 @@ def test_missing_weights_say_so_at_once(monkeypatch, tmp_path):
         open_teacher("hf:facebook/dinov3-vits16-pretrain-lvd1689m")
     with pytest.raises(UserError, match="no such folder"):
         open_teacher(f"hf:{tmp_path}/nothing")
+    for name in ("weights/", "my models/x"):
+        with pytest.raises(UserError, match=f"hf:{name}: there is no such folder, and no name on the hub"):
+            open_teacher(f"hf:{name}")
     with pytest.raises(UserError, match="no weights file at"):
         open_teacher(f"timm:vit_small_patch16_dinov3.lvd1689m:{tmp_path}/nothing.pth")
     assert time.monotonic() - began < 5

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dinorankclip import load_model
+from dinorankclip.data.damage import Damage
 from dinorankclip.data.images_only import open_captions, open_images
 from dinorankclip.serving import embedding_files, embedding_parquet, embedding_run
 from dinorankclip.serving.embedding_files import COLUMNS, EmbeddingFolder
@@ -177,6 +178,26 @@ def test_another_model_or_other_data_are_refused_with_the_difference(tmp_path, m
     (tmp_path / "foreign" / "thesis.tex").write_text("")
     with pytest.raises(UserError, match="not empty and holds no embeddings"):
         embed(tmp_path / "foreign", model, images)
+
+
+def test_other_bounds_on_pixels_are_other_embeddings(tmp_path, model, photos):
+    images = open_images(photos)
+    default, lower = (embedding_run.plan_of(model, images, None, max_pixels=most) for most in (50_000_000, 100))
+    assert lower == default | {"--reading.max-pixels": 100}
+    assert embedding_run.plan_of(model, None, open_captions(photos), max_pixels=100).keys() == default.keys()
+
+
+@pytest.mark.parametrize("missing", ["images", "captions"])
+def test_what_cannot_be_read_now_stops_the_run_and_is_not_kept(tmp_path, model, photos, monkeypatch, missing):
+    def away(path, missing):
+        raise Damage("unreadable", "input/output error") if path.stem == "5" else Damage(missing)
+
+    sources = {missing: (open_images if missing == "images" else open_captions)(photos)}
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=r"1 of the files .*first is 5\.jpg"):
+        patched.setattr("dinorankclip.data.folders.read_file", away)
+        patched.setattr("dinorankclip.data.images_only.read_file", away)
+        embed(tmp_path / "out", model, **sources)
+    assert "unreadable" not in embed(tmp_path / "out", model, **sources).damaged
 
 
 def test_a_finished_folder_that_lost_something_is_noticed(tmp_path, model, photos):

@@ -270,6 +270,18 @@ def test_a_model_that_was_trained_on_is_another_model(photos, tmp_path):
     assert [hit.score for hit in first.hits] != [hit.score for hit in second.hits]
 
 
+def test_a_model_that_changed_while_it_was_loaded_keeps_no_rows_under_the_old_name(photos, folder, model, tmp_path):
+    search(photos, folder, model)
+    photo(9, 60, 48).save(photos / "9.jpg")
+    newer = Counted(load_model(saved(tmp_path / "newer", small_model(seed=2))))
+    finder = search(photos, folder, newer)
+    assert newer.images == 6  # all of them, and not only the one that is new
+    kept = {path.name for path in index_folder(photos).glob("*.npz")}
+    assert kept == {f"{identity}.npz" for identity in (model.identity, newer.identity)}
+    assert len(PhotoIndex.load(index_folder(photos) / f"{model.identity}.npz").names) == 5
+    assert len(finder.index.names) == 6
+
+
 def test_what_is_not_on_disk_is_never_taken_for_known(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert model_on_demand.stamp("open_clip:ViT-B-32") is None

@@ -31,6 +31,7 @@ from dinorankclip.run_files import (
     SCORES,
     STEP,
     TENSORBOARD,
+    read_object,
     read_settings,
 )
 from dinorankclip.types import UserError
@@ -72,7 +73,8 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         say(f"moved the old run to {aside}")
     stored = run / CONFIG
     if stored.exists():
-        changed = difference(_stored(run), settings)
+        earlier = read_object(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
+        changed = _changed(_stored(run), settings, earlier.get("precision"), about["precision"])
         if changed and not has_begun(run):
             # Left by a start that was refused or failed: nothing is lost, and its first numbers are of other settings.
             for leftover in (run / BEFORE, run / FUSION, *run.glob(DAMAGED_OF_ALL)):
@@ -83,11 +85,28 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
                 f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
                 "\nUse the old settings to resume it, another --run, or --restart to move it aside."
             )  # fmt: skip
+        elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
+            say(f"mind: {run} began on {earlier['device']} and goes on on {about['device']}, where sums round otherwise")
     elif run.exists() and any(run.iterdir()):
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)
     write_json(stored, settings)
     write_json(run / ENVIRONMENT, about)
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any], old_precision: str | None, precision: str) -> list[str]:
+    """What is no longer as it was. Precisions are compared by what `auto` came to on the earlier machine and comes to
+    here, unless the run is of a version that did not write it down."""
+    if old_precision is None:
+        return difference(old, new)
+    advice = f" (auto means {precision} here; add --budget.precision {old_precision})"
+    lines = difference(_computing_in(old, old_precision), _computing_in(new, precision))
+    guessed = new["budget"]["precision"] == "auto"
+    return [line + advice if guessed and line.startswith("budget.precision:") else line for line in lines]
+
+
+def _computing_in(settings: dict[str, Any], precision: str) -> dict[str, Any]:
+    return settings | {"budget": settings["budget"] | {"precision": precision}}
 
 
 def _stored(run: Path) -> dict[str, Any]:

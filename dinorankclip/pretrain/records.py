@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
-from dinorankclip.config import difference
 from dinorankclip.device import choose
 from dinorankclip.locks import if_free
+from dinorankclip.pretrain.changes import changes
 from dinorankclip.run_files import (
     BEFORE,
     CHECKPOINTS,
@@ -74,7 +74,7 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     stored = run / CONFIG
     if stored.exists():
         earlier = read_object(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
-        changed = _changed(_stored(run), settings, earlier.get("precision"), about["precision"])
+        changed = changes(_stored(run), settings, earlier.get("precision"), about["precision"])
         if changed and not has_begun(run):
             # Left by a start that was refused or failed: nothing is lost, and its first numbers are of other settings.
             for leftover in (run / BEFORE, run / FUSION, *run.glob(DAMAGED_OF_ALL)):
@@ -92,21 +92,6 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     run.mkdir(parents=True, exist_ok=True)
     write_json(stored, settings)
     write_json(run / ENVIRONMENT, about)
-
-
-def _changed(old: dict[str, Any], new: dict[str, Any], old_precision: str | None, precision: str) -> list[str]:
-    """What is no longer as it was. Precisions are compared by what `auto` came to on the earlier machine and comes to
-    here, unless the run is of a version that did not write it down."""
-    if old_precision is None:
-        return difference(old, new)
-    advice = f" (auto means {precision} here; add --budget.precision {old_precision})"
-    lines = difference(_computing_in(old, old_precision), _computing_in(new, precision))
-    guessed = new["budget"]["precision"] == "auto"
-    return [line + advice if guessed and line.startswith("budget.precision:") else line for line in lines]
-
-
-def _computing_in(settings: dict[str, Any], precision: str) -> dict[str, Any]:
-    return settings | {"budget": settings["budget"] | {"precision": precision}}
 
 
 def _stored(run: Path) -> dict[str, Any]:

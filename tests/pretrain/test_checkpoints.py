@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from dinorankclip.config import BudgetSettings, OptimSettings, TrainSettings, as_dict
+from dinorankclip.config import BudgetSettings, OptimSettings, ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.device import choose
 from dinorankclip.encoders.trunk import trunk_config
@@ -195,6 +195,18 @@ def test_a_run_that_goes_on_elsewhere_says_so(tmp_path, capsys):
     claim(tmp_path / "run", settings, restart=False)
     claim(begun(tmp_path / "old", settings, device=None, precision=None), settings, restart=False)
     assert capsys.readouterr().out == ""
+
+
+def test_workers_may_change_unless_they_share_a_stream_of_shards(tmp_path):
+    def with_workers(data, workers):
+        return as_dict(TrainSettings(data=data, reading=ReadingSettings(workers=workers)))
+
+    stored = begun(tmp_path / "stored", with_workers("scenes", 1))
+    claim(stored, with_workers("scenes", 4), restart=False)
+    stream = begun(tmp_path / "stream", with_workers("pipe:cat {0..9}.tar", 1))
+    claim(stream, with_workers("pipe:cat {0..9}.tar", 0), restart=False)  # one stream either way
+    with pytest.raises(UserError, match=r"reading\.workers: 1 → 4 \(they take turns at pipe: shards"):
+        claim(stream, with_workers("pipe:cat {0..9}.tar", 4), restart=False)
 
 
 def test_records_drop_what_will_be_done_again(tmp_path):

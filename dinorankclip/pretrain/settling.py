@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dinorankclip.config import UNGATED, TrainSettings
+from dinorankclip.config import UNGATED, TrainSettings, preset
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
 from dinorankclip.types import UserError
 
@@ -120,6 +120,13 @@ def _demand_something_to_learn(settings: TrainSettings) -> None:
         raise UserError(f"{asked}, and fusion is of students: add --fusion.variant none")
     if alone:
         raise UserError(f"{asked}, and --method {method} leaves the trunk alone: use another method")
+    usual = preset(settings.preset).distil
+    for flag, student, unasked in (
+        ("--distil.image-student", settings.distil.image_student, usual.image_student),
+        ("--distil.text-student", settings.distil.text_student, usual.text_student),
+    ):
+        if student != unasked:
+            raise UserError(f"{asked}: leave out {flag} {student}")
 
 
 def _demand_gate(settings: TrainSettings) -> None:

@@ -37,6 +37,11 @@ SENSELESS = [
     ("clip", {"model.image_size": 0}, "--model.image-size 0"),
     ("clip", {"seed": -1}, "--seed -1"),
     ("clip", {"distil.into": "trunk"}, r"give --distil\.cache auto"),
+    (
+        "clip",
+        {"distil.into": "trunk", "distil.cache": "auto", "distil.image_student": "resnet-micro"},
+        r"leave out --distil\.image-student resnet-micro",
+    ),
     ("distil", {}, "learns from a teacher alone"),
     ("distil", {"distil.cache": "auto", "fusion.variant": "full"}, "trains students alone"),
     ("dinorankclip", {"fusion.variant": "concat", "fusion.gate": False}, "concat has no gate"),

@@ -39,7 +39,7 @@ def _chosen(settings: TrainSettings, what: str, own: Part | None, asked: Part | 
     if asked is None:
         return own
     if asked == usual:
-        say(f"{settings.init} keeps its {what} ({_words(own)}); the preset's {_words(asked)} is for models without one")
+        say(f"{settings.init} keeps its {what} ({_words(own)}); the default {_words(asked)} is for models without one")
         return own
     say(f"mind: the {what} of {settings.init} ({_words(own)}) gives way to a fresh one ({_words(asked)}), as asked")
     return asked

@@ -76,8 +76,8 @@ def test_defaults_of_preset_and_method_replace_nothing_that_was_trained(fused, c
     assert kept(model, fused, "trunk", "image_student", "text_student", "image_fusion", "text_fusion")
     told = capsys.readouterr().out
     if method == "dinorankclip":
-        assert f"{fused} keeps its image student (vit-micro); the preset's vit-tiny" in told
-        assert f"{fused} keeps its fusion (spp); the preset's full" in told
+        assert f"{fused} keeps its image student (vit-micro); the default vit-tiny" in told
+        assert f"{fused} keeps its fusion (spp); the default full" in told
 
 
 def test_a_student_that_is_asked_for_begins_anew_and_that_is_said(fused, capsys):

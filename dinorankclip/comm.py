@@ -19,6 +19,7 @@ from dinorankclip.types import UserError
 
 # Others wait while the leading process scores or writes; the default of nccl, ten minutes, is too short for that.
 PATIENCE = timedelta(hours=3)
+_SHOWING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,12 @@ def _gpu_of(local_rank: int) -> int:
     if not torch.cuda.is_available():
         raise UserError("--budget.device cuda: torch sees no GPU here; use cpu")
     seen = torch.cuda.device_count()
-    if local_rank >= seen > 1:
-        raise UserError(f"process {local_rank} of this machine has no GPU: there are {seen}; start {seen} processes")
+    # A process that is shown one GPU of many is told so in the environment; without a word there is one for all.
+    shown_its_own = seen == 1 and any(name in os.environ for name in _SHOWING)
+    if local_rank >= seen and not shown_its_own:
+        raise UserError(
+            f"process {local_rank} of this machine has no GPU: --nproc-per-node {seen} starts as many as it has GPUs"
+        )
     return 0 if seen == 1 else local_rank
 
 

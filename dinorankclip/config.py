@@ -226,7 +226,7 @@ class TrainSettings:
 
 
 # Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
-# threads: up to rounding).
+# threads: up to rounding; workers: unless they share `pipe:` shards, which pretrain/changes.py looks at).
 FREE_ON_RESUME = (
     "run", "reading.workers", "reading.patience", "reading.max_damaged", "budget.threads", "budget.chunk", "record.",
 )  # fmt: skip

@@ -41,10 +41,13 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         reason = f"{precision} on {where}, as asked"
         if precision == "bf16" and where.type == "cpu":
             reason += f"; without native support it is far slower, and {BF16_ON_CPU}"
+        if precision == "fp32" and where.type == "cuda":
+            _round_convolutions_to_fp32()
         return Placement(where, precision, reason)
     if where.type == "cuda" and _computes_bf16(where):
         return Placement(where, "bf16", f"bf16 on {torch.cuda.get_device_name(where)}: the GPU computes it natively")
     if where.type == "cuda":
+        _round_convolutions_to_fp32()
         return Placement(where, "fp32", f"fp32 on {torch.cuda.get_device_name(where)}: no native bf16")
     return Placement(where, "fp32", f"running in fp32 on {'the CPU' if where.type == 'cpu' else where}")
 
@@ -52,6 +55,11 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
 def _computes_bf16(gpu: torch.device) -> bool:
     with torch.cuda.device(gpu):  # the question is about the current one
         return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _round_convolutions_to_fp32() -> None:
+    """By default cudnn takes TF32, with 10 of fp32's 23 bits, for these alone: not for matrix products."""
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def announces_amx() -> bool:

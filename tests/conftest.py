@@ -1,5 +1,11 @@
 """Tests import open_clip directly; the operators must be declared before that (see torchvision_ops)."""
 
+import os
+
+# Runs default to device auto: on a machine with a GPU they would run there, in bf16, against numbers of the CPU. Before
+# torch, which looks once; whoever sets it means it.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
 import pytest
 import torch
 

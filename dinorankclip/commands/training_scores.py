@@ -9,12 +9,14 @@ from dinorankclip import comm
 from dinorankclip.commands.few_images import caution
 from dinorankclip.data.pipes import PipeSource
 from dinorankclip.locks import one_at_a_time
+from dinorankclip.losses.distillation import ON_TOKENS
 from dinorankclip.methods import traits_of
 from dinorankclip.pretrain.assemble import Parts
 from dinorankclip.pretrain.records import say
 from dinorankclip.run_files import BEFORE, FUSION, LAST, SCORES, read_object
 from dinorankclip.score_words import RECALLS, bare, held_out, images_scored
 from dinorankclip.scoring.evaluators import FidelityEvaluator, RetrievalEvaluator
+from dinorankclip.scoring.fidelity import OwnProjector
 from dinorankclip.scoring.inspection import inspect
 from dinorankclip.scoring.score_files import WRITING, write_training_items
 from dinorankclip.scoring.scored import HELD_OUT
@@ -62,14 +64,15 @@ def take_fidelity(parts: Parts) -> dict[str, float]:
         return {}
     assert not isinstance(parts.train, PipeSource), "a cache goes with stored data"
     sources = {"train": parts.train, **parts.held_out}
-    own = dict(distillation.projectors.items())
+    of_tokens = distil.criterion in ON_TOKENS
+    own = {branch: OwnProjector(layer, of_tokens) for branch, layer in distillation.projectors.items()}
     evaluator = FidelityEvaluator(
         distil.cache, distil.compare_grid, sources, parts.tokenizer, own, parts.settings.reading.max_pixels
     )
     model = parts.state.model.eval()
     scores: dict[str, float] = {}
     try:
-        for name, value in evaluator(model):
+        for name, value in evaluator(model, distillation.branches):
             scores[name] = value
     except UserError as error:
         say(f"how faithful the students are was not measured: {error}")

@@ -57,7 +57,7 @@ def backward(
             embeddings = model(*chunks[0])
         embeddings = Embeddings({name: e.float() for name, e in embeddings.named.items()})
         terms = objective(embeddings, model.scale(), progress, detailed, **_companions(batch, placement.device))
-        _push(terms, embeddings, compare_terms)
+        _push(terms, [e for e in embeddings.named.values() if compare_terms and e.requires_grad])
         return terms
     beside = _companions(batch, placement.device)
     return _two_passes(model, objective, chunks, progress, placement, detailed, compare_terms, beside)
@@ -73,6 +73,7 @@ def _two_passes(
     compare_terms: bool,
     beside: dict[str, dict[str, Tensor]],
 ) -> LossTerms:
+    moved = _moved(model, chunks[0], placement) if compare_terms else set()
     states, parts = [], []
     with torch.no_grad():
         for part in chunks:
@@ -81,9 +82,8 @@ def _two_passes(
                 parts.append(model(*part).named)
     leaves = {name: torch.cat([part[name] for part in parts]).float().requires_grad_() for name in parts[0]}
     after = _random_state(placement.device)
-    embeddings = Embeddings(leaves)
-    terms = objective(embeddings, model.scale(), progress, detailed, **beside)
-    _push(terms, embeddings, compare_terms)
+    terms = objective(Embeddings(leaves), model.scale(), progress, detailed, **beside)
+    _push(terms, [leaf for name, leaf in leaves.items() if name in moved])
     start = 0
     for part, state in zip(chunks, states):
         _set_random_state(state, placement.device)  # dropout, if any, repeats itself
@@ -113,10 +113,20 @@ def _companions(batch: Batch, device: torch.device) -> dict[str, dict[str, Tenso
     return {"companions": moved} if moved else {}
 
 
-def _push(terms: LossTerms, embeddings: Embeddings, compare_terms: bool) -> None:
+def _moved(model: Model, part: tuple[Tensor | None, ...], placement: Placement) -> set[str]:
+    """Names of the embeddings that training moves, asked of one row: without a graph a frozen side looks like any."""
+    state = _random_state(placement.device)
+    with placement.autocast():
+        named = model(*(None if t is None else t[:1] for t in part)).named
+    _set_random_state(state, placement.device)  # a report must not change what dropout does
+    return {name for name, e in named.items() if e.requires_grad}
+
+
+def _push(terms: LossTerms, compared_at: list[Tensor]) -> None:
+    """`compared_at`: the embeddings at which the terms' gradients are compared; empty if they are not."""
     demand_finite(terms)
-    if compare_terms:
-        terms.report |= gradient_report(terms.terms, [e for e in embeddings.named.values() if e.requires_grad])
+    if compared_at:
+        terms.report |= gradient_report(terms.terms, compared_at)
     terms.total.backward()
 
 

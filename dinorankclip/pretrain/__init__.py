@@ -4,6 +4,7 @@ settling.py      which settings go together             assemble.py      setting
 loop.py          batch → step → log → save → score      state.py         all that a resume needs
 checkpoints.py   whole or absent                        records.py       the run folder and its log
 distilling.py    what teachers and fusion add           standin.py       a teacher's shapes, for timing
+continued.py     what --init keeps of its model         changes.py       what keeps a run from going on
 frozen.py        fine-tuning behind a frozen tower      image_rows.py    its images, embedded once
 dry_run.py       what would it cost?                    budget.py        what was spent; may two be compared?
 stopping.py      Ctrl-C saves and leaves                ending.py        why a run ended early

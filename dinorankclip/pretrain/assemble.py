@@ -17,7 +17,7 @@ from dinorankclip.device import Placement, choose
 from dinorankclip.encoders.published import caution_about_weights, refuse_foreign_captions
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.folder import load_folder
-from dinorankclip.joint.model import JointModel, Students
+from dinorankclip.joint.model import JointModel
 from dinorankclip.joint.open_clip_source import PREFIX, open_clip_model
 from dinorankclip.losses.objective import Objective
 from dinorankclip.memory import keep_freed_memory
@@ -25,6 +25,7 @@ from dinorankclip.methods import traits_of
 from dinorankclip.optim.groups import freeze
 from dinorankclip.optim.update import Updater
 from dinorankclip.pretrain import checkpoints
+from dinorankclip.pretrain.continued import continued_parts
 from dinorankclip.pretrain.distilling import distillation_loss, open_cache, teach, wanted_parts
 from dinorankclip.pretrain.frozen import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.pretrain.loop import Length
@@ -111,18 +112,13 @@ def build_model(settings: TrainSettings) -> JointModel:
     described = replace(settings.model, frozen_image_tower=False)
     if settings.init is not None and described != preset(settings.preset).model:
         raise UserError("--init brings the whole model of that folder: leave out --model.*")
-    students, fusion = wanted_parts(settings)
     if settings.init is not None:
         model = _trained_model(settings.init)
-        if fusion.variant == "none" and model.fusion.variant != "none":
-            # The model's embeddings are fused ones: fine-tuning goes on from those.
-            students = Students(model.students.image or students.image, model.students.text or students.text)
-            fusion = model.fusion
-        model.set_parts(students, fusion, settings.seed)
+        model.set_parts(*continued_parts(model, settings), settings.seed)
     else:
         config = trunk_config(settings.model.trunk, settings.model.image_size)
         refuse_foreign_captions(config, settings.model.trunk)
-        model = JointModel(config, settings.seed, students, fusion)
+        model = JointModel(config, settings.seed, *wanted_parts(settings))
         if settings.model.weights is not None:
             if caution := caution_about_weights(settings.model.trunk):
                 say(f"mind: {caution}")

@@ -158,7 +158,7 @@ def distillation_loss(
     if cache is None:
         return None
     text, learners = None, model.learners
-    if "text" in learners:
+    if settings.branches == "image+text":  # a text student that --init brings may be there without a teacher
         told = cache.plan["text"]
         text = Branch(learners["text"].width, told["reduced"], told["summary_width"])
     image = Branch(learners["image"].width, cache.width, cache.summary_width)

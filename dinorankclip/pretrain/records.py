@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import comm
-from dinorankclip.config import difference
 from dinorankclip.device import choose
 from dinorankclip.locks import if_free
+from dinorankclip.pretrain.changes import changes
 from dinorankclip.run_files import (
     BEFORE,
     CHECKPOINTS,
@@ -31,6 +31,7 @@ from dinorankclip.run_files import (
     SCORES,
     STEP,
     TENSORBOARD,
+    read_object,
     read_settings,
 )
 from dinorankclip.types import UserError
@@ -72,7 +73,8 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         say(f"moved the old run to {aside}")
     stored = run / CONFIG
     if stored.exists():
-        changed = difference(_stored(run), settings)
+        earlier = read_object(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
+        changed = changes(_stored(run), settings, earlier.get("precision"), about["precision"])
         if changed and not has_begun(run):
             # Left by a start that was refused or failed: nothing is lost, and its first numbers are of other settings.
             for leftover in (run / BEFORE, run / FUSION, *run.glob(DAMAGED_OF_ALL)):
@@ -83,6 +85,8 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
                 f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
                 "\nUse the old settings to resume it, another --run, or --restart to move it aside."
             )  # fmt: skip
+        elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
+            say(f"mind: {run} began on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
     elif run.exists() and any(run.iterdir()):
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)

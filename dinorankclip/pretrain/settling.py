@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dinorankclip.config import UNGATED, TrainSettings
+from dinorankclip.config import UNGATED, TrainSettings, preset
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
 from dinorankclip.types import UserError
 
@@ -28,7 +28,9 @@ def settled(settings: TrainSettings) -> TrainSettings:
         settings = replace(settings, reading=replace(settings.reading, crop_scale=(1.0, 1.0), flip=False))
     _demand_something_to_learn(settings)
     _demand_gate(settings)
-    if settings.distil.gram_reduction == "sum" and settings.record.gradient_report_every == 0:
+    distil = settings.distil
+    compares_grams = distil.cache is not None and distil.criterion == "gram+rel"
+    if compares_grams and distil.gram_reduction == "sum" and settings.record.gradient_report_every == 0:
         # The sum is L² times the mean: how much of the gradient it takes must be seen.
         record = replace(settings.record, gradient_report_every=settings.record.log_every)
         settings = replace(settings, record=record)
@@ -66,6 +68,7 @@ def _demand_counts(settings: TrainSettings) -> None:
 def _demand_ranges(settings: TrainSettings) -> None:
     """Numbers that no run can mean; NaN fails every comparison, and so is refused everywhere."""
     optim, reading, size = settings.optim, settings.reading, settings.model.image_size
+    distil, grid, width = settings.distil, settings.distil.compare_grid, settings.loss.head_dim
     low, high = reading.crop_scale
     finite = float("inf")
     for flag, value, holds, wanted in (
@@ -73,6 +76,7 @@ def _demand_ranges(settings: TrainSettings) -> None:
         ("--optim.heads-rate", optim.heads_rate, 0 < optim.heads_rate < finite, "above 0; 1 is the trunk's rate"),
         ("--optim.betas", optim.betas, all(0 <= beta < 1 for beta in optim.betas), "from 0 to below 1"),
         ("--optim.eps", optim.eps, 0 < optim.eps < 1, "between 0 and 1"),
+        ("--optim.heads-eps", optim.heads_eps, optim.heads_eps is None or 0 < optim.heads_eps < 1, "between 0 and 1"),
         ("--optim.weight-decay", optim.weight_decay, 0 <= optim.weight_decay < finite, "0 or more"),
         ("--optim.warmup-steps", optim.warmup_steps, (optim.warmup_steps or 0) >= 0, "0 or more"),
         ("--reading.crop-scale", reading.crop_scale, 0 < low <= high <= 1, "shares, low then high"),
@@ -81,6 +85,12 @@ def _demand_ranges(settings: TrainSettings) -> None:
         ("--reading.workers", reading.workers, reading.workers >= 0, "0 or more"),
         ("--reading.patience", reading.patience, reading.patience > 0, "above 0"),
         ("--model.image-size", size, size is None or size > 0, "1 pixel or more"),
+        ("--loss.head-dim", width, width >= 1, "1 or more"),
+        ("--distil.weight", distil.weight, 0 <= distil.weight < finite, "0 or more"),
+        ("--distil.text-ratio", distil.text_ratio, 0 <= distil.text_ratio < finite, "0 or more"),
+        # Distances are relative to their mean: between two items alone every student is right.
+        ("--distil.relational-items", distil.relational_items, distil.relational_items >= 3, "3 or more"),
+        ("--distil.compare-grid", grid, grid is None or grid >= 1, "1 or more"),
         ("--seed", settings.seed, settings.seed >= 0, "0 or more"),
     ):
         if not holds:
@@ -110,12 +120,23 @@ def _demand_something_to_learn(settings: TrainSettings) -> None:
         raise UserError(f"{asked}, and fusion is of students: add --fusion.variant none")
     if alone:
         raise UserError(f"{asked}, and --method {method} leaves the trunk alone: use another method")
+    usual = preset(settings.preset).distil
+    for flag, student, unasked in (
+        ("--distil.image-student", settings.distil.image_student, usual.image_student),
+        ("--distil.text-student", settings.distil.text_student, usual.text_student),
+    ):
+        if student != unasked:
+            raise UserError(f"{asked}: leave out {flag} {student}")
 
 
 def _demand_gate(settings: TrainSettings) -> None:
     variant = settings.fusion.variant
-    if variant in UNGATED and not settings.fusion.gate:
+    if settings.fusion.gate:
+        return
+    if variant in UNGATED:
         raise UserError(f"--fusion.variant {variant} has no gate to switch off: leave out --fusion.no-gate")
+    if variant == "none":
+        raise UserError("--fusion.no-gate is of a fusion, and there is none: name it with --fusion.variant")
 
 
 def _demand_frozen_side(settings: TrainSettings) -> None:

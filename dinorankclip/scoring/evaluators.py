@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from dinorankclip.dino.cached import TeacherCache
 from dinorankclip.equations import resample_grid
 from dinorankclip.joint.model import JointModel
 from dinorankclip.scoring.embed import EmbeddedImages, embed_images, embed_texts
-from dinorankclip.scoring.fidelity import Fidelity, collect, fidelity
+from dinorankclip.scoring.fidelity import Fidelity, OwnProjector, collect, fidelity
 from dinorankclip.scoring.retrieval import retrieval_scores
 from dinorankclip.scoring.scores import Score
 from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
@@ -90,14 +90,15 @@ class FidelityEvaluator:
         compare_grid: int | None,
         sources: dict[str, Source],
         tokenizer: Tokenizer,
-        projectors: dict[str, torch.nn.Module] | None = None,
+        projectors: dict[str, OwnProjector] | None = None,
         max_pixels: int = MAX_PIXELS,
     ):
         self.cache, self.compare_grid, self.sources = cache, compare_grid, sources
         self.tokenizer, self.projectors, self.max_pixels = tokenizer, projectors or {}, max_pixels
 
-    def __call__(self, model: JointModel) -> Iterator[tuple[str, float]]:
-        for branch in model.learners:
+    def __call__(self, model: JointModel, branches: Iterable[str]) -> Iterator[tuple[str, float]]:
+        """`branches`: those that were taught; a fine-tuned model may have a student that the cache knows nothing of."""
+        for branch in branches:
             for name, value in self.measure(model, branch).numbers().items():
                 yield f"{branch} {name}", value
 

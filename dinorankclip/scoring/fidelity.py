@@ -61,6 +61,14 @@ class Sides:
     own_cosine: Tensor | None = None  # [N], by the criterion's own projector
 
 
+@dataclass(frozen=True)
+class OwnProjector:
+    """The criterion's own map from student to teacher coordinates."""
+
+    layer: torch.nn.Module
+    of_tokens: bool  # mse and cosine; crd maps summaries
+
+
 @dataclass
 class Fidelity:
     """One branch on held-out items."""
@@ -132,12 +140,12 @@ def collect(
     branch: str = "image",
     most: int | None = None,
     tokenizer: Tokenizer | None = None,
-    projector: torch.nn.Module | None = None,
+    projector: OwnProjector | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> Sides:
     """What `model`'s student and the cached teacher say of the first `most` usable samples of `source`.
 
-    `tokenizer` is needed for branch "text"; `projector` is the criterion's own, from student to teacher coordinates.
+    `tokenizer` is needed for branch "text"; `projector`: the criterion's, if it has one.
     """
     cache.check_data(source)
     shows_images = branch == "image"
@@ -233,12 +241,11 @@ def _with_relations(distances: Tensor, mask: Tensor | None) -> Tensor:
     return distances if mask is None else distances.masked_fill(mask.sum(1).cpu() < 2, torch.nan)
 
 
-def _own_cosine(projector: torch.nn.Module, said: _Said, branch: str) -> Tensor:
-    """[n]: of the projected tokens (mse, cosine), mean over tokens, NaN without any; of the projected summary (crd)."""
-    theirs = said.told.get(f"{branch}_tokens")
-    if theirs is None or theirs.shape[-1] != projector.out_features:
-        return F.cosine_similarity(projector(said.summary).cpu(), said.told[f"{branch}_summary"], dim=-1)
-    cosines = F.cosine_similarity(projector(said.tokens).cpu(), theirs, dim=-1)
+def _own_cosine(projector: OwnProjector, said: _Said, branch: str) -> Tensor:
+    """[n]: of the projected tokens, mean over tokens, NaN without any; or of the projected summary."""
+    if not projector.of_tokens:
+        return F.cosine_similarity(projector.layer(said.summary).cpu(), said.told[f"{branch}_summary"], dim=-1)
+    cosines = F.cosine_similarity(projector.layer(said.tokens).cpu(), said.told[f"{branch}_tokens"], dim=-1)
     if said.mask is None:
         return cosines.mean(1)
     mask = said.mask.cpu()

@@ -21,8 +21,9 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
     """Fidelity on the run's held-out pairs; None for a run without students or teacher, or whose cache is gone."""
     settings = read_settings(run)
     distil = settings.get("distil", {})
+    taught = distil.get("branches", "image").split("+")
     if distil.get("cache") and distil.get("into") == "trunk":
-        model.parts.teach_trunk(*distil["branches"].split("+"))
+        model.parts.teach_trunk(*taught)
     if not distil.get("cache") or "image" not in model.parts.learners:
         return None
     if not Path(distil["cache"]).is_dir():
@@ -35,7 +36,7 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
     )
     scored = sources[parts[-1]]
     result = SetResult("distillation", "fidelity", parts[-1], len(scored), scored.fingerprint)
-    for branch in model.parts.learners:
+    for branch in taught:
         for score in _scores(evaluator.measure(model.parts, branch), branch):
             result.scores[score.name] = score
     return result

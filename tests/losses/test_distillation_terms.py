@@ -171,6 +171,18 @@ def test_relational_items_are_drawn_by_seed_and_step():
     assert not torch.equal(rkd_items(500, 1, 7), rkd_items(500, 1, 8))
 
 
+def test_the_relational_term_looks_at_no_more_pairs_than_it_is_told():
+    named, told, few = student(), companions(), loss_of("rkd", relational_items=4, weight=1.0)
+    found = []
+    for step in (3, 3, 4):
+        value = few(Embeddings(named), told, Progress(step, 10, 1))[0]["relational_image"]
+        picked = rkd_items(PAIRS, few.seed, step, 4)
+        assert len(picked) == 4
+        torch.testing.assert_close(value, rkd_loss(named["image_student_class"][picked], told["image_summary"][picked]))
+        found.append(value.item())
+    assert found[0] == found[1] != found[2]
+
+
 @pytest.fixture(scope="module")
 def whole_step():
     """A small model with both students, and a batch with companions."""

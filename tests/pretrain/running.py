@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -63,10 +64,16 @@ def run_to_end(words: list[str], timeout: float = 240) -> subprocess.CompletedPr
     return done
 
 
-def last_step(run: Path) -> int:
-    lines = (run / "metrics.jsonl").read_text().splitlines() if (run / "metrics.jsonl").exists() else []
+def logged(run: Path) -> list[str]:
+    return (run / "metrics.jsonl").read_text().splitlines() if (run / "metrics.jsonl").exists() else []
+
+
+def last_step(run: Path, earlier: Collection[str] = ()) -> int:
+    """The last step in the log, apart from `earlier` lines of it; 0 without any."""
     steps = [0]
-    for line in lines:
+    for line in logged(run):
+        if line in earlier:
+            continue
         try:
             steps.append(json.loads(line)["step"])
         except ValueError:
@@ -75,14 +82,16 @@ def last_step(run: Path) -> int:
 
 
 def run_until(words: list[str], run: Path, step: int, how: int, timeout: float = 240) -> int:
-    """Start, wait until the log reaches `step`, send `how`; returns the exit status.
+    """Start, wait until this process has logged `step`, send `how`; returns the exit status.
 
+    A log that a killed run left may be past that step: its lines, with their times, do not come again.
     SIGKILL goes to the whole tree at once, as when a machine dies: torchrun puts its workers in sessions of their own.
     """
     env = os.environ | {"OMP_NUM_THREADS": "1"}
+    earlier = frozenset(logged(run))
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     deadline = time.monotonic() + timeout
-    while process.poll() is None and last_step(run) < step:
+    while process.poll() is None and last_step(run, earlier) < step:
         assert time.monotonic() < deadline, "the run did not get there in time"
         time.sleep(0.005)
     if process.poll() is None:

@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from dinorankclip.config import OptimSettings, TrainSettings, as_dict
+from dinorankclip.config import BudgetSettings, OptimSettings, ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.device import choose
 from dinorankclip.encoders.trunk import trunk_config
@@ -165,6 +165,48 @@ def test_a_device_that_is_not_there_leaves_everything_as_it_was(tmp_path, monkey
             claim(run, on_gpu, restart)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert json.loads((old / "config.json").read_text())["budget"]["device"] == "auto"
+
+
+def begun(run, settings, **placed):
+    """A run that has taken a step, on a machine where `auto` came to what is `placed`; None: it was not written."""
+    claim(run, settings, restart=False)
+    (run / "metrics.jsonl").write_text('{"step": 1}\n')
+    about = json.loads((run / "environment.json").read_text()) | placed
+    (run / "environment.json").write_text(json.dumps({name: value for name, value in about.items() if value}))
+    return run
+
+
+def test_a_run_does_not_go_on_in_another_precision(tmp_path):
+    settings = as_dict(TrainSettings(budget=BudgetSettings(device="cpu")))
+    run = begun(tmp_path / "run", settings, precision="bf16")
+    with pytest.raises(UserError, match=r"bf16 → fp32 \(auto means fp32 here; add --budget\.precision bf16\)"):
+        claim(run, settings, restart=False)
+    assert json.loads((run / "environment.json").read_text())["precision"] == "bf16"
+    claim(run, settings | {"budget": settings["budget"] | {"precision": "bf16"}}, restart=False)
+    said = begun(tmp_path / "said", settings)  # auto was fp32: to say so changes nothing
+    claim(said, settings | {"budget": settings["budget"] | {"precision": "fp32"}}, restart=False)
+    claim(said, settings, restart=False)
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(tmp_path, capsys):
+    settings = as_dict(TrainSettings(budget=BudgetSettings(device="cpu")))
+    claim(begun(tmp_path / "run", settings, device="cuda"), settings, restart=False)
+    assert "began on cuda and goes on on cpu" in capsys.readouterr().out
+    claim(tmp_path / "run", settings, restart=False)
+    claim(begun(tmp_path / "old", settings, device=None, precision=None), settings, restart=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_workers_may_change_unless_they_share_a_stream_of_shards(tmp_path):
+    def with_workers(data, workers):
+        return as_dict(TrainSettings(data=data, reading=ReadingSettings(workers=workers)))
+
+    stored = begun(tmp_path / "stored", with_workers("scenes", 1))
+    claim(stored, with_workers("scenes", 4), restart=False)
+    stream = begun(tmp_path / "stream", with_workers("pipe:cat {0..9}.tar", 1))
+    claim(stream, with_workers("pipe:cat {0..9}.tar", 0), restart=False)  # one stream either way
+    with pytest.raises(UserError, match=r"reading\.workers: 1 → 4 \(they take turns at pipe: shards"):
+        claim(stream, with_workers("pipe:cat {0..9}.tar", 4), restart=False)
 
 
 def test_records_drop_what_will_be_done_again(tmp_path):

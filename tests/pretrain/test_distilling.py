@@ -12,9 +12,9 @@ from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
 from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.dino import of_data
 from dinorankclip.dino.cached import half_as_fine
 from dinorankclip.dino.of_data import AUTOMATIC, Wish, automatic_folder
-from dinorankclip.dino.sources import open_teacher, open_text_teacher
 from dinorankclip.dino.weights import hash_of
 from dinorankclip.joint.folder import load_folder
 from dinorankclip.locks import one_at_a_time
@@ -84,19 +84,34 @@ def test_three_steps_with_both_branches(pairs, cached, tmp_path):
     assert scores["image gram distance"] > 0 and -1 <= scores["text cosine"] <= 1
 
 
-def test_the_teacher_stays_what_it_is(pairs, cached):
-    for open_it, spec in ((open_teacher, (TEACHER, SIZE)), (open_text_teacher, (TEXT_TEACHER,))):
-        teacher = open_it(*spec)
-        network = teacher._network
-        before = hash_of(network.state_dict())
-        assert not network.training and not any(p.requires_grad for p in network.parameters())
-        parts, *_ = trained(pairs, "--distil.cache", cached, "--method", "distil", "--distil.branches", "image+text")
-        assert hash_of(network.state_dict()) == before
-        held = {id(p) for p in [*parts.state.model.parameters(), *parts.state.objective.parameters()]}
-        assert not held & {id(p) for p in network.parameters()}
-        assert not any(p.grad is not None for p in network.parameters())
-        table = parts.state.model.trunk.towers.token_embedding.weight
-        assert table.grad is None and parts.state.updater.optimizer.state.get(table, {}) == {}
+def test_the_teachers_stay_what_they_are_while_their_features_are_cached(pairs, tmp_path, monkeypatch):
+    opened = []
+
+    def keeping(open_it):
+        def open_and_keep(*spec):
+            teacher = open_it(*spec)
+            opened.append((teacher._network, hash_of(teacher._network.state_dict())))
+            return teacher
+
+        return open_and_keep
+
+    monkeypatch.setattr(of_data, "open_teacher", keeping(of_data.open_teacher))
+    monkeypatch.setattr(of_data, "open_text_teacher", keeping(of_data.open_text_teacher))
+    cache_command(tmp_path / "cache", str(pairs), TEACHER, SIZE, TEXT_TEACHER)
+    assert len(opened) == 2
+    for network, before in opened:
+        assert hash_of(network.state_dict()) == before and not network.training
+        assert not any(p.requires_grad or p.grad is not None for p in network.parameters())
+
+
+def test_students_alone_leave_the_trunk_alone(pairs, cached):
+    flags = ["--distil.cache", cached, "--method", "distil", "--distil.branches", "image+text"]
+    parts, start, _ = trained(pairs, *flags)
+    model, state = parts.state.model, parts.state.updater.optimizer.state
+    moved = {name.split(".")[0] for name, p in model.named_parameters() if not torch.equal(p, start[name])}
+    assert moved == {"image_student", "text_student"}
+    table = model.trunk.towers.token_embedding.weight  # which the text student borrows
+    assert table.grad is None and state.get(table, {}) == {}
 
 
 def test_switched_off_nothing_changes(pairs, cached):

@@ -22,6 +22,12 @@ SENSELESS = [
     ("clip", {"optim.lr": -1.0}, "--optim.lr -1: it must be a number above 0"),
     ("clip", {"optim.lr": float("nan")}, "--optim.lr nan"),
     ("rank", {"optim.heads_rate": 0.0}, "1 is the trunk's rate"),
+    ("rank", {"optim.heads_eps": 0.0}, "--optim.heads-eps 0: it must be between 0 and 1"),
+    ("rank", {"loss.head_dim": 0}, "--loss.head-dim 0: it must be 1 or more"),
+    ("dinorankclip", {"distil.weight": -0.5}, "--distil.weight -0.5: it must be 0 or more"),
+    ("dinorankclip", {"distil.text_ratio": float("nan")}, "--distil.text-ratio nan"),
+    ("dinorankclip", {"distil.relational_items": 2}, "--distil.relational-items 2: it must be 3 or more"),
+    ("dinorankclip", {"distil.compare_grid": 0}, "--distil.compare-grid 0: it must be 1 or more"),
     ("clip", {"optim.betas": (2.0, 3.0)}, "--optim.betas 2 3: it must be from 0 to below 1"),
     ("clip", {"optim.weight_decay": -5.0}, "--optim.weight-decay -5"),
     ("clip", {"reading.crop_scale": (3.0, 5.0)}, "--reading.crop-scale 3 5"),
@@ -31,9 +37,15 @@ SENSELESS = [
     ("clip", {"model.image_size": 0}, "--model.image-size 0"),
     ("clip", {"seed": -1}, "--seed -1"),
     ("clip", {"distil.into": "trunk"}, r"give --distil\.cache auto"),
+    (
+        "clip",
+        {"distil.into": "trunk", "distil.cache": "auto", "distil.image_student": "resnet-micro"},
+        r"leave out --distil\.image-student resnet-micro",
+    ),
     ("distil", {}, "learns from a teacher alone"),
     ("distil", {"distil.cache": "auto", "fusion.variant": "full"}, "trains students alone"),
     ("dinorankclip", {"fusion.variant": "concat", "fusion.gate": False}, "concat has no gate"),
+    ("clip", {"fusion.gate": False}, r"name it with --fusion\.variant"),
     ("clip", {"model.frozen_image_tower": True}, "an image side that has learned something"),
 ]
 
@@ -81,11 +93,18 @@ def test_a_cell_of_a_study_is_refused_likewise(method, changes, why, tmp_path):
 
 
 def test_one_setting_decides_another():
-    typed = settings_of("dinorankclip", {"distil.cache": "none", "distil.gram_reduction": "sum"})
+    assert settled(settings_of("dinorankclip", {"distil.cache": "none"})).distil.cache is None
+    typed = settings_of("dinorankclip", {"distil.gram_reduction": "sum"})
     found = settled(typed)
-    assert found.distil.cache is None and found.record.gradient_report_every == typed.record.log_every
+    assert found.record.gradient_report_every == typed.record.log_every
     frozen = {"init": "some-run", "model.frozen_image_tower": True, "reading.flip": True}
     seen = settled(settings_of("clip", frozen)).reading
     assert (seen.crop_scale, seen.flip) == ((1.0, 1.0), False)
     for settings in (found, settled(settings_of("clip", frozen))):
         assert settled(settings) == settings
+
+
+@pytest.mark.parametrize("without", [{"distil.cache": "none"}, {"distil.criterion": "rkd"}])
+def test_a_sum_over_a_gram_that_is_not_compared_asks_for_no_report(without):
+    found = settled(settings_of("dinorankclip", {"distil.gram_reduction": "sum"} | without))
+    assert found.record.gradient_report_every == 0

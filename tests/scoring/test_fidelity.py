@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from dinorankclip.scoring.fidelity import Sides, collect, fidelity, ridge
+from dinorankclip.scoring.fidelity import OwnProjector, Sides, collect, fidelity, ridge
 from dinorankclip.scoring.run_fidelity import _scores
 from dinorankclip.types import RawSample
 
@@ -54,11 +55,11 @@ class Captions(list):
 WORDS_OF = {"red cat dog": [0, 1, 2, -1], "cat": [0, -1, -1, -1], "": [-1, -1, -1, -1], "a boat": [0, 1, -1, -1]}
 
 
-def caption_sides():
+def caption_sides(projector=None, token_width=6):
     """Four captions, of three words, one, none and two; student and teacher are random tokens."""
     captions = list(WORDS_OF)
     ids = torch.tensor(list(WORDS_OF.values()))
-    student, teacher = draw(4, 4, 5), draw(4, 3, 6, seed=1)
+    student, teacher = draw(4, 4, 5), draw(4, 3, token_width, seed=1)
     told = {
         "text_gram": teacher @ teacher.mT,
         "text_tokens": teacher,
@@ -72,8 +73,15 @@ def caption_sides():
     )
     cache = SimpleNamespace(check_data=lambda source: None, texts=lambda asked: told)
     source = Captions(RawSample(str(n), b"", (caption,)) for n, caption in enumerate(captions))
-    projector = torch.nn.Linear(5, 6)
+    projector = projector or OwnProjector(torch.nn.Linear(5, 6), of_tokens=True)
     return collect(model, cache, source, "text", tokenizer=lambda asked: ids, projector=projector)
+
+
+def test_a_projector_of_summaries_is_not_taken_for_one_of_tokens_of_the_same_width():
+    layer = torch.nn.Linear(8, 7)
+    found = caption_sides(OwnProjector(layer, of_tokens=False), token_width=7)
+    expected = F.cosine_similarity(layer(draw(4, 8, seed=3)), draw(4, 7, seed=2), dim=-1)
+    torch.testing.assert_close(found.own_cosine, expected.detach())
 
 
 def test_captions_with_nothing_to_compare_are_left_out_and_counted():

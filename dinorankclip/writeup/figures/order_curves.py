@@ -78,7 +78,7 @@ def _paper_panel(axes: Axes) -> None:
         values = [told[str(order)][name] for order in ORDERS]
         axes.plot(ORDERS, values, color=look[0], marker=look[1], linestyle=":", label=label)
         axes.annotate(label, (ORDERS[-1], values[-1]), (0, -12), textcoords="offset points", ha="right", fontsize=8)
-    axes.set_title(LABEL)
+    axes.set(title=LABEL, ylabel="T@1, percent")
     axes.margins(y=0.16)
     _order_axis(axes)
 

@@ -239,7 +239,7 @@ def effect_text(line: Shown) -> str:
 
 def _shown_unit(line: Shown) -> tuple[float, str]:
     if line.unit in ("points", "points a step"):
-        return 100.0, f" {line.unit}"
+        return 100.0, " %" if line.level else f" {line.unit}"
     return {"degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
 
 

@@ -183,7 +183,9 @@ class AllBelow:
 
     @property
     def rule(self) -> str:
-        return f"95 % interval {'above' if self.above else 'below'} {in_unit(self.bound, self.contrasts[0].unit)}"
+        unit = self.contrasts[0].unit
+        bound = f"{100 * self.bound:g} %" if unit == "points" else in_unit(self.bound, unit)
+        return f"95 % interval {'above' if self.above else 'below'} {bound}"
 
     def __call__(self, context: Context) -> Evidence:
         verdicts, many = [], len(self.contrasts)

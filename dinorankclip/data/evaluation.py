@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.images import MAX_PIXELS, decode, read_header
-from dinorankclip.data.views import evaluation_view, render
+from dinorankclip.data.views import render_whole
 from dinorankclip.types import ImageSpec, Source
 
 
@@ -58,7 +58,7 @@ def _ahead(
         try:
             raw = source.read(index)
             pixels = decode(raw.image, read_header(raw.image, max_pixels))
-            return render(pixels, evaluation_view(*pixels.shape[:2]), size), raw.captions
+            return render_whole(pixels, size), raw.captions
         except Damage as damage:
             return damage
 

@@ -24,12 +24,12 @@ def random_view(
 
     Aspects are drawn (uniformly in the logarithm) from those in 3/4 … 4/3 for which the box fits, so nothing
     is drawn twice. If none fits, as for a panorama, the box has the nearest allowed aspect and the largest
-    size that fits. `scale` (1, 1) shows the evaluation view. Always five draws.
+    size that fits. `scale` (1, 1) shows the centre square. Always five draws.
     """
     area_draw, aspect_draw, top_draw, left_draw, flip_draw = draws.random(5)
     flipped = bool(flip and flip_draw < 0.5)
     if scale[0] >= 1:
-        whole = evaluation_view(height, width)
+        whole = centre_view(height, width)
         return View(whole.top, whole.left, whole.height, whole.width, flipped)
     share = scale[0] + (scale[1] - scale[0]) * area_draw
     lowest = max(ASPECTS[0], share * width / height)
@@ -49,8 +49,8 @@ def random_view(
     return View(top / height, left / width, rows / height, columns / width, flipped)
 
 
-def evaluation_view(height: int, width: int) -> View:
-    """The centre square: resizing it to S is "resize the short side to S, crop the centre"."""
+def centre_view(height: int, width: int) -> View:
+    """The centre square, on whole pixels."""
     side = min(height, width)
     return View((height - side) // 2 / height, (width - side) // 2 / width, side / height, side / width)
 
@@ -86,12 +86,27 @@ def render(pixels: np.ndarray, view: View, size: int) -> Tensor:
     that it must see a whole image in this layout; a crop that is a mere view it would first sort into planes.
     """
     top, left, rows, columns = pixel_box(view, *pixels.shape[:2])
-    box = pixels[top : top + rows, left : left + columns]
-    if not (box.flags.c_contiguous and box.flags.writeable):  # Pillow's arrays are read-only, which torch warns about
-        box = box.copy()
-    image = torch.from_numpy(box)[None].permute(0, 3, 1, 2)
-    if (rows, columns) != (size, size):
+    image = _resized(pixels[top : top + rows, left : left + columns], size, size)
+    return image.flip(-1) if view.flip else image
+
+
+def render_whole(pixels: np.ndarray, size: int) -> Tensor:
+    """uint8 [H, W, 3] → uint8 [3, size, size], as evaluation shows an image and as open_clip does, to one level:
+    the short side resized to `size`, then the centre cut out. (The centre square of the original, resized, lies up to
+    half a shown pixel beside it, and scores differ by some tenths of a point.)
+    """
+    height, width = pixels.shape[:2]
+    tall, wide = (int(size * side / min(height, width)) for side in (height, width))
+    top, left = round((tall - size) / 2), round((wide - size) / 2)
+    return _resized(pixels, tall, wide)[:, top : top + size, left : left + size]
+
+
+def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
+    if not (pixels.flags.c_contiguous and pixels.flags.writeable):  # torch warns about Pillow's read-only arrays
+        pixels = pixels.copy()
+    image = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
+    if pixels.shape[:2] != (rows, columns):
         image = torch.nn.functional.interpolate(
-            image, (size, size), mode="bicubic", antialias=True, align_corners=False
+            image, (rows, columns), mode="bicubic", antialias=True, align_corners=False
         )  # fmt: skip
-    return image[0].flip(-1) if view.flip else image[0]
+    return image[0]

@@ -43,8 +43,8 @@ def preprocessing(spec: ImageSpec) -> dict[str, Any]:
     """How an image becomes pixels, in words and numbers that another program can follow."""
     return {
         "upright": "EXIF orientation applied; transparency laid on white; RGB",
-        "crop": "centre square of the shorter side, before resizing",
-        "resize": [spec.size, spec.size],
+        "resize": f"the shorter side to {spec.size}, the longer one in proportion, rounded down",
+        "crop": f"the centre, {spec.size} by {spec.size}, after resizing",
         "interpolation": "bicubic, antialiased",
         "mean": list(spec.mean),
         "std": list(spec.std),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dinorankclip.data.damage import CAUSES, Damage
 from dinorankclip.data.images import decode, from_pillow
-from dinorankclip.data.views import evaluation_view, render
+from dinorankclip.data.views import render_whole
 from dinorankclip.types import UserError
 
 Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
@@ -24,7 +24,7 @@ def show(picture: Picture, size: int) -> Tensor:
     except Damage as damage:
         name = f"{os.fspath(picture)}: " if isinstance(picture, str | os.PathLike) else ""
         raise UserError(f"{name}{CAUSES[damage.cause]} ({damage.detail or damage.cause})") from damage
-    return render(pixels, evaluation_view(*pixels.shape[:2]), size).contiguous()
+    return render_whole(pixels, size).contiguous()
 
 
 def _pixels(picture: Picture) -> np.ndarray:

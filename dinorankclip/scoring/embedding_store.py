@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dinorankclip.data.damage import PASSING
 from dinorankclip.data.images import MAX_PIXELS, decode
-from dinorankclip.data.views import evaluation_view, render
+from dinorankclip.data.views import render_whole
 from dinorankclip.digests import digest
 from dinorankclip.scoring.embed import EmbeddedImages, embed_images, embed_texts
 from dinorankclip.types import Source
@@ -183,8 +183,7 @@ def _known_picture(size: int) -> bytes:
     rows, columns = np.mgrid[0:131, 0:97]
     waves = [np.sin(rows / (5 + 3 * c)) * np.cos(columns / (9 - 2 * c)) for c in range(3)]
     data = simplejpeg.encode_jpeg(np.ascontiguousarray((127.5 + 127 * np.stack(waves, -1)).astype(np.uint8)))
-    pixels = decode(data)
-    return render(pixels, evaluation_view(*pixels.shape[:2]), size).numpy().tobytes()
+    return render_whole(decode(data), size).numpy().tobytes()
 
 
 def _precision(model: Any) -> str:

@@ -42,7 +42,7 @@ def plan_of(
         "preprocessing": {
             "size": spec.size,
             "resize": "short side, bicubic with antialiasing",
-            "crop": "centre square",
+            "crop": "centre, after resizing",
             "mean": list(spec.mean),
             "std": list(spec.std),
         },

@@ -6,7 +6,7 @@ from pair_making import ListSource, jpeg, raw
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.data.evaluation import iterate_pairs
 from dinorankclip.data.images import decode
-from dinorankclip.data.views import evaluation_view, render
+from dinorankclip.data.views import render_whole
 from dinorankclip.types import ImageSpec
 
 
@@ -20,7 +20,7 @@ def test_in_order_with_damaged_ones_left_out():
     assert found[0][1].shape == (16, 3, 24, 24) and found[0][1].dtype == torch.uint8
     assert found[2][2][0] == ("one", "two")
     pixels = decode(jpeg(1))
-    assert torch.equal(found[0][1][0], render(pixels, evaluation_view(*pixels.shape[:2]), 24))
+    assert torch.equal(found[0][1][0], render_whole(pixels, 24))
 
 
 def test_stopping_early_leaves_no_thread_waiting():

@@ -6,7 +6,7 @@ from pair_making import picture
 from PIL import Image
 
 from dinorankclip.data.draws import generator
-from dinorankclip.data.views import evaluation_view, pixel_box, random_view, render, snap
+from dinorankclip.data.views import centre_view, pixel_box, random_view, render, render_whole, snap
 from dinorankclip.types import View
 
 
@@ -44,9 +44,22 @@ def test_switching_flips_on_moves_no_crop():
         assert (still.top, still.left, still.height, still.width) == (maybe.top, maybe.left, maybe.height, maybe.width)
 
 
-def test_no_cropping_shows_the_evaluation_view():
-    assert random_view(generator(0, 1, 0, 0), 50, 60, (1.0, 1.0), flip=False) == evaluation_view(50, 60)
-    assert pixel_box(evaluation_view(50, 61), 50, 61) == (0, 5, 50, 50)
+def test_no_cropping_shows_the_centre_view():
+    assert random_view(generator(0, 1, 0, 0), 50, 60, (1.0, 1.0), flip=False) == centre_view(50, 60)
+    assert pixel_box(centre_view(50, 61), 50, 61) == (0, 5, 50, 50)
+
+
+@pytest.mark.parametrize("size", [(200, 300), (97, 64), (131, 50), (30, 21), (64, 64), (20, 700)])
+def test_evaluation_resizes_the_short_side_and_then_cuts_the_centre_out(size):
+    from dinorankclip.torchvision_ops import declare_missing
+
+    declare_missing()
+    from torchvision.transforms import CenterCrop, InterpolationMode, Resize
+
+    pixels = picture(1, *size)
+    ours = render_whole(pixels, 64).permute(1, 2, 0).numpy().astype(int)
+    theirs = CenterCrop(64)(Resize(64, InterpolationMode.BICUBIC)(Image.fromarray(pixels)))
+    assert ours.shape == (64, 64, 3) and np.abs(ours - np.asarray(theirs)).max() <= 1
 
 
 @pytest.mark.parametrize("size", [(200, 300), (97, 64), (30, 20), (64, 64)])

@@ -8,7 +8,7 @@ from PIL import Image
 
 from dinorankclip import load_model
 from dinorankclip.data.images import decode
-from dinorankclip.data.views import evaluation_view, render
+from dinorankclip.data.views import render_whole
 from dinorankclip.joint import loaded
 from dinorankclip.joint.model import JointModel
 from dinorankclip.types import UserError
@@ -121,7 +121,7 @@ def test_every_kind_of_picture_is_shown_as_evaluation_shows_it(plain, tmp_path):
     image.save(buffer, "PNG")
     (tmp_path / "photo.png").write_bytes(buffer.getvalue())
     pixels = decode(buffer.getvalue())
-    expected = render(pixels, evaluation_view(*pixels.shape[:2]), 32)
+    expected = render_whole(pixels, 32)
     for kind in (image, buffer.getvalue(), tmp_path / "photo.png", str(tmp_path / "photo.png"), np.asarray(image)):
         assert torch.equal(plain.preprocess(kind), expected)
     assert expected.shape == (3, 32, 32) and expected.dtype == torch.uint8

@@ -17,6 +17,7 @@ from typing import Any
 
 import tyro
 
+from bench.oblong import oblong_set
 from dinorankclip.scoring.retrieval import APART
 
 SAME = {  # ours → theirs
@@ -45,6 +46,8 @@ class Arguments:
     out: Path = Path("docs/bench/parity-scoring.md")
     most: float = 0.1
     """Largest difference allowed, in points."""
+    oblong: bool = False
+    """Cut a third off every image first, in turn of its height and of its width."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -70,6 +73,9 @@ def main(argv: list[str] | None = None) -> None:
     save_file(weights, arguments.work / "parity.safetensors")
 
     places = [place for where in arguments.sets for place in find_sets(where)]
+    if arguments.oblong:
+        cut = [oblong_set(Path(place.where), arguments.work / f"{place.name}-oblong") for place in places]
+        places = [place for folder in cut for place in find_sets(str(folder))]
     scorers = [ZeroShotScorer(), RetrievalScorer(equal_captions=False)]
     options = SuiteOptions(metrics=tuple(scorer.name for scorer in scorers), split="test")
     ours = run_suite(model, places, scorers, EmbeddingStore(None), options)
@@ -80,7 +86,7 @@ def main(argv: list[str] | None = None) -> None:
     verdict = f"Largest difference: {worst:.3f} points (allowed: {arguments.most})."
     print("\n".join(lines), "", verdict, sep="\n")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text("\n".join([*_head(model), "", *lines, "", verdict, ""]))
+    arguments.out.write_text("\n".join([*_head(model, arguments.oblong), "", *lines, "", verdict, ""]))
     if worst > arguments.most or ours.errors:
         sys.exit(1)
 
@@ -109,16 +115,17 @@ def table(ours: dict[str, Any], theirs: dict[str, dict[str, float]]) -> tuple[li
     return lines, worst
 
 
-def _head(model: Any) -> list[str]:
+def _head(model: Any, oblong: bool) -> list[str]:
     config = model.parts.trunk.config
     tower = config["vision_cfg"]
+    shown = " Every image has lost a third, in turn of its height and of its width." if oblong else ""
     return [
-        "# Parity of scores with clip-benchmark 1.6.2",
+        f"# Parity of scores with clip-benchmark 1.6.2{', oblong photos' if oblong else ''}",
         "",
         f"`make parity-scoring`: an open_clip config of {tower['image_size']} px, width {tower.get('width')}, "
         f"{tower.get('layers')} layers, {config['embed_dim']} dimensions, the same weights on both sides; fp32 on a "
         "CPU, clip-benchmark in an environment of its own. In percent; captions that read alike count as different "
-        "here, as clip-benchmark has it.",
+        f"here, as clip-benchmark has it.{shown}",
     ]
 
 

@@ -2,7 +2,7 @@
 
 open_clip's side is the usual script: a torch DataLoader whose workers open files with Pillow and apply the model's own
 transform, then `encode_image`. Ours reads the same files with as many threads. Preprocessing alone is JPEG bytes in
-memory → a normalised float batch, on one thread: the evaluation view (centre square of the whole decode), and the
+memory → a normalised float batch, on one thread: the evaluation view (resized, the centre cut out), and the
 training view (random crop of 90–100 %, for which ours may decode at half size).
 """
 

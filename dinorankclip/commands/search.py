@@ -60,10 +60,12 @@ def search(
     answers += [finder.by_photo(image_query, top)] if image_query is not None else []
     for found in answers:
         _print(found)
-    if interactive:
-        answers += _converse(finder, top)
-    if html is not None and answers:
-        _write_page(html, answers, finder, images, model)
+    try:
+        if interactive:
+            _converse(finder, top, answers)
+    finally:  # Ctrl-C is a way to end it, too
+        if html is not None and answers:
+            _write_page(html, answers, finder, images, model)
 
 
 def _loaded(model: str, device: str) -> Any:
@@ -76,8 +78,8 @@ def _loaded(model: str, device: str) -> Any:
     return loaded
 
 
-def _converse(finder: PhotoSearch, top: int) -> list[Found]:
-    answers: list[Found] = []
+def _converse(finder: PhotoSearch, top: int, answers: list[Found]) -> None:
+    """Adds to the answers, query by query."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # lines of a file may be in any encoding
     asks = sys.stdin.isatty()
@@ -88,7 +90,7 @@ def _converse(finder: PhotoSearch, top: int) -> list[Found]:
             print("search> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line.strip():
-            return answers
+            return
         answers.append(finder.by_words(line, top))
         _print(answers[-1])
 

@@ -1,4 +1,4 @@
-"""Pairs in order, each once, as evaluation sees them: whole decode, centre square, all captions."""
+"""Pairs in order, each once, as evaluation sees them: whole decode, resized, the centre cut out, all captions."""
 
 from __future__ import annotations
 

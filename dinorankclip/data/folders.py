@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -76,8 +77,12 @@ def read_file(path: Path, missing: str) -> bytes:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise Damage(missing, str(path)) from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise Damage("unreadable", str(error)) from None
+    except ValueError:  # a zero byte in the name
+        raise Damage(missing, str(path)) from None
+    except OSError as error:
+        # A caption in the place of a name, or links in a circle, will never be a file; a disk may come back.
+        never = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+        raise Damage(missing if never else "unreadable", str(error)) from None
 
 
 def sizes_and_times(paths: Iterable[Path]) -> np.ndarray:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dinorankclip.types import View
 
+LONGEST = 16  # times the short side: what of an image is resized to show its centre
 ASPECTS = (3 / 4, 4 / 3)  # width to height of a random crop
 
 
@@ -95,10 +96,20 @@ def render_whole(pixels: np.ndarray, size: int) -> Tensor:
     the short side resized to `size`, then the centre cut out. (The centre square of the original, resized, lies up to
     half a shown pixel beside it, and scores differ by some tenths of a point.)
     """
+    pixels = _without_far_ends(pixels)
     height, width = pixels.shape[:2]
     tall, wide = (int(size * side / min(height, width)) for side in (height, width))
     top, left = round((tall - size) / 2), round((wide - size) / 2)
-    return _resized(pixels, tall, wide)[:, top : top + size, left : left + size]
+    # contiguous: a part of a long image would keep the whole of it in memory.
+    return _resized(pixels, tall, wide)[:, top : top + size, left : left + size].contiguous()
+
+
+def _without_far_ends(pixels: np.ndarray) -> np.ndarray:
+    """Of a strip a pixel high and a million wide, resized, the centre alone would fit into memory."""
+    height, width = pixels.shape[:2]
+    most = LONGEST * min(height, width)
+    top, left = max(0, height - most) // 2, max(0, width - most) // 2
+    return pixels[top : top + most, left : left + most]
 
 
 def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:

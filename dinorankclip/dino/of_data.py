@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,7 +104,8 @@ def automatic_folder(wish: Wish, reading: FindingSettings) -> Path:
     said += [known for spec in (wish.teacher, wish.text_teacher) if spec and (known := _weights_sample(spec))]
     said += [f"{reading.max_pixels} pixels"] if reading.max_pixels != MAX_PIXELS else []
     kind = wish.teacher.split(":")[1] if ":" in wish.teacher else wish.teacher
-    return AUTOMATIC / f"{Path(wish.data).name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
+    name = re.sub(r"[*?]", "-", Path(wish.data).name)  # a shell would look for files that match
+    return AUTOMATIC / f"{name}-{kind}-{layout.hashes([' / '.join(said)])[0]:016x}"
 
 
 def _some_images(source: Source) -> Iterator[bytes]:

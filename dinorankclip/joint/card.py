@@ -70,7 +70,7 @@ def _what(model: LoadedModel) -> str:
         extra.append(f"Fusion: {parts.fusion.variant}{'' if parts.fusion.gate else ', without gate'}")
     return (
         f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
-        f"{model.image_spec.size}×{model.image_spec.size} pixels, the centre square, bicubic. Captions: CLIP's byte "
+        f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: CLIP's byte "
         f"pairs, at most {model.text_spec.context_length}.{''.join(f' {line}.' for line in extra)}\n\n"
         f"| part | parameters |\n| --- | --- |\n{rows}\n| all | {sum(counts.values()) / 1e6:.2f} M |\n\n"
         f"Identity of design and weights: `{model.identity}`"

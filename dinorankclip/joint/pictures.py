@@ -18,13 +18,13 @@ Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
 
 
 def show(picture: Picture, size: int) -> Tensor:
-    """A path, encoded bytes, a Pillow image or uint8 pixels [H, W, 3] → uint8 [3, size, size]: the centre square."""
+    """A path, encoded bytes, a Pillow image or uint8 pixels [H, W, 3] → uint8 [3, size, size]: its centre."""
     try:
         pixels = _pixels(picture)
     except Damage as damage:
         name = f"{os.fspath(picture)}: " if isinstance(picture, str | os.PathLike) else ""
         raise UserError(f"{name}{CAUSES[damage.cause]} ({damage.detail or damage.cause})") from damage
-    return render_whole(pixels, size).contiguous()
+    return render_whole(pixels, size)
 
 
 def _pixels(picture: Picture) -> np.ndarray:

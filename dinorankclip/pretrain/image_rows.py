@@ -36,7 +36,7 @@ from dinorankclip.types import ImageSpec, Source, UserError
 from dinorankclip.whole_files import write_bytes, write_json
 
 FOLDER = Path("built/features")
-FORMAT = 1
+FORMAT = 2  # 1: of images whose centre was cut out before they were resized
 BATCH = 64  # images the model sees at once
 BLOCK = 2048  # rows of a file, at least: what a kill costs
 MOST_BLOCKS = 128  # each is an open file in every process

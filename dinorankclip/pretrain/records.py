@@ -86,7 +86,7 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
                 "\nUse the old settings to resume it, another --run, or --restart to move it aside."
             )  # fmt: skip
         elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
-            say(f"mind: {run} began on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
+            say(f"mind: {run} was last on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
     elif run.exists() and any(run.iterdir()):
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)

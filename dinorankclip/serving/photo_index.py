@@ -31,7 +31,7 @@ ELSEWHERE = Path("built/photo-index")
 KEPT_MODELS = 4  # indexes of a folder; the one written longest ago goes
 SAVE_EVERY = 60.0  # seconds of embedding that a kill can cost
 BATCH = 64
-_FORMAT = 1
+_FORMAT = 2  # 1: of photos whose centre was cut out before they were resized
 _CAUSES = list(CAUSES)
 _GOOD = -1
 _PASSING = _CAUSES.index(PASSING)
@@ -188,5 +188,5 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """What `save_arrays` wrote; raises one of `DAMAGED_FILE`."""
     with np.load(path, allow_pickle=False) as found:
         if int(found["format"]) != _FORMAT:
-            raise ValueError(f"{path} has format {found['format']}")
+            raise ValueError("it was made by another version")
         return {name: found[name] for name in found.files}

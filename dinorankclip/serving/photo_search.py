@@ -69,7 +69,7 @@ class PhotoSearch:
         except FileNotFoundError:
             return PhotoIndex()
         except DAMAGED_FILE as error:
-            say(f"the index {path} is damaged ({error}) and is made anew")
+            say(f"the index {path} cannot be used ({error}) and is made anew")
             return PhotoIndex()
 
     @property

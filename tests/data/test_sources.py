@@ -464,3 +464,12 @@ def test_scenes_are_made_on_first_use(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(open_pairs("scenes")) == 4
     assert len(open_pairs("scenes", split="val")) == 2
+
+
+def test_what_can_never_be_a_file_is_missing_and_not_merely_away(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(jpeg(1))
+    (tmp_path / "circle.jpg").symlink_to("circle.jpg")
+    table = tmp_path / "pairs.csv"
+    table.write_text(f"image,caption\na.jpg,a\n{'a long caption ' * 400},b\ncircle.jpg,c\n")
+    source = TableSource(table, ReadingSettings())
+    assert [cause_of(source, index) for index in range(3)] == [None, "missing-image", "missing-image"]

@@ -62,6 +62,13 @@ def test_evaluation_resizes_the_short_side_and_then_cuts_the_centre_out(size):
     assert ours.shape == (64, 64, 3) and np.abs(ours - np.asarray(theirs)).max() <= 1
 
 
+def test_of_a_strip_the_middle_alone_is_resized():
+    strip = np.zeros((1, 20_000, 3), np.uint8)
+    strip[:, 9_990:10_010] = 200
+    shown = render_whole(strip, 64)
+    assert shown.shape == (3, 64, 64) and shown.is_contiguous() and (shown == 200).all()
+
+
 @pytest.mark.parametrize("size", [(200, 300), (97, 64), (30, 20), (64, 64)])
 def test_resize_matches_pillow_to_one_level(size):
     pixels = picture(1, *size)

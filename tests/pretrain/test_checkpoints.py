@@ -191,7 +191,7 @@ def test_a_run_does_not_go_on_in_another_precision(tmp_path):
 def test_a_run_that_goes_on_elsewhere_says_so(tmp_path, capsys):
     settings = as_dict(TrainSettings(budget=BudgetSettings(device="cpu")))
     claim(begun(tmp_path / "run", settings, device="cuda"), settings, restart=False)
-    assert "began on cuda and goes on on cpu" in capsys.readouterr().out
+    assert "was last on cuda and goes on on cpu" in capsys.readouterr().out
     claim(tmp_path / "run", settings, restart=False)
     claim(begun(tmp_path / "old", settings, device=None, precision=None), settings, restart=False)
     assert capsys.readouterr().out == ""

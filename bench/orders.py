@@ -23,8 +23,9 @@ from bench.machine import machine_now
 from bench.photos import read_pairs
 from bench.ratios import written
 from bench.sides import Built, running
-from dinorankclip.config import ReadingSettings, TrainSettings, for_method, preset, with_changes
+from dinorankclip.config import ReadingSettings, TrainSettings, with_changes
 from dinorankclip.data.packing import Writer
+from dinorankclip.presets import for_method, preset
 from dinorankclip.study.paper_values import LABEL, PAPER
 
 BASE, FULL_ORDER = "order 0", 3

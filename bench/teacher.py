@@ -74,8 +74,9 @@ def rate(options: argparse.Namespace) -> dict:
 
 def step(options: argparse.Namespace) -> dict:
     """Seconds of a training step and of waiting for its batch, alternating with and without distillation."""
-    from dinorankclip.config import preset, with_changes
+    from dinorankclip.config import with_changes
     from dinorankclip.optim.gradients import backward
+    from dinorankclip.presets import preset
     from dinorankclip.pretrain.assemble import assemble
     from dinorankclip.pretrain.settling import settled
     from dinorankclip.types import Progress

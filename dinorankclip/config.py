@@ -1,4 +1,4 @@
-"""Every setting of a training run as frozen dataclasses, and the presets. No torch in here: `--help` is fast.
+"""Every setting of a training run as frozen dataclasses. No torch in here: `--help` is fast.
 
 A docstring below a field is its help text on the command line.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dinorankclip.methods import Method, traits_of
+from dinorankclip.methods import Method
 from dinorankclip.types import UserError
 
 
@@ -225,25 +225,6 @@ class TrainSettings:
     record: RecordSettings = field(default_factory=RecordSettings)
 
 
-# Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
-# threads: up to rounding; workers: unless they share `pipe:` shards, which pretrain/changes.py looks at).
-FREE_ON_RESUME = (
-    "run", "reading.workers", "reading.patience", "reading.max_damaged", "budget.threads", "budget.chunk", "record.",
-)  # fmt: skip
-
-
-def preset(name: str) -> TrainSettings:
-    """The settings behind a preset name."""
-    return PRESETS[name]()
-
-
-def for_method(settings: TrainSettings, method: str) -> TrainSettings:
-    """The defaults a method brings: its order, and for dinorankclip the teacher, both students and their fusion."""
-    traits = traits_of(method)
-    order = {} if traits.fixed_order is None else {"loss.order": traits.fixed_order}
-    return with_changes(settings, {"method": method, **order, **traits.brings})
-
-
 def changed_at(settings: Any, name: str, value: Any) -> Any:
     """A copy of the settings with the one at a dotted name replaced."""
     first, _, rest = name.partition(".")
@@ -260,103 +241,5 @@ def with_changes(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSe
     return settings
 
 
-def _scenes() -> TrainSettings:
-    """Built-in scenes, small ViT at 48 px, two CPU cores, minutes.
-
-    `dinorankclip train --preset scenes`: test R@1 46.1 / 30.3 % after 30 epochs, seed 0 (docs/results.md).
-    """
-    return TrainSettings(
-        model=ModelSettings(trunk="drc-tiny"),
-        distil=DistilSettings(
-            image_student="vit-micro", text_student="vit-micro", teacher_size=224, relational_items=64
-        ),
-        optim=OptimSettings(lr=1e-3, weight_decay=0.1),
-        budget=BudgetSettings(batch=128, epochs=30),
-    )
-
-
-def _flickr8k() -> TrainSettings:
-    """Real captioned photos in a retrieval-layout folder, 96 px, small ViT, two CPU cores, tens of minutes.
-
-    `dinorankclip train --preset flickr8k --data data/flickr8k`: a few per cent test R@1; so few photos teach little.
-    """
-    return TrainSettings(
-        preset="flickr8k",
-        data="data/flickr8k",
-        reading=ReadingSettings(crop_scale=(0.6, 1.0), flip=True),
-        model=ModelSettings(trunk="drc-photo"),
-        distil=DistilSettings(image_student="vit-mini", text_student="vit-mini", teacher_size=224),
-        budget=BudgetSettings(batch=256, epochs=20),
-    )
-
-
-def _finetune() -> TrainSettings:
-    """Own pairs, on top of a model trained here or of open_clip weights (`--init`).
-
-    `dinorankclip train --preset finetune --data photos.csv --init runs/quickstart-clip`: prints before and after.
-    """
-    return TrainSettings(
-        preset="finetune",
-        data="pairs.csv",
-        reading=ReadingSettings(crop_scale=(0.8, 1.0)),
-        optim=OptimSettings(lr=1e-4),
-        budget=BudgetSettings(batch=64, epochs=5),
-    )
-
-
-def _cc3m() -> TrainSettings:
-    """WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table; a GPU node by torchrun.
-
-    `torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --method dinorankclip`: never run so far.
-    """
-    return TrainSettings(
-        preset="cc3m",
-        data="cc3m/cc3m-train-*.tar",
-        reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
-        model=ModelSettings(trunk="ViT-B-32"),
-        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),
-        optim=OptimSettings(lr=5e-4),
-        budget=BudgetSettings(batch=1024, epochs=64),
-        record=RecordSettings(log_every=50, save_every=1000),
-    )
-
-
-PRESETS = {"scenes": _scenes, "flickr8k": _flickr8k, "finetune": _finetune, "cc3m": _cc3m}
-
-
 def as_dict(settings: Any) -> dict[str, Any]:
     return dataclasses.asdict(settings)
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{'a': {'b': 1}} → {'a.b': 1}"""
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
-    return flat
-
-
-def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Lines `name: old → new` for every setting that matters to the result and differs."""
-    # A run of a version that lacked a setting was made with its default.
-    defaults = flatten(as_dict(TrainSettings()))
-    old, new = defaults | flatten(old), defaults | flatten(new)
-    lines = []
-    idle = idle_groups(old) & idle_groups(new)
-    for name in sorted(old.keys() | new.keys()):
-        if name.split(".")[0] in idle:
-            continue
-        if any(name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME):
-            continue
-        if old.get(name) != new.get(name):
-            lines.append(f"{name}: {old.get(name)} → {new.get(name)}")
-    return lines
-
-
-def idle_groups(flat: dict[str, Any]) -> set[str]:
-    """Groups of settings that do not matter: of students and fusion, when there are none."""
-    fused = flat.get("fusion.variant", "none") != "none"
-    return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})

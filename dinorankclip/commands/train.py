@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dinorankclip.commands.foreign_flags import refuse_foreign
-from dinorankclip.config import PRESETS, TrainSettings, as_dict, for_method, preset
+from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.methods import METHODS
+from dinorankclip.presets import PRESETS, for_method, preset
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:

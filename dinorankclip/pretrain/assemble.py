@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import comm
-from dinorankclip.config import TrainSettings, preset
+from dinorankclip.config import TrainSettings
 from dinorankclip.data.loader import Loader, load_pairs
 from dinorankclip.data.opening import open_pairs, open_stored, splits_of
 from dinorankclip.data.pipes import PipeSource
@@ -24,6 +24,7 @@ from dinorankclip.memory import keep_freed_memory
 from dinorankclip.methods import traits_of
 from dinorankclip.optim.groups import freeze
 from dinorankclip.optim.update import Updater
+from dinorankclip.presets import preset
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.continued import continued_parts
 from dinorankclip.pretrain.distilling import distillation_loss, open_cache, teach, wanted_parts

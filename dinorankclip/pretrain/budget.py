@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import difference
 from dinorankclip.dino.layout import PLAN
 from dinorankclip.joint.acting_orders import inert_orders, inert_words
 from dinorankclip.joint.provenance import with_own_trunk
 from dinorankclip.methods import traits_of_stored
 from dinorankclip.run_files import CHECKPOINTS, ENVIRONMENT, LAST, NUMBERS, SCORES, TENSORS, read_object, read_settings
+from dinorankclip.settings_difference import difference
 
 # What makes a method a method; everything else must agree for a difference to be the method's.
 OF_THE_METHOD = ("preset", "method", "loss.", "distil.", "fusion.")

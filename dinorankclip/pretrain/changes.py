@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dinorankclip.config import ReadingSettings, difference
+from dinorankclip.config import ReadingSettings
+from dinorankclip.settings_difference import difference
 
 
 def changes(old: dict[str, Any], new: dict[str, Any], old_precision: str | None, precision: str) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from dinorankclip.config import as_dict, flatten, for_method, preset
+from dinorankclip.config import as_dict
+from dinorankclip.presets import for_method, preset
+from dinorankclip.settings_difference import flatten
 
 
 def train_command(settings: dict[str, Any], *more: str) -> str:

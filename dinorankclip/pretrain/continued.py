@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from dinorankclip.config import TrainSettings, for_method, preset
+from dinorankclip.config import TrainSettings
 from dinorankclip.joint.model import FusionDesign, JointModel, Students
+from dinorankclip.presets import for_method, preset
 from dinorankclip.pretrain.distilling import wanted_parts
 from dinorankclip.pretrain.records import say
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import as_dict, for_method, preset
+from dinorankclip.config import as_dict
+from dinorankclip.presets import for_method, preset
 from dinorankclip.pretrain import checkpoints
 from dinorankclip.pretrain.command_line import train_command
 from dinorankclip.pretrain.records import has_begun

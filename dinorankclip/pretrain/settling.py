@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dinorankclip.config import UNGATED, TrainSettings, preset
+from dinorankclip.config import UNGATED, TrainSettings
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
+from dinorankclip.presets import preset
 from dinorankclip.types import UserError
 
 NO_CACHE = "none"  # as it is typed; the settings say None

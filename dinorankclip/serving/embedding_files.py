@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dinorankclip.config import flatten
 from dinorankclip.serving.embedding_parquet import write_parquet
+from dinorankclip.settings_difference import flatten
 from dinorankclip.types import UserError
 from dinorankclip.whole_files import write_json
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dinorankclip.config import FREE_ON_RESUME, TrainSettings, as_dict, flatten, for_method, idle_groups, with_changes
+from dinorankclip.config import TrainSettings, as_dict, with_changes
+from dinorankclip.presets import for_method
+from dinorankclip.settings_difference import FREE_ON_RESUME, flatten, idle_groups
 
 
 @dataclass(frozen=True)

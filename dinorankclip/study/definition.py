@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
+from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings
+from dinorankclip.presets import preset
 
 from .cell_list import CELLS, DECISIVE, LONGER_CELLS, LONGER_CLIP, PAPER_TEACHER_CELLS, QUICK_CELLS
 from .experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_CELLS, FLICKR_EXPERIMENTS, Experiment

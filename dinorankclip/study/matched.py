@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dinorankclip.config import as_dict, flatten
+from dinorankclip.config import as_dict
 from dinorankclip.pretrain.budget import Spending, unmatched
+from dinorankclip.settings_difference import flatten
 from dinorankclip.types import UserError
 
 from .experiments import Experiment

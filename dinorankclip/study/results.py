@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dinorankclip.config import flatten
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import read_metrics
 from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_object, read_settings
+from dinorankclip.settings_difference import flatten
 from dinorankclip.types import UserError
 from dinorankclip.whole_files import write_json, write_text
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dinorankclip.config import as_dict, difference
+from dinorankclip.config import as_dict
+from dinorankclip.settings_difference import difference
 from dinorankclip.study.costs import duration
 from dinorankclip.writeup.best_orders import best_orders
 from dinorankclip.writeup.cost_tables import cost_tables

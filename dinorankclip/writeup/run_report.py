@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import flatten
 from dinorankclip.joint.acting_orders import INERT_SPREAD, MODALITIES, gate_name, is_inert, orders_told, spread_name
 from dinorankclip.pretrain.budget import spending
 from dinorankclip.pretrain.checkup import examine_run, read_metrics
 from dinorankclip.run_files import ENVIRONMENT, FUSION, METRICS, SCORES, read_settings
 from dinorankclip.score_words import RECALLS, held_out, written
 from dinorankclip.scoring.scores import OWN_LEVEL
+from dinorankclip.settings_difference import flatten
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
 from dinorankclip.writeup.figures.run_curves import loss_curves, order_telemetry, score_curves
 from dinorankclip.writeup.numbers import MISSING

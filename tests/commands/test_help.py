@@ -7,7 +7,7 @@ import pytest
 
 from dinorankclip.commands.entry import VERBS, main
 from dinorankclip.commands.foreign_flags import FOREIGN, TABLE
-from dinorankclip.config import PRESETS
+from dinorankclip.presets import PRESETS
 
 CALLS = [[], *([verb] for verb in VERBS), ["teacher", "cache"]]
 CALLS += [["data", verb] for verb in ("make", "pack", "pack-classes", "show")]

@@ -2,9 +2,9 @@ import pytest
 
 from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import few_scored, score_table
-from dinorankclip.config import difference
 from dinorankclip.pretrain.dry_run import lasting
 from dinorankclip.pretrain.settling import settled
+from dinorankclip.settings_difference import difference
 from dinorankclip.types import UserError
 
 

@@ -5,11 +5,12 @@ import os
 
 import pytest
 
-from dinorankclip.config import as_dict, for_method, preset
+from dinorankclip.config import as_dict
 from dinorankclip.encoders.trunk import trunk_config
 from dinorankclip.joint.card import card
 from dinorankclip.joint.loaded import load_model
 from dinorankclip.joint.provenance import provenance
+from dinorankclip.presets import for_method, preset
 
 from .model_making import saved, small_model
 

@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from dinorankclip import comm
-from dinorankclip.config import for_method, preset, with_changes
+from dinorankclip.config import with_changes
 from dinorankclip.optim.gradients import backward
+from dinorankclip.presets import for_method, preset
 from dinorankclip.pretrain.assemble import assemble
 from dinorankclip.pretrain.settling import settled
 from dinorankclip.types import Progress

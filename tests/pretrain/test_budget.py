@@ -4,9 +4,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dinorankclip.config import ModelSettings, TrainSettings, as_dict, flatten, for_method, preset
+from dinorankclip.config import ModelSettings, TrainSettings, as_dict
 from dinorankclip.encoders.trunk import trunk_config
+from dinorankclip.presets import for_method, preset
 from dinorankclip.pretrain.budget import spending, unmatched
+from dinorankclip.settings_difference import flatten
 from dinorankclip.types import UserError
 
 

@@ -10,7 +10,7 @@ import torch
 from dinorankclip.commands.teacher import cache as cache_command
 from dinorankclip.commands.train import parse, run
 from dinorankclip.commands.training_scores import take_fidelity
-from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
+from dinorankclip.config import DistilSettings, TrainSettings, as_dict
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.dino import of_data
 from dinorankclip.dino.cached import half_as_fine
@@ -22,6 +22,7 @@ from dinorankclip.optim.gradients import backward
 from dinorankclip.pretrain import checkpoints, distilling
 from dinorankclip.pretrain.assemble import assemble
 from dinorankclip.pretrain.standin import WORDS, StandIn
+from dinorankclip.settings_difference import difference
 from dinorankclip.types import Progress, UserError, View
 from tests.pretrain.running import settings_from, small_pairs
 

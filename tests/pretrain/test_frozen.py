@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from dinorankclip.commands.training_scores import evaluators
-from dinorankclip.config import as_dict, difference
+from dinorankclip.config import as_dict
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.opening import open_pairs
 from dinorankclip.data.parts import Part
@@ -25,6 +25,7 @@ from dinorankclip.pretrain.assemble import assemble, resume
 from dinorankclip.pretrain.frozen import IMAGE_SIDE
 from dinorankclip.pretrain.image_rows import RowMaker
 from dinorankclip.scoring.evaluators import RetrievalEvaluator
+from dinorankclip.settings_difference import difference
 from dinorankclip.types import ImageSpec, Progress, UserError
 from tests.pretrain.running import run_to_end, settings_from, small_pairs
 from tests.pretrain.test_processes import largest_differences

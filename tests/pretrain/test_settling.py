@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dinorankclip.commands.study_cell import train_run
-from dinorankclip.config import PRESETS, for_method, preset, with_changes
+from dinorankclip.config import with_changes
 from dinorankclip.methods import METHODS, TRAITS, traits_of_stored
+from dinorankclip.presets import PRESETS, for_method, preset
 from dinorankclip.pretrain.settling import settled
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.outline import Run

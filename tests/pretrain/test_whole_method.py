@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from dinorankclip.commands.train import parse, run
-from dinorankclip.config import UNGATED, for_method, preset
+from dinorankclip.config import UNGATED
 from dinorankclip.joint.folder import load_folder
+from dinorankclip.presets import for_method, preset
 from dinorankclip.pretrain.assemble import build_model
 from tests.fusion.features import ConstantGate
 from tests.pretrain.running import settings_from, small_pairs

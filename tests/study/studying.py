@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dinorankclip.config import BudgetSettings, RecordSettings, preset
+from dinorankclip.config import BudgetSettings, RecordSettings
+from dinorankclip.presets import preset
 from dinorankclip.study.cells import Cell
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.study.outline import Scenes, Study

@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset
+from dinorankclip.config import TrainSettings, as_dict, changed_at
+from dinorankclip.presets import for_method, preset
+from dinorankclip.settings_difference import difference
 from dinorankclip.study.cells import Cell, from_dict, key_of
 from dinorankclip.study.definition import STUDIES
 from dinorankclip.types import UserError

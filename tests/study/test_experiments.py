@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from dinorankclip.config import preset
 from dinorankclip.data.scenes.kinds import KINDS
+from dinorankclip.presets import preset
 from dinorankclip.scoring.catalogue import catalogue
 from dinorankclip.study.cell_list import CELLS, DECISIVE, PAPER_TEACHER_CELLS
 from dinorankclip.study.cells import key_of

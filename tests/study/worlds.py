@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from dinorankclip.config import as_dict, preset
+from dinorankclip.config import as_dict
+from dinorankclip.presets import preset
 from dinorankclip.study.bench_figures import PAPER_TRUNK, Bench
 from dinorankclip.study.cell_list import CELLS, PAPER_TEACHER_CELLS
 from dinorankclip.study.measures import ABOVE_09, SCENES

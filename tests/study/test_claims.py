@@ -4,7 +4,7 @@ from dinorankclip.study.cell_list import CELLS, PAPER_TEACHER_CELLS
 from dinorankclip.study.claims import CLAIMS, Context, caveat, judged
 from dinorankclip.study.claims.shapes import AllHold
 from dinorankclip.study.experiments import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_EXPERIMENTS
-from dinorankclip.study.measures import SCENES
+from dinorankclip.study.measures import CC3M, SCENES
 from dinorankclip.study.results import Results
 from tests.study.worlds import as_claimed, bench, flat, opposite, results, telemetry
 
@@ -50,6 +50,14 @@ def test_a_claim_rests_on_cells_and_tables_that_exist(claim):
     assert claim.experiments and set(claim.experiments) <= tables.keys()
     shown = {row.cell for name in claim.experiments for row in tables[name].rows}
     assert set(claim.cells) <= shown, "its tables must show what decides it"
+
+
+def test_accuracy_is_the_papers_own_at_its_scale_and_recall_below(claimed):
+    small, large = (BY_ID["order-hierarchy"].evidence(Context(claimed.results, one)).shown for one in (SCENES, CC3M))
+    assert [line.label for line in small[:1]] == ["rankclip - clip, R@1"] and small[0].scores == (SCENES.mean_r1,)
+    assert [line.label for line in large[:1]] == ["rankclip - clip, T@1"] and large[0].scores == (CC3M.top1,)
+    shown = [line for claim in CLAIMS for line in claim.evidence(claimed).shown]
+    assert shown and not any("<" in line.label for line in shown)
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))

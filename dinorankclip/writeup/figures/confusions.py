@@ -21,7 +21,7 @@ from dinorankclip.scoring.probe_scorer import probe_parts
 from dinorankclip.scoring.seen import SeenSet
 from dinorankclip.study.results import Results
 from dinorankclip.writeup.figures.drawn import Drawn, Unavailable
-from dinorankclip.writeup.figures.seed_lines import measured
+from dinorankclip.writeup.figures.seed_lines import counts, measured
 from dinorankclip.writeup.figures.style import BLACK, GREY, OF_METHOD, RED, new_figure, write_on_bar
 from dinorankclip.writeup.kept_models import KeptModels
 from dinorankclip.writeup.tiles import FAINT, FRAME, INK, PLAIN, RIGHT, SIDE, WRONG, font, tile
@@ -32,9 +32,9 @@ SEED = 0
 CAPTION = (
     "Linear probe of the embedding on {name}: {classes} kinds in {families} families whose members differ in small "
     "parts. Each row is a kind, each column what it was taken for (share of its images; right answers left out); "
-    "red boxes are families; seed 0. Right: the share of errors that stay inside the right family, over {seeds} seeds "
-    "with 95 % t-intervals; the dashed line is what wrong answers drawn blindly would reach. Errors of {base}: "
-    "{base_errors}, of {ours}: {our_errors}."
+    "red boxes are families; seed 0. Right: the share of errors that stay inside the right family, over seeds "
+    "({counts}) with 95 % t-intervals; the dashed line is what wrong answers drawn blindly would reach. Errors of "
+    "{base}: {base_errors}, of {ours}: {our_errors}."
 )
 CASES = (
     "Fine-grained cases of {name}, drawn by a fixed seed: images that {ours} names rightly and {base} does not "
@@ -85,10 +85,9 @@ def confusion_matrices(probed: Probed, results: Results, score: str, cells: Mapp
     errors = {
         title: family_errors(predicted, probed.labels, probed.families) for title, predicted in probed.predicted.items()
     }
-    seeds = sorted({len(results.values(cell, score)) for cell in cells} - {0})
     _shares(right, results, score, cells, errors[base].chance)
     told = CAPTION.format(
-        seeds=" to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))) if seeds else 0,
+        counts=counts(results, list(cells)),
         name=probed.seen.name, classes=len(order), families=len(probed.seen.benchmark.families), base=base, ours=ours,
         base_errors=_counted(errors[base].inside), our_errors=_counted(errors[ours].inside),
     )  # fmt: skip

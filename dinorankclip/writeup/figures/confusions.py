@@ -81,7 +81,7 @@ def confusion_matrices(probed: Probed, results: Results, score: str, cells: Mapp
         _families(axes, probed, named=axes is left)
         axes.set(title=title, xlabel="taken for")
     left.set_ylabel("family")
-    figure.colorbar(drawn, ax=middle, shrink=0.62, pad=0.03, label="share of a kind's images")
+    figure.colorbar(drawn, ax=middle, shrink=0.62, pad=0.03)
     errors = {
         title: family_errors(predicted, probed.labels, probed.families) for title, predicted in probed.predicted.items()
     }

@@ -22,7 +22,7 @@ test: $(VENV)/installed-test
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
-	$(BIN)/mypy dinorankclip
+	$(BIN)/mypy dinorankclip dinorankclip_studies
 
 # Proofs that take many minutes: kill-and-resume, full-length training, damaged shards at scale.
 check-long: $(VENV)/installed-test

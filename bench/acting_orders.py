@@ -15,12 +15,12 @@ import torch
 from safetensors.torch import load_file
 
 from dinorankclip.config import LossSettings, ReadingSettings
-from dinorankclip.data.evaluation import iterate_pairs
-from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.loader import iterate_pairs
+from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.joint.acting_orders import MODALITIES, gate_name, is_inert, spread_name
-from dinorankclip.joint.folder import find_model, load_folder
 from dinorankclip.losses import Objective
+from dinorankclip.models.folder import find_model, load_folder
+from dinorankclip.run_files import MODALITIES, gate_name, is_inert, spread_name
 from dinorankclip.types import Embeddings, Progress
 
 

@@ -27,15 +27,13 @@ from bench.photos import LARGE, enlarged, read_pairs, stored
 from bench.recipe import starting_model
 from bench.sides import Built, running
 from dinorankclip.config import ReadingSettings
-from dinorankclip.data.evaluation import iterate_pairs
+from dinorankclip.data.decode import decode
 from dinorankclip.data.folders import FolderSource
-from dinorankclip.data.images import decode
-from dinorankclip.data.samples import Recipe
+from dinorankclip.data.loader import iterate_pairs
+from dinorankclip.data.samples import Recipe, render_whole
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.data.views import render_whole
-from dinorankclip.device import choose
-from dinorankclip.joint.loaded import LoadedModel
-from dinorankclip.memory import keep_freed_memory
+from dinorankclip.device import choose, keep_freed_memory
+from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.types import ImageSpec, RawSample
 
 THEIRS, OURS = "open_clip", "ours"

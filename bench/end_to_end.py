@@ -21,7 +21,7 @@ from bench.our_side import OurTrainer
 from bench.photos import LARGE, caption_lengths, enlarged, read_pairs, stored, whole_batches
 from bench.recipe import starting_model, training_loader
 from bench.sides import Built, running
-from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.tokens import Tokenizer
 
 THEIRS, OURS = "open_clip", "ours"

@@ -19,10 +19,10 @@ from bench.alternation import alternate, timed
 from bench.dated_record import today, write_dated
 from bench.machine import in_words, machine_now
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.encoders.students import count, image_student
-from dinorankclip.joint.model import JointModel
+from dinorankclip.models.joint import JointModel
+from dinorankclip.models.students import count, image_student
 from dinorankclip.presets import for_method, preset
-from dinorankclip.pretrain.assemble import build_model
+from dinorankclip.train.assemble import build_model
 
 # Of the ablation of students: at 48 px small ones, at ViT-B/32's 224 the paper's.
 STUDENTS = {

@@ -9,7 +9,7 @@ import torch
 from dinorankclip.types import Batch, Progress, View
 
 if TYPE_CHECKING:
-    from dinorankclip.joint.model import JointModel
+    from dinorankclip.models.joint import JointModel
 
 LATE = Progress(900, 1000, 64)  # every order acts
 TOKENS = 20  # of each caption

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from dinorankclip.data.tars import IMAGE_KINDS
+from dinorankclip.data.tar_shards import IMAGE_KINDS
 
 LOST = 6  # a sixth on either side
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bench.recipe import TOTAL_STEPS, WARMUP
-from dinorankclip.joint.model import JointModel  # first: it declares the operators that torchvision may miss
+from dinorankclip.models.joint import JointModel
 
 if importlib.util.find_spec("pandas") is None:
     # open_clip_train.data needs pandas for its CSV reader alone; an empty module lets the rest be imported.

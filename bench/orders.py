@@ -24,9 +24,10 @@ from bench.photos import read_pairs
 from bench.ratios import written
 from bench.sides import Built, running
 from dinorankclip.config import ReadingSettings, TrainSettings, with_changes
-from dinorankclip.data.packing import Writer
+from dinorankclip.data.pack import Writer
+from dinorankclip.methods import LABEL
 from dinorankclip.presets import for_method, preset
-from dinorankclip.study.paper_values import LABEL, PAPER
+from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER
 
 BASE, FULL_ORDER = "order 0", 3
 FULL = f"full method, order {FULL_ORDER}"
@@ -38,10 +39,10 @@ PRESETS = {"ViT-B-32": "cc3m", "drc-photo": "flickr8k"}
 
 def training_steps(settings: TrainSettings, count: int) -> Built:
     """`count` steps of a run with these settings, at the last place of its schedule."""
-    from dinorankclip.optim.gradients import backward
-    from dinorankclip.pretrain.assemble import assemble
-    from dinorankclip.pretrain.settling import settled
+    from dinorankclip.train.assemble import assemble
+    from dinorankclip.train.gradients import backward
     from dinorankclip.types import Progress
+    from dinorankclip.validate import settled
 
     with contextlib.redirect_stdout(io.StringIO()):  # what a run says of itself
         parts = assemble(settled(settings))
@@ -61,7 +62,7 @@ def training_steps(settings: TrainSettings, count: int) -> Built:
 
 
 def make_cache(data: Path, out: Path) -> None:
-    from dinorankclip.dino.of_data import Wish, cache_of_data
+    from dinorankclip.teachers.cache_request import Wish, cache_of_data
 
     wish = Wish(str(data), TEACHER, TEACHER_SIZE, TEXT_TEACHER)
     cache_of_data(out, wish, ReadingSettings(), torch.device("cpu"))

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from bench.recipe import OPTIMISER, TOTAL_STEPS, starting_model
-from dinorankclip.device import choose
+from dinorankclip.device import choose, keep_freed_memory
 from dinorankclip.losses import Objective
-from dinorankclip.memory import keep_freed_memory
-from dinorankclip.optim.gradients import backward
-from dinorankclip.optim.update import Updater
+from dinorankclip.train.gradients import backward
+from dinorankclip.train.optimizer import Updater
 from dinorankclip.types import Batch, Progress
 
 

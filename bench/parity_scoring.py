@@ -18,7 +18,7 @@ from typing import Any
 import tyro
 
 from bench.oblong import oblong_set
-from dinorankclip.scoring.retrieval import APART
+from dinorankclip.evaluate.retrieval import APART
 
 SAME = {  # ours → theirs
     "T@1": "acc1",
@@ -57,11 +57,11 @@ def main(argv: list[str] | None = None) -> None:
     from safetensors.torch import save_file
 
     from dinorankclip.data.benchmark_sets import find_sets
-    from dinorankclip.joint.loaded import load_model
-    from dinorankclip.scoring.embedding_store import EmbeddingStore
-    from dinorankclip.scoring.retrieval import RetrievalScorer
-    from dinorankclip.scoring.suite import SuiteOptions, run_suite
-    from dinorankclip.scoring.zero_shot import ZeroShotScorer
+    from dinorankclip.evaluate.embeddings import EmbeddingStore
+    from dinorankclip.evaluate.retrieval import RetrievalScorer
+    from dinorankclip.evaluate.suite import SuiteOptions, run_suite
+    from dinorankclip.evaluate.zero_shot import ZeroShotScorer
+    from dinorankclip.models.loaded import load_model
 
     torch.set_num_threads(1)
     model = load_model(arguments.model, "cpu", "fp32")

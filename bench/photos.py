@@ -13,8 +13,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from dinorankclip.data.opening import open_pairs
-from dinorankclip.data.packing import Writer
+from dinorankclip.data.open_data import open_pairs
+from dinorankclip.data.pack import Writer
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.types import RawSample, UserError
 

@@ -24,10 +24,10 @@ from bench.dated_record import today, write_dated
 from bench.machine import machine_now
 from bench.planted_lists import Lists, Plant, Sizes, mean_nll, nll
 from dinorankclip.config import OptimSettings
-from dinorankclip.joint.transitions import TransitionHeads
 from dinorankclip.losses import weights
-from dinorankclip.optim.damping import undamped_shares
-from dinorankclip.optim.update import Updater
+from dinorankclip.losses.telemetry import undamped_shares
+from dinorankclip.losses.transitions import TransitionHeads
+from dinorankclip.train.optimizer import Updater
 from dinorankclip.types import Progress
 
 SIZES = Sizes(items=24, dim=64, width=32, lists=96)

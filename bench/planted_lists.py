@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dinorankclip.equations import mean_plackett_luce_nll
-from dinorankclip.joint.transitions import TransitionHeads
+from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll
+from dinorankclip.losses.transitions import TransitionHeads
 
 OPEN_GATE = 4.0  # s, hence λ = 0.98
 STRENGTH = 2.0  # on W_q: strong enough to matter beside utilities of size one

@@ -38,12 +38,11 @@ from bench.machine import machine_now
 from bench.probe_record import as_markdown, in_short
 from bench.probe_reference import Problem, Setting, least_objectives, loosest, whole_path
 from bench.ratios import ratio
-from dinorankclip.data.benchmark_sets import BenchmarkSet, find_sets, open_set
-from dinorankclip.data.images import decode
-from dinorankclip.data.labelled import carve_validation
-from dinorankclip.dino.sources import open_teacher
-from dinorankclip.scoring.logistic import Fit, fit_path
-from dinorankclip.scoring.probe import GRID, Scaling, linear_probe
+from dinorankclip.data.benchmark_sets import BenchmarkSet, carve_validation, find_sets, open_set
+from dinorankclip.data.decode import decode
+from dinorankclip.evaluate.logistic import Fit, fit_path
+from dinorankclip.evaluate.probe import GRID, Scaling, linear_probe
+from dinorankclip.teachers.registry import open_teacher
 
 BATCH = 64
 

@@ -6,7 +6,7 @@ import statistics
 
 from bench.machine import in_words
 from bench.ratios import written
-from dinorankclip.scoring.probe import GRID
+from dinorankclip.evaluate.probe import GRID
 
 
 def in_short(found: dict) -> str:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from dinorankclip.scoring.logistic import fit_path
-from dinorankclip.scoring.probe import GRID
+from dinorankclip.evaluate.logistic import fit_path
+from dinorankclip.evaluate.probe import GRID
 
 ACCURACY = 1e-4  # of the objective, relative
 TIGHT = 1e-9  # for the least objective

@@ -29,9 +29,9 @@ from bench.made_up import LATE, made_up_pairs
 from bench.ranking_record import as_markdown
 from bench.ratios import ratio
 from dinorankclip.config import LossSettings, OptimSettings
-from dinorankclip.equations import mean_plackett_luce_nll
-from dinorankclip.equations.list_blocks import CPU_ITEMS, positions_at_once
 from dinorankclip.losses import Objective, RankingLoss
+from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll
+from dinorankclip.losses.plackett_luce_blocked import CPU_ITEMS, positions_at_once
 
 HEADS_WIDTH = 64  # H at order 3, h = 32
 DIM = 128
@@ -91,12 +91,11 @@ def matmul_limit(batch: int) -> float:
 
 def training_step(order: int, list_length: int | None, batch: int = 256) -> Callable[[], None]:
     """One step of a small trunk on made-up pixels and tokens of its shapes; data reading is not timed."""
-    from dinorankclip.device import choose
-    from dinorankclip.encoders.trunk import trunk_config
-    from dinorankclip.joint.model import JointModel
-    from dinorankclip.memory import keep_freed_memory
-    from dinorankclip.optim.gradients import backward
-    from dinorankclip.optim.update import Updater
+    from dinorankclip.device import choose, keep_freed_memory
+    from dinorankclip.models.joint import JointModel
+    from dinorankclip.models.trunk import trunk_config
+    from dinorankclip.train.gradients import backward
+    from dinorankclip.train.optimizer import Updater
 
     keep_freed_memory()  # as training does
     model = JointModel(trunk_config("drc-small"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dinorankclip.config import OptimSettings, ReadingSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.encoders.trunk import trunk_config
-from dinorankclip.joint.model import JointModel
+from dinorankclip.models.joint import JointModel
+from dinorankclip.models.trunk import trunk_config
 from dinorankclip.types import Source
 
 TOTAL_STEPS, WARMUP = 10_000, 500  # a choice of ours; a schedule costs no time

@@ -1,5 +1,6 @@
 """What a process holds in memory, now and at the most. From /proc, since getrusage's maximum survives exec: a child
-would start at its parent's peak."""
+would start at its parent's peak.
+"""
 
 from __future__ import annotations
 

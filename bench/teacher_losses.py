@@ -8,15 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dinorankclip.data.images import decode, read_header
-from dinorankclip.data.opening import open_pairs
-from dinorankclip.data.views import random_view
-from dinorankclip.dino.coding import Gram, Numbers
-from dinorankclip.dino.layout import ImageRecord
-from dinorankclip.dino.reduction import REDUCED, fit_basis
-from dinorankclip.dino.sources import open_teacher
-from dinorankclip.dino.teacher import Teacher
-from dinorankclip.equations import cosine_gram, gram_distance, normalise_gram, resample_gram, resample_grid
+from dinorankclip.data.decode import decode, read_header
+from dinorankclip.data.open_data import open_pairs
+from dinorankclip.data.samples import random_view
+from dinorankclip.losses.distillation import cosine_gram, gram_distance, normalise_gram
+from dinorankclip.losses.resampling import resample_gram, resample_grid
+from dinorankclip.teachers.cache_format import REDUCED, Gram, ImageRecord, Numbers, fit_basis
+from dinorankclip.teachers.frozen_teacher import Teacher
+from dinorankclip.teachers.registry import open_teacher
 
 CC3M = 2_710_000  # images
 

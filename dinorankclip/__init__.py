@@ -10,15 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dinorankclip.joint.loaded import load_model
     from dinorankclip.losses import RankingLoss
+    from dinorankclip.models.loaded import load_model
     from dinorankclip.types import UserError
 
 __version__ = "0.1.0"
 __all__ = ["RankingLoss", "UserError", "__version__", "load_model"]
 
 _HOMES = {
-    "load_model": "dinorankclip.joint.loaded",
+    "load_model": "dinorankclip.models.loaded",
     "RankingLoss": "dinorankclip.losses",
     "UserError": "dinorankclip.types",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,3 +70,69 @@ def announces_amx() -> bool:
         return " amx_bf16" in Path("/proc/cpuinfo").read_text()
     except OSError:
         return False
+
+
+# -------- memory
+# Keep freed memory in the process for the next step.
+#
+# glibc hands large blocks back to the system when they are freed. A training step frees its activations and gradients
+# and wants the same ones again a moment later, which then arrive page by page, each found, zeroed and mapped by the
+# kernel: a sixth of a small trunk's step on a CPU, 4 % of a ViT-B/32's, a fifth of decoding a photo.
+
+_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
+
+
+def keep_freed_memory() -> bool:
+    """For this process and its later children. False where the C library knows no such setting (macOS, musl)."""
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, -1))
+
+
+# -------- torchvision_ops
+# Let a CUDA-built torchvision import beside a CPU-only torch.
+#
+# torchvision's Python code registers shape rules for two of its compiled operators (`nms`, `qnms`) while
+# it is being imported. If its compiled library cannot be loaded (a wheel built for CUDA beside a CPU build of
+# torch), these operators do not exist and the import fails, and with it timm and open_clip, which only need
+# torchvision's transforms. Declaring the two signatures is enough for the import; calling `ops.nms` would still
+# fail, and nothing in this project calls it.
+#
+# Call `declare_missing()` before the first import of open_clip, timm or torchvision.
+
+_SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_OPERATORS = ("nms", "qnms")
+_library = None  # the declarations live as long as this object
+
+
+def declare_missing() -> bool:
+    """Declare the operators unless the compiled ones can be loaded. Returns whether it declared them."""
+    global _library
+    if _library is not None:
+        return True
+    import importlib.machinery
+    import importlib.util
+    import os
+
+    import torch
+
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return False
+    # The same compiled library that torchvision itself will try to load, tried first.
+    finder = importlib.machinery.FileFinder(
+        os.path.dirname(spec.origin),
+        (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
+    )
+    compiled = finder.find_spec("_C")
+    if compiled is not None:
+        try:
+            torch.ops.load_library(compiled.origin)
+            return False
+        except OSError:
+            pass
+    _library = torch.library.Library("torchvision", "DEF")
+    for name in _OPERATORS:
+        _library.define(name + _SIGNATURE)
+    return True

@@ -60,3 +60,15 @@ def traits_of(method: str) -> Traits:
 def traits_of_stored(method: str) -> Traits:
     """Of a run in a folder, which may be of another version: nothing is known of a method that is not here."""
     return TRAITS.get(method, Traits(method, fixed_order=0))
+
+
+# -------- paper
+# What rooms before `study` need of the paper's own numbers, and the words that must stand beside any of them.
+#
+# All its other numbers, by table and row, are in `study/paper_values.py`.
+
+LABEL = "paper (projected)"
+# Millions of parameters that it states: of either student, and of the rank heads by order. Of towers and fusion it
+# states none.
+STUDENT_MILLIONS = 5.7
+HEAD_MILLIONS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from dinorankclip import RankingLoss
-from dinorankclip.equations import info_nce
-from dinorankclip.torchvision_ops import declare_missing
+from dinorankclip.device import declare_missing
+from dinorankclip.losses.contrastive import info_nce
+from dinorankclip.losses.ranking import RankingLoss
 
 declare_missing()  # only needed where torchvision and torch come from different builds
 from open_clip.model import CLIP  # noqa: E402

@@ -9,7 +9,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 import pytest
 import torch
 
-from dinorankclip.torchvision_ops import declare_missing
+from dinorankclip.device import declare_missing
 
 declare_missing()
 

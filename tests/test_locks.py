@@ -2,7 +2,7 @@
 
 import threading
 
-from dinorankclip.locks import if_free, one_at_a_time
+from dinorankclip.io import if_free, one_at_a_time
 
 
 def test_a_lock_is_free_again_and_leaves_no_file(tmp_path):

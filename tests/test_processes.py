@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dinorankclip import comm
+from dinorankclip import distributed
 from dinorankclip.seeds import drawing_from, named_seed
 from dinorankclip.types import UserError
 
@@ -15,26 +15,26 @@ def test_a_process_takes_its_own_gpu_or_the_only_one_it_is_shown(monkeypatch, gp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3" if gpus == 1 else "0,1,2,3,4,5,6,7")
-    assert comm._gpu_of(local_rank) == gpu
+    assert distributed._gpu_of(local_rank) == gpu
 
 
 def test_processes_without_a_gpu_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="sees no GPU"):
-        comm._gpu_of(0)
+        distributed._gpu_of(0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="process 2 of this machine has no GPU: --nproc-per-node 2"):
-        comm._gpu_of(2)
+        distributed._gpu_of(2)
 
 
 def test_one_gpu_is_not_shared_by_processes_that_were_not_shown_their_own(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert comm._gpu_of(0) == 0
+    assert distributed._gpu_of(0) == 0
     with pytest.raises(UserError, match="process 1 of this machine has no GPU: --nproc-per-node 1"):
-        comm._gpu_of(1)
+        distributed._gpu_of(1)
 
 
 def _fail_as_leader(rank: int, file: str, told) -> None:
@@ -44,7 +44,7 @@ def _fail_as_leader(rank: int, file: str, told) -> None:
         raise ZeroDivisionError("in scoring")
 
     try:
-        comm.leader_first(work)
+        distributed.leader_first(work)
     except Exception as error:
         told[rank] = f"{type(error).__name__}: {error}"
     dist.destroy_process_group()

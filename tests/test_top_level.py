@@ -10,12 +10,14 @@ import dinorankclip
 
 def test_all_names_are_listed_and_lead_somewhere():
     assert {"load_model", "RankingLoss", "UserError", "__version__"} <= set(dir(dinorankclip))
-    from dinorankclip import RankingLoss, UserError, load_model
-    from dinorankclip.joint import loaded
-    from dinorankclip.losses import ranking_loss
+    from dinorankclip.losses import ranking
+    from dinorankclip.losses.ranking import RankingLoss
+    from dinorankclip.models import loaded
+    from dinorankclip.models.loaded import load_model
+    from dinorankclip.types import UserError
     from dinorankclip.types import UserError as same
 
-    assert (load_model, RankingLoss, UserError) == (loaded.load_model, ranking_loss.RankingLoss, same)
+    assert (load_model, RankingLoss, UserError) == (loaded.load_model, ranking.RankingLoss, same)
     assert all(hasattr(dinorankclip, name) for name in dinorankclip.__all__)
     with pytest.raises(AttributeError, match="no attribute 'load_modell'"):
         dinorankclip.load_modell  # noqa: B018

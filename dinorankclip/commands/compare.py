@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from dinorankclip.formatting import WAYS, Unit, bare, written
 from dinorankclip.run_files import SCORES, is_run
-from dinorankclip.score_words import WAYS, Unit, bare, written
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.pretrain.budget import Spending
-    from dinorankclip.scoring.comparison import Row
-    from dinorankclip.scoring.paired import Difference
+    from dinorankclip.evaluate.comparison import Row
+    from dinorankclip.evaluate.intervals import Difference
+    from dinorankclip.train.cost import Spending
 
 HELP = """\
 Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
@@ -47,9 +47,9 @@ def compare(
         draws: Of the bootstrap.
         matched: Refuse runs that differ in more than the method (data, seed, pairs seen, batch, trunk, schedule).
     """
-    from dinorankclip.commands.number_checks import check_interval
-    from dinorankclip.scoring.comparison import compare_scores, only_one
-    from dinorankclip.scoring.scored import read_scores, step_of
+    from dinorankclip.commands.shared import check_interval
+    from dinorankclip.evaluate.comparison import compare_scores, only_one
+    from dinorankclip.evaluate.scores_file import read_scores, step_of
 
     check_interval(level, draws)
     folders = folder_of(a), folder_of(b)
@@ -117,7 +117,7 @@ def _paired_cells(found: Difference, unit: Unit) -> str:
 
 def _spending_table(a: Path, b: Path, matched: bool) -> str:
     """Who the two are and, of runs, what they spent and whether that was the same."""
-    from dinorankclip.pretrain.budget import spending, unmatched
+    from dinorankclip.train.cost import spending, unmatched
 
     of_a, of_b = (spending(folder) if is_run(folder) else None for folder in (a, b))
     columns = [_about(of_a), _about(of_b)]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from dinorankclip.commands.number_checks import check_at_least
+from dinorankclip.commands.shared import check_at_least
 from dinorankclip.config import FindingSettings
 from dinorankclip.types import RawSample, Source, UserError
 
 if TYPE_CHECKING:
     from dinorankclip.data.damage import DamageCount
-    from dinorankclip.data.pipes import PipeSource
+    from dinorankclip.data.streams import PipeSource
 
 EXAMPLES = {
     "make": "dinorankclip data make scenes built/scenes --train 8000 --size 64",
@@ -48,7 +48,7 @@ def make(
         size: Side of the images in pixels.
         workers: Processes that draw; by default one for each core.
     """
-    from dinorankclip.data.scenes import make_scenes
+    from dinorankclip.data.scenes.make import make_scenes
 
     check_at_least(0, seed=seed, train=train, val=val, test=test)
     check_at_least(1, size=size, workers=workers)
@@ -75,9 +75,9 @@ def pack(
         reading: How the pairs are found.
     """
     from dinorankclip.data.damage import DamageCount
-    from dinorankclip.data.opening import open_pairs, splits_of
-    from dinorankclip.data.packing import Writer, new_folder
-    from dinorankclip.data.pipes import PipeSource
+    from dinorankclip.data.open_data import open_pairs, splits_of
+    from dinorankclip.data.pack import Writer, new_folder
+    from dinorankclip.data.streams import PipeSource
 
     check_at_least(1, shard_size=shard_size)
     if where.startswith("pipe:"):  # packing has no epochs, and what is not divided is packed whole
@@ -102,7 +102,7 @@ def _good_pairs(
 ) -> Iterator[RawSample]:
     from tqdm import tqdm
 
-    from dinorankclip.data.packing import checked_pairs
+    from dinorankclip.data.pack import checked_pairs
 
     for found in tqdm(checked_pairs(source, reading.max_pixels), name or "pairs", total, unit="pair", file=sys.stderr):
         if isinstance(found, RawSample):
@@ -132,14 +132,14 @@ def pack_classes(
         template: Prompts with {c} for the class name.
         shard_size: Images in a shard.
     """
-    from dinorankclip.data import packing_classes
-    from dinorankclip.data.images_only import listed_paths
+    from dinorankclip.data import pack
+    from dinorankclip.data.unpaired import listed_paths
 
     check_at_least(1, shard_size=shard_size)
     if listed is not None and not listed.is_file():
         raise UserError(f"--listed {listed}: there is no such file")
     names = listed_paths(listed) if listed else None
-    count, classes = packing_classes.pack_classes(
+    count, classes = pack.pack_classes(
         where, out, split, listed=names, like=like, templates=template, shard_size=shard_size
     )
     print(f"{count} images of {classes} classes in {out / split}")
@@ -163,9 +163,9 @@ def show(
         seed: Another seed, other pairs.
         reading: How the pairs are found.
     """
-    from dinorankclip.data import contact_sheet
-    from dinorankclip.data.opening import open_pairs, splits_of
-    from dinorankclip.data.pipes import PipeSource, read_into_memory
+    from dinorankclip.data import inspect
+    from dinorankclip.data.open_data import open_pairs, splits_of
+    from dinorankclip.data.streams import PipeSource, read_into_memory
 
     check_at_least(0, seed=seed)
     check_at_least(1, n=n)
@@ -177,14 +177,14 @@ def show(
     source = open_pairs(where, reading, part)
     if isinstance(source, PipeSource):
         source = read_into_memory(source.shards, n)
-    shown, damage = contact_sheet.choose(source, n, seed, reading.max_pixels)
+    shown, damage = inspect.choose(source, n, seed, reading.max_pixels)
     if not shown:
         raise UserError(f"no pair of {where} can be shown:\n{damage.summary()}")
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix.lower() == ".png":
-        contact_sheet.as_png(shown, out)
+        inspect.as_png(shown, out)
     else:
-        contact_sheet.as_html(shown, out, f"{where}, {part}: {len(shown)} of {len(source)} pairs")
+        inspect.as_html(shown, out, f"{where}, {part}: {len(shown)} of {len(source)} pairs")
     print(f"{len(shown)} of {len(source)} pairs in {out}")
     if damage.keys:
         print(f"damaged ones met on the way:\n{damage.summary()}")

@@ -41,13 +41,12 @@ def embed(
         device: Where the model runs.
         reading: How images and captions are found.
     """
-    from dinorankclip.commands.loading import load_quietly
-    from dinorankclip.data.images_only import open_captions, open_images
-    from dinorankclip.data.opening import open_stored
-    from dinorankclip.joint.finite_rows import try_out
-    from dinorankclip.locks import one_at_a_time
-    from dinorankclip.serving.embedding_files import EmbeddingFolder
-    from dinorankclip.serving.embedding_run import embed_captions, embed_images, plan_of
+    from dinorankclip.commands.shared import load_quietly
+    from dinorankclip.data.open_data import open_stored
+    from dinorankclip.data.unpaired import open_captions, open_images
+    from dinorankclip.io import one_at_a_time
+    from dinorankclip.models.loaded import try_out
+    from dinorankclip.search.embed_collection import EmbeddingFolder, embed_captions, embed_images, plan_of
 
     if data is None and images is None and captions is None:
         raise UserError("nothing to embed: give --images, --captions, or --data for pairs")

@@ -53,7 +53,7 @@ VERBS = {
         "dinorankclip compare runs/first runs/second",
     ),
     "study": Verb(
-        "dinorankclip.commands.study",
+        "dinorankclip_studies.command",
         "many runs at equal pairs and steps, for tables with intervals over seeds; goes on after a stop",
         "dinorankclip study run small",
     ),

@@ -31,7 +31,7 @@ def export(
         licence: The licence of the model, for the card; left open if you do not say.
         replace: Replace an earlier export of that name.
     """
-    from dinorankclip.joint.exporting import write_export
+    from dinorankclip.models.export_model import write_export
 
     written = write_export(model, out, to, data_note, licence, replace)
     print(written.summary())

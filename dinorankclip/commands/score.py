@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.digests import digest
+from dinorankclip.formatting import bare, written
+from dinorankclip.io import digest
 from dinorankclip.run_files import PICTURES, is_run
-from dinorankclip.score_words import bare, written
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from dinorankclip.data.benchmark_sets import Place
-    from dinorankclip.scoring.run_data import RunData
-    from dinorankclip.scoring.scores import Score
-    from dinorankclip.scoring.seen import SeenSet
-    from dinorankclip.scoring.shift import Shift
-    from dinorankclip.scoring.suite import SetResult, SuiteResult
+    from dinorankclip.evaluate.scores import Score, SeenSet
+    from dinorankclip.evaluate.suite import SetResult, SuiteResult
+    from dinorankclip.evaluate.zero_shot import Shift
+    from dinorankclip.train.cost import RunData
 
 HELP = """\
 Score a model on evaluation sets: zero-shot, retrieval, linear probe, shift, modality gap, ranking quality.
@@ -93,15 +92,13 @@ def score(
     """
     import torch
 
-    from dinorankclip.commands.number_checks import check_at_least, check_interval
-    from dinorankclip.joint.loaded import load_model
-    from dinorankclip.scoring.embedding_store import FOLDER, EmbeddingStore
-    from dinorankclip.scoring.projection import demand
-    from dinorankclip.scoring.run_data import run_data
-    from dinorankclip.scoring.score_files import write_scores
-    from dinorankclip.scoring.scored import step_of
-    from dinorankclip.scoring.scorers import all_scorers
-    from dinorankclip.scoring.suite import SuiteOptions, SuiteResult, run_suite
+    from dinorankclip.commands.shared import check_at_least, check_interval
+    from dinorankclip.evaluate.embeddings import FOLDER, EmbeddingStore
+    from dinorankclip.evaluate.examples import demand
+    from dinorankclip.evaluate.scores_file import step_of, write_scores
+    from dinorankclip.evaluate.suite import SuiteOptions, SuiteResult, all_scorers, run_suite
+    from dinorankclip.models.loaded import load_model
+    from dinorankclip.train.cost import run_data
 
     check_interval(level, draws)
     check_at_least(1, threads=threads)
@@ -152,7 +149,7 @@ def find(
     Of data that the model itself was trained on, the validation part must be the one that its training set aside.
     """
     from dinorankclip.data.benchmark_sets import find_sets
-    from dinorankclip.scoring.catalogue import catalogue
+    from dinorankclip.evaluate.catalogue import catalogue
 
     reading = reading or FindingSettings()
 
@@ -187,7 +184,7 @@ def known_metrics(asked: tuple[str, ...], scorers: list[str]) -> tuple[str, ...]
 
 
 def parse_shift(text: str) -> Shift:
-    from dinorankclip.scoring.shift import Shift
+    from dinorankclip.evaluate.zero_shot import Shift
 
     base, equals, renditions = text.partition("=")
     names = tuple(name for name in renditions.split(",") if name)
@@ -210,23 +207,23 @@ def default_out(model: str) -> Path:
 
 def add_fidelity(model: str, loaded: Any, found: SuiteResult, options: Any) -> None:
     """Of runs that were distilled, how faithful the students are. Of others it is an error only if it was asked for."""
-    from dinorankclip.scoring import run_fidelity
-    from dinorankclip.scoring.suite import add_scores
+    from dinorankclip.evaluate import during_training
+    from dinorankclip.evaluate.suite import add_scores
 
     asked = options.metrics is not None
     try:
-        result = run_fidelity.run_fidelity(Path(model), loaded) if is_run(Path(model)) else None
+        result = during_training.run_fidelity(Path(model), loaded) if is_run(Path(model)) else None
     except UserError as error:
         if asked:
-            found.errors[run_fidelity.NAME] = str(error)
+            found.errors[during_training.NAME] = str(error)
         else:
             print(f"fidelity was not measured: {error}")
         return
     if result is None:
         if asked:
-            found.errors[run_fidelity.NAME] = f"{model} is no run that learnt from a teacher"
+            found.errors[during_training.NAME] = f"{model} is no run that learnt from a teacher"
     else:
-        add_scores(result, list(result.scores.values()), run_fidelity.NAME, run_fidelity.VERSION, options)
+        add_scores(result, list(result.scores.values()), during_training.NAME, during_training.VERSION, options)
         found.sets[result.name] = result
         show(result)
 
@@ -243,10 +240,8 @@ def draw(found: SuiteResult, folder: Path, wanted: tuple[str, ...] | None, metho
 
 
 def pictures_of(seen: SeenSet, wanted: tuple[str, ...] | None, method: Method) -> Iterator[tuple[str, Image]]:
-    from dinorankclip.scoring.pictures import hardest_classes, plane, retrieval_examples
-    from dinorankclip.writeup.confusion_picture import draw_hardest
-    from dinorankclip.writeup.projection_picture import draw_projection
-    from dinorankclip.writeup.retrieval_picture import draw_retrieval
+    from dinorankclip.evaluate.examples import hardest_classes, plane, retrieval_examples
+    from dinorankclip.report.pictures import draw_hardest, draw_projection, draw_retrieval
 
     shown = ("retrieval", "modality gap") if seen.kind == "retrieval" else ("zero-shot",)
     for metric in [metric for metric in shown if wanted is None or metric in wanted]:
@@ -269,15 +264,17 @@ def show(result: SetResult) -> None:
 
 def rows_of(result: SetResult) -> str:
     """A line for each score of a set; shares in percent."""
-    from dinorankclip.commands.few_images import caution
-    from dinorankclip.scoring.suite import AVERAGES
+    from dinorankclip.evaluate.during_training import few_images_caution
+    from dinorankclip.evaluate.suite import AVERAGES
 
     lines = []
     for number, found in enumerate(result.scores.values()):
         name = result.name if number == 0 else ""
         value, chance = _shown(found, found.value), _shown(found, found.chance)
         lines.append(f"{name:<26}{found.name:<32}{value:>10}{_interval(found):>22}{chance:>10}{found.n:>9}")
-    few = caution({result.name: result.images}) if result.name != AVERAGES else ""  # its sets have had their own
+    few = (
+        few_images_caution({result.name: result.images}) if result.name != AVERAGES else ""
+    )  # its sets have had their own
     lines += [f"{'':<26}note: {note}" for note in [*result.notes, few] if note]
     return "\n".join(lines)
 
@@ -294,7 +291,7 @@ def _interval(found: Score) -> str:
 
 def main(argv: list[str]) -> None:
     if argv == ["--catalogue"]:
-        from dinorankclip.scoring.catalogue import catalogue_table
+        from dinorankclip.evaluate.catalogue import catalogue_table
 
         print(catalogue_table())
         return

@@ -13,7 +13,7 @@ import tyro
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.serving.photo_search import Found, PhotoSearch
+    from dinorankclip.search.photo_search import Found, PhotoSearch
 
 EXAMPLES = """\
 Examples:
@@ -47,7 +47,7 @@ def search(
         interactive: Read more queries from the standard input, one a line.
         device: Where the model runs.
     """
-    from dinorankclip.serving.photo_search import PhotoSearch
+    from dinorankclip.search.photo_search import PhotoSearch
 
     if not queries and image_query is None and not interactive:
         raise UserError("what to look for? Give words, --image-query FILE, or --interactive")
@@ -71,7 +71,7 @@ def search(
 def _loaded(model: str, device: str) -> Any:
     """Imports torch and open_clip, which takes seconds: hence the note."""
     _note(f"loading {model} …")
-    from dinorankclip.commands.loading import load_quietly
+    from dinorankclip.commands.shared import load_quietly
 
     loaded = load_quietly(model, device)
     _note(loaded.reason)
@@ -108,7 +108,7 @@ def _shown(text: str | Path) -> str:
 
 
 def _write_page(html: Path, answers: list[Found], finder: PhotoSearch, images: Path, model: str) -> None:
-    from dinorankclip.writeup.search_page import write_page
+    from dinorankclip.report.search_page import write_page
 
     searched = len(finder.index.names) - finder.damaged.replaced
     write_page(html, answers, images, model, searched)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.dino.sources import KINDS, Modality, kinds_of, usages
+from dinorankclip.teachers.registry import KINDS, Modality, kinds_of, usages
 from dinorankclip.types import UserError
 
 EXAMPLES = """\
@@ -50,19 +50,19 @@ def cache(
     """
     import torch
 
-    from dinorankclip import comm
-    from dinorankclip.commands.number_checks import check_at_least
+    from dinorankclip import distributed
+    from dinorankclip.commands.shared import check_at_least
     from dinorankclip.device import choose
-    from dinorankclip.dino.layout import Keeping
-    from dinorankclip.dino.of_data import Wish, cache_of_data
+    from dinorankclip.teachers.cache_format import Keeping
+    from dinorankclip.teachers.cache_request import Wish, cache_of_data
 
     check_at_least(1, threads=threads)
-    world = comm.join(device)
+    world = distributed.join(device)
     if threads is not None:
         torch.set_num_threads(threads)
     wish = Wish(data, teacher, input_size, text_teacher, Keeping(keep, coding), split)
     cache_of_data(out, wish, reading, choose(device, "fp32", world.local_rank).device)
-    comm.leave()
+    distributed.leave()
 
 
 def help_text() -> str:

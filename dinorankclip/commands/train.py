@@ -1,4 +1,4 @@
-"""`dinorankclip train`: put the rooms together and run."""
+"""Flags of open_clip's trainer, met at `train`: what they are called here. docs/from-open-clip.md says more of each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,85 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dinorankclip.commands.foreign_flags import refuse_foreign
 from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.methods import METHODS
 from dinorankclip.presets import PRESETS, for_method, preset
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.pretrain.assemble import Parts
-    from dinorankclip.pretrain.stopping import StopRequest
+    from dinorankclip.train.assemble import Parts
+    from dinorankclip.train.loop import StopRequest
+
+TABLE = "docs/from-open-clip.md"
+SCORED = "train scores validation pairs at each epoch's end; for other sets: dinorankclip score RUN --sets …"
+FROZEN = "--optim.freeze PATTERN …"
+# Of each flag: what to write instead, or why there is nothing to write.
+FOREIGN = {
+    "--train-data": "--data",
+    "--val-data": "a validation part in --data, or one that is carved from it (--reading.val-fraction)",
+    "--train-num-samples": "leave it out: pairs are counted; of pipe: shards --reading.epoch-samples",
+    "--dataset-type": "leave it out: --data is recognised by what it is",
+    "--csv-img-key": "--reading.image-column",
+    "--csv-caption-key": "--reading.caption-column",
+    "--csv-separator": "leave it out: commas, semicolons and tabs are recognised",
+    "--name": "--run runs/NAME",
+    "--logs": "--run FOLDER/NAME",
+    "--workers": "--reading.workers",
+    "--batch-size": "--budget.batch, which counts the pairs of a step over all processes, not of one",
+    "--accum-freq": "--budget.chunk, the pairs that a process encodes at once; --budget.batch stays the whole batch",
+    "--epochs": "--budget.epochs",
+    "--lr": "--optim.lr",
+    "--wd": "--optim.weight-decay",
+    "--beta1": "--optim.betas BETA1 BETA2",
+    "--beta2": "--optim.betas BETA1 BETA2",
+    "--eps": "--optim.eps",
+    "--warmup": "--optim.warmup-steps",
+    "--grad-clip-norm": "--optim.clip-norm",
+    "--lr-scheduler": "leave it out: the rate is warm-up and half a cosine",
+    "--precision": "--budget.precision auto, fp32 or bf16 (there is no fp16)",
+    "--device": "--budget.device",
+    "--model": "--model.trunk",
+    "--pretrained": "--init open_clip:NAME:FILE (nothing is downloaded)",
+    "--resume": "leave it out: the same command resumes its --run",
+    "--lock-image": "--model.frozen-image-tower, or to keep crops --optim.freeze 'trunk.towers.visual.*'",
+    "--lock-text": FROZEN,
+    "--grad-checkpointing": "--budget.chunk, which bounds the memory of activations, too",
+    "--save-frequency": "--record.save-every, in steps; one more checkpoint comes at each epoch's end",
+    "--log-every-n-steps": "--record.log-every",
+    "--imagenet-val": SCORED,
+    "--imagenet-v2": SCORED,
+    "--zeroshot-frequency": SCORED,
+    "--val-frequency": SCORED,
+    "--report-to": "leave it out: TensorBoard's files are in RUN/tensorboard; wandb is not here",
+    "--local-loss": "leave it out: it is always so",
+    "--gather-with-grad": "leave it out: it is always so",
+    "--torchcompile": "not here",
+    "--torchscript": "not here; for use elsewhere: dinorankclip export RUN --to onnx",
+    "--dataset-resampled": "not here: every epoch is a permutation, which makes a resume exact",
+    "--train-data-upsampling-factors": "not here: every epoch is a permutation, which makes a resume exact",
+    "--force-image-size": "--model.image-size",
+    "--opt": "leave it out: the optimiser is AdamW",
+    "--aug-cfg": "--reading.crop-scale LOW HIGH, --reading.flip",
+    "--siglip": "not here; see --method",
+    "--fsdp": "not here; weights are whole on every process",
+    "--distill-model": "--distil.teacher, of dense features (dinorankclip teacher --help)",
+    "--force-custom-text": "not here",
+    "--coca-caption-loss-weight": "not here",
+    "--coca-contrastive-loss-weight": "not here",
+}
+
+
+def refuse_foreign(argv: list[str]) -> None:
+    """Name all flags of open_clip at once, each with ours; flags that nobody knows are tyro's to refuse."""
+    flags = dict.fromkeys(word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--"))
+    met = [flag for flag in flags if flag in FOREIGN]
+    if met:
+        lines = "\n  ".join(f"{flag} → {FOREIGN[flag]}" for flag in met)
+        raise UserError(f"flags of open_clip, which have other names here ({TABLE}):\n  {lines}")
+
+
+# -------- train
+# `dinorankclip train`: put the rooms together and run.
 
 HELP = """\
 Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
@@ -42,18 +112,18 @@ class Invocation(TrainSettings):
 
 def main(argv: list[str]) -> None:
     settings, restart, dry = parse(argv)
-    from dinorankclip import comm
-    from dinorankclip.pretrain.stopping import StopRequest
+    from dinorankclip import distributed
+    from dinorankclip.train.loop import StopRequest
 
     stop = StopRequest()
     finished = run(settings, restart, dry, stop)
-    if finished and not dry and comm.world().leads:
+    if finished and not dry and distributed.world().leads:
         from dinorankclip.commands.report import write_run
 
         folder = _folder(settings)
         write_run(folder, folder)
     # Not after an error: taking a group apart waits for the others, who may be waiting for a failed process.
-    comm.leave()
+    distributed.leave()
     if not finished:
         sys.exit(stop.status)
 
@@ -97,16 +167,16 @@ def _folder(settings: TrainSettings) -> Path:
 
 def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | None = None) -> bool:
     """Train and score the held-out parts. False: stopped on request before the end, with everything saved."""
-    from dinorankclip import comm
+    from dinorankclip import distributed
     from dinorankclip.device import choose
-    from dinorankclip.pretrain.assemble import assemble
-    from dinorankclip.pretrain.distilling import make_missing_cache, with_cache
-    from dinorankclip.pretrain.dry_run import dry_run
-    from dinorankclip.pretrain.records import alone_in, claim, given_back, say
-    from dinorankclip.pretrain.settling import settled
+    from dinorankclip.train.assemble import assemble
+    from dinorankclip.train.cost import dry_run
+    from dinorankclip.train.distil_setup import make_missing_cache, with_cache
+    from dinorankclip.train.run_folder import alone_in, claim, given_back, say
+    from dinorankclip.validate import settled
 
     settings = settled(settings)
-    world = comm.join(settings.budget.device)
+    world = distributed.join(settings.budget.device)
     asked, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
         say(
@@ -126,13 +196,11 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
 
 
 def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
-    from dinorankclip.pretrain.assemble import resume
-    from dinorankclip.pretrain.damaged import damage_line
-    from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending
-    from dinorankclip.pretrain.loop import pretrain
-    from dinorankclip.pretrain.records import say
-
-    from .training_scores import evaluators, final_scores, starting_inspection, starting_scores
+    from dinorankclip.evaluate.during_training import evaluators, final_scores, starting_inspection, starting_scores
+    from dinorankclip.train.assemble import resume
+    from dinorankclip.train.ending import STOPPED, Ending, ending_noted, note_ending
+    from dinorankclip.train.loop import pretrain
+    from dinorankclip.train.run_folder import damage_line, say
 
     settings = parts.settings
     resume(parts, folder)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dinorankclip.data import captions as caption_files
+from dinorankclip.data import decode as caption_files
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.tars import IMAGE_KINDS
-from dinorankclip.digests import digest
+from dinorankclip.data.tar_shards import IMAGE_KINDS
+from dinorankclip.io import digest
 from dinorankclip.types import RawSample, UserError
 
 log = logging.getLogger(__name__)

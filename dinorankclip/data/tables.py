@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.data import captions as caption_files
+from dinorankclip.data import decode as caption_files
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import read_file, sizes_and_times
-from dinorankclip.data.tars import IMAGE_KINDS
-from dinorankclip.digests import digest
+from dinorankclip.data.tar_shards import IMAGE_KINDS
+from dinorankclip.io import digest
 from dinorankclip.types import RawSample, UserError
 
 TABLE_KINDS = (".csv", ".tsv", ".parquet")

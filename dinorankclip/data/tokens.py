@@ -30,9 +30,9 @@ class Tokenizer:
 
     def load(self) -> Tokenizer:
         if self._bpe is None:
-            from dinorankclip import torchvision_ops
+            from dinorankclip import device
 
-            torchvision_ops.declare_missing()
+            device.declare_missing()
             from open_clip.tokenizer import SimpleTokenizer
 
             self._bpe = SimpleTokenizer(context_length=self.spec.context_length)

@@ -89,9 +89,7 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         _running.remove(processes)
 
 
-def counted(
-    stream: Generator[Batch | Refusal, None, None], damage: DamageCount
-) -> Generator[Batch, None, None]:
+def counted(stream: Generator[Batch | Refusal, None, None], damage: DamageCount) -> Generator[Batch, None, None]:
     """Raise refusals, add up damage, and name the first few damaged samples of each cause in the log."""
     named: dict[str, int] = {}
     with contextlib.closing(stream):

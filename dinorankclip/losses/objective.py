@@ -11,12 +11,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dinorankclip import comm
+from dinorankclip import distributed
 from dinorankclip.config import LossSettings
-from dinorankclip.equations import alip_weights, consistency_rows, info_nce_rows, unit_rows
 from dinorankclip.losses import weights
-from dinorankclip.losses.distillation import DistillationLoss
-from dinorankclip.losses.ranking_loss import RankingLoss
+from dinorankclip.losses.contrastive import alip_weights, consistency_rows, info_nce_rows, unit_rows
+from dinorankclip.losses.distillation_terms import DistillationLoss
+from dinorankclip.losses.ranking import RankingLoss
 from dinorankclip.methods import traits_of
 from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
 
@@ -92,7 +92,7 @@ class Objective(nn.Module):
         self, embeddings: Embeddings, scale: Tensor, progress: Progress, detailed: bool
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Terms on the joint embeddings of images and texts."""
-        first = comm.world().rank * len(embeddings.image)
+        first = distributed.world().rank * len(embeddings.image)
         own = slice(first, first + len(embeddings.image))
         image, text = self._gathered(embeddings, "image"), self._gathered(embeddings, "text")
         contrast = info_nce_rows(scale * image[own] @ text.T, scale * text[own] @ image.T, first)
@@ -113,7 +113,7 @@ class Objective(nn.Module):
         return terms, report
 
     def _gathered(self, embeddings: Embeddings, name: str) -> Tensor:
-        return unit_rows(comm.gather_rows(embeddings.named[name]))
+        return unit_rows(distributed.gather_rows(embeddings.named[name]))
 
     def _alip(
         self, embeddings: Embeddings, image: Tensor, text: Tensor, contrast: Tensor, own: slice, scale: Tensor

@@ -6,12 +6,13 @@ Shapes: N lists, M items, K positions, H width of queries and keys, h of one ord
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dinorankclip import comm
+from dinorankclip import distributed
 
 SPREAD_ROWS, SPREAD_POSITIONS = 8, 32  # a sample that costs less than a thousandth of the loss
 
@@ -59,7 +60,7 @@ def gradient_report(terms: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> di
     Over all processes together, so every process must call it. The graph is kept for the backward pass proper. A
     term that does not depend on the inputs has norm 0 and no cosine.
     """
-    size = comm.world().size
+    size = distributed.world().size
     gradients = {}
     for name, term in terms.items():
         if term.requires_grad:
@@ -68,7 +69,7 @@ def gradient_report(terms: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> di
             gradients[name] = torch.cat([p.flatten().float() for p in flat]) / size  # the step's loss is a mean
     names = sorted(gradients)
     local = {f"{a}|{b}": (gradients[a] @ gradients[b]).item() for i, a in enumerate(names) for b in names[i:]}
-    dots = {pair: size * value for pair, value in comm.mean_over_processes(local).items()}
+    dots = {pair: size * value for pair, value in distributed.mean_over_processes(local).items()}
     norm = {name: math.sqrt(max(dots[f"{name}|{name}"], 0.0)) for name in names}
     report = {f"gradient_norm/{name}": norm.get(name, 0.0) for name in terms}
     for i, a in enumerate(names):
@@ -76,3 +77,35 @@ def gradient_report(terms: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> di
             if norm[a] > 0 and norm[b] > 0:
                 report[f"gradient_cosine/{a}|{b}"] = dots[f"{a}|{b}"] / (norm[a] * norm[b])
     return report
+
+
+# -------- damping
+# How much of Adam's step its epsilon leaves to each order's heads: a number that is only watched.
+#
+# Adam moves a number by rate · m̂/(√v̂ + ε). Where gradients are large that is about the rate, whatever their size; where
+# √v̂ comes down to ε, as behind a gate that is nearly closed, steps shrink and an order learns more slowly than it seems.
+
+_HEAD = re.compile(r"transitions\.(?P<modality>\w+)\.heads\.(?P<order>\d+)\.")
+
+
+@torch.no_grad()
+def undamped_shares(optimizer: torch.optim.AdamW, named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, float]:
+    """`undamped3_image`: mean of √v̂/(√v̂ + ε) over the numbers of order 3's image heads. 1: ε does nothing.
+
+    Orders that have not begun have no moments and are left out.
+    """
+    parameters = {p: found for name, p in named if (found := _HEAD.search(name))}
+    shares: dict[str, list[Tensor]] = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter in parameters and parameter in optimizer.state:
+                moments, head = optimizer.state[parameter], parameters[parameter]
+                share = undamped(moments["exp_avg_sq"], moments["step"], group["betas"][1], group["eps"])
+                shares.setdefault(f"undamped{head['order']}_{head['modality']}", []).append(share.flatten())
+    return {name: torch.cat(parts).mean().item() for name, parts in shares.items()}
+
+
+def undamped(second_moment: Tensor, step: Tensor, beta: float, epsilon: float) -> Tensor:
+    """√v̂/(√v̂ + ε) of each number, v̂ = v/(1 - βᵗ) the mean square of its gradients after t steps."""
+    root = (second_moment / (1 - beta**step)).sqrt()
+    return root / (root + epsilon)

@@ -11,8 +11,8 @@ from bench.our_side import OurTrainer
 from bench.photos import caption_lengths, enlarged, read_pairs, stored
 from bench.recipe import starting_model, training_loader
 from dinorankclip.config import with_changes
-from dinorankclip.data.images import read_header
-from dinorankclip.data.opening import open_pairs
+from dinorankclip.data.decode import read_header
+from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses import RankingLoss
 from dinorankclip.presets import for_method, preset

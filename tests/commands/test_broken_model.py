@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from dinorankclip import load_model
+from dinorankclip import io
 from dinorankclip.commands.entry import main
-from dinorankclip.data import kept
+from dinorankclip.models.loaded import load_model
 from dinorankclip.types import UserError
-from tests.joint.model_making import photo, saved, small_model
+from tests.models.model_making import photo, saved, small_model
 
 BROKEN = "rows: its weights are broken (training may have diverged)"
 
@@ -15,7 +15,7 @@ BROKEN = "rows: its weights are broken (training may have diverged)"
 @pytest.fixture
 def diverged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "index")
+    monkeypatch.setattr(io, "INDEX_FOLDER", tmp_path / "index")
     (tmp_path / "photos").mkdir()
     for number in range(2):
         photo(number, 60, 48).save(tmp_path / "photos" / f"{number}.jpg")

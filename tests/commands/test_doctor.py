@@ -5,16 +5,15 @@ from types import SimpleNamespace
 import pytest
 
 from dinorankclip.commands import entry
-from dinorankclip.commands.doctor import examine, main
+from dinorankclip.commands.doctor import examine, examine_run, main
 from dinorankclip.config import CheckingSettings, TrainSettings, as_dict
-from dinorankclip.data.checkup import _samples
 from dinorankclip.data.folders import FolderSource
-from dinorankclip.pretrain.checkup import examine_run
-from dinorankclip.pretrain.ending import STOPPED, Ending, ending_noted, note_ending, read_ending
+from dinorankclip.data.inspect import _samples
 from dinorankclip.run_files import is_run, read_settings
+from dinorankclip.train.ending import STOPPED, Ending, ending_noted, note_ending, read_ending
 from dinorankclip.types import UserError
-from tests.pretrain.running import small_pairs
 from tests.set_making import patch
+from tests.train.running import small_pairs
 
 
 def run_folder(folder, loss, steps=300, batch=256, **changes):

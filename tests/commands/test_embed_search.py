@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dinorankclip import load_model
 from dinorankclip.commands.entry import main
-from dinorankclip.data import kept
-from tests.joint.model_making import photo, saved, small_model
+from dinorankclip.models.loaded import load_model
+from tests.models.model_making import photo, saved, small_model
 
 
 @pytest.fixture(autouse=True)
 def _somewhere_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "index")
+    monkeypatch.setattr(io, "INDEX_FOLDER", tmp_path / "index")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ import builtins
 import pytest
 
 from dinorankclip.commands.entry import VERBS, main
-from tests.joint.model_making import saved, small_model
+from tests.models.model_making import saved, small_model
 
 
 def test_export_writes_and_says_what(tmp_path, capsys):

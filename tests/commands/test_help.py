@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dinorankclip.commands.entry import VERBS, main
-from dinorankclip.commands.foreign_flags import FOREIGN, TABLE
+from dinorankclip.commands.train import FOREIGN, TABLE
 from dinorankclip.presets import PRESETS
 
 CALLS = [[], *([verb] for verb in VERBS), ["teacher", "cache"]]

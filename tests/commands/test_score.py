@@ -11,12 +11,12 @@ import pytest
 from dinorankclip.commands.entry import main
 from dinorankclip.commands.score import default_out, find, known_metrics, parse_shift
 from dinorankclip.config import FindingSettings, ReadingSettings, TrainSettings, as_dict
-from dinorankclip.data.contents import source_digest
-from dinorankclip.data.opening import open_pairs
-from dinorankclip.joint.folder import save_model
-from dinorankclip.joint.model import JointModel
-from dinorankclip.scoring.run_data import RunData, run_data
-from dinorankclip.scoring.shift import Shift
+from dinorankclip.data.fingerprint import source_digest
+from dinorankclip.data.open_data import open_pairs
+from dinorankclip.evaluate.zero_shot import Shift
+from dinorankclip.models.folder import save_model
+from dinorankclip.models.joint import JointModel
+from dinorankclip.train.cost import RunData, run_data
 from dinorankclip.types import UserError
 from tests.set_making import patch, write_captions, write_classes
 

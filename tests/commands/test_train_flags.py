@@ -1,11 +1,11 @@
 import pytest
 
 from dinorankclip.commands.train import parse, run
-from dinorankclip.commands.training_scores import few_scored, score_table
-from dinorankclip.pretrain.dry_run import lasting
-from dinorankclip.pretrain.settling import settled
-from dinorankclip.settings_difference import difference
+from dinorankclip.config import difference
+from dinorankclip.evaluate.during_training import few_scored, score_table
+from dinorankclip.train.cost import lasting
 from dinorankclip.types import UserError
+from dinorankclip.validate import settled
 
 
 def test_a_preset_and_a_method_decide_the_defaults():

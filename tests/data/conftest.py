@@ -4,9 +4,9 @@ import pytest
 @pytest.fixture(autouse=True)
 def _indexes_elsewhere(tmp_path_factory, monkeypatch):
     """Tests leave no `built/` behind."""
-    from dinorankclip.data import kept
+    from dinorankclip import io
 
-    monkeypatch.setattr(kept, "FOLDER", tmp_path_factory.mktemp("index"))
+    monkeypatch.setattr(io, "INDEX_FOLDER", tmp_path_factory.mktemp("index"))
 
 
 @pytest.fixture(scope="session")

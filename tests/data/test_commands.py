@@ -9,7 +9,7 @@ import pytest
 from pair_making import damaged_members, good_members, jpeg, write_set, write_tar
 
 from dinorankclip.commands import entry
-from dinorankclip.data.opening import open_pairs, splits_of
+from dinorankclip.data.open_data import open_pairs, splits_of
 
 
 def run(capsys, *argv):

@@ -4,9 +4,9 @@ import torch
 from pair_making import ListSource, jpeg, raw
 
 from dinorankclip.data.damage import DamageCount
-from dinorankclip.data.evaluation import iterate_pairs
-from dinorankclip.data.images import decode
-from dinorankclip.data.views import render_whole
+from dinorankclip.data.decode import decode
+from dinorankclip.data.loader import iterate_pairs
+from dinorankclip.data.samples import render_whole
 from dinorankclip.types import ImageSpec
 
 

@@ -7,9 +7,9 @@ import pytest
 from pair_making import broken_png, encoded, jpeg, picture, png_header
 from PIL import Image, ImageOps
 
-from dinorankclip.data import images
+from dinorankclip.data import decode as decoding
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.images import Header, decode, read_header
+from dinorankclip.data.decode import Header, decode, read_header
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -147,7 +147,7 @@ def test_exif_behind_the_pixels_of_a_png_is_found():
 
 def test_a_raised_limit_is_the_only_one(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000_000)
-    monkeypatch.setattr(images, "MAX_PIXELS", 500_000)
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 500_000)
     data = encoded(Image.new("L", (2000, 1100)), "PNG")
     for limit in (500_000, 2_000_000):
         with pytest.raises(Damage, match="too-many-pixels"):

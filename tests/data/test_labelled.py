@@ -5,8 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from dinorankclip.data.benchmark_sets import Place, find_sets, open_set, refuse_damage
-from dinorankclip.data.labelled import carve_validation, read_templates
+from dinorankclip.data.benchmark_sets import Place, carve_validation, find_sets, open_set, read_templates, refuse_damage
 from dinorankclip.types import UserError
 from tests.set_making import NAMES, patch, write_captions, write_classes, write_tar
 

@@ -13,7 +13,7 @@ from pair_making import DAMAGED, ListSource, damaged_members, good_members, raw,
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.loader import PairLoader, load_pairs
-from dinorankclip.data.shards import ShardSource
+from dinorankclip.data.tar_shards import ShardSource
 from dinorankclip.data.workers import advice
 from dinorankclip.types import ImageSpec, UserError
 

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 from pair_making import jpeg
 
+from dinorankclip import io
 from dinorankclip.config import FindingSettings, ReadingSettings
-from dinorankclip.data import kept
-from dinorankclip.data.contents import source_digest
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.evaluation import iterate_pairs
-from dinorankclip.data.images_only import WithoutCaptions
-from dinorankclip.data.loader import PairLoader
-from dinorankclip.data.parts import carve, choose, chosen_among, whole
+from dinorankclip.data.fingerprint import source_digest
+from dinorankclip.data.loader import PairLoader, iterate_pairs
+from dinorankclip.data.splits import carve, choose, chosen_among, whole
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.data.unpaired import WithoutCaptions
 from dinorankclip.types import ImageSpec, RawSample, Source, UserError
 
 
@@ -49,7 +48,7 @@ class Photos:
 
 @pytest.fixture(autouse=True)
 def kept_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "index")
+    monkeypatch.setattr(io, "INDEX_FOLDER", tmp_path / "index")
 
 
 def test_it_has_nothing_but_what_the_protocol_says():

@@ -6,7 +6,7 @@ import pytest
 
 from dinorankclip.commands.data import main
 from dinorankclip.data.benchmark_sets import Place, open_set
-from dinorankclip.data.packing_classes import class_folders, class_name
+from dinorankclip.data.pack import class_folders, class_name
 from dinorankclip.types import UserError
 from tests.set_making import patch
 

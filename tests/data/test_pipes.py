@@ -10,8 +10,8 @@ from pair_making import damaged_members, good_members, write_tar
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.benchmark_sets import Place, open_set
 from dinorankclip.data.loader import load_pairs
-from dinorankclip.data.opening import open_pairs
-from dinorankclip.data.pipes import PipeSource, held_out, read_into_memory, stream_shard
+from dinorankclip.data.open_data import open_pairs
+from dinorankclip.data.streams import PipeSource, held_out, read_into_memory, stream_shard
 from dinorankclip.types import ImageSpec, RawSample, UserError
 
 READING = ReadingSettings(workers=0, epoch_samples=40, max_damaged=0.9)

@@ -11,7 +11,7 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import FolderSource
 from dinorankclip.data.loader import PairLoader
-from dinorankclip.data.parts import Part
+from dinorankclip.data.splits import Part
 from dinorankclip.data.tables import TableSource
 from dinorankclip.types import ImageSpec
 

@@ -13,19 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dinorankclip.data.scenes import captions, make, samples
-from dinorankclip.data.scenes.chance import Chance
-from dinorankclip.data.scenes.colours import COLOURS
-from dinorankclip.data.scenes.grammar import article, listed, with_adjectives
+from dinorankclip.data.scenes import make, scene
+from dinorankclip.data.scenes.composition import box, holding
+from dinorankclip.data.scenes.drawing import COLOURS
 from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, members
-from dinorankclip.data.scenes.make import make_scenes
-from dinorankclip.data.scenes.phrases import PATTERN_WORDS, SIZE_WORDS
-from dinorankclip.data.scenes.relations import box, holding
+from dinorankclip.data.scenes.make import captioned_scene, make_scenes
 from dinorankclip.data.scenes.relevance import caption_relevance, relevance, relevance_matrix
-from dinorankclip.data.scenes.render import render
-from dinorankclip.data.scenes.renditions import RENDITIONS
-from dinorankclip.data.scenes.samples import captioned_scene
-from dinorankclip.data.scenes.scene import Mention, Said, Scene, Thing, mentions_from_json, scene_from_json, to_json
+from dinorankclip.data.scenes.rendering import RENDITIONS, render
+from dinorankclip.data.scenes.scene import (
+    Chance,
+    Mention,
+    Said,
+    Scene,
+    Thing,
+    mentions_from_json,
+    scene_from_json,
+    to_json,
+)
+from dinorankclip.data.scenes.wording import PATTERN_WORDS, SIZE_WORDS, article, listed, with_adjectives
 from dinorankclip.types import UserError
 
 SMALL = {"train": 40, "val": 8, "test": 8, "kinds_train": 8, "kinds_test": 8, "fine_train": 8, "fine_test": 8}
@@ -186,7 +191,7 @@ def test_counts_count_all_of_a_kind(many):
 
 def test_captions_read_well(many):
     for captioned in many:
-        assert len(captioned.captions) == len(captioned.mentions) == captions.CAPTIONS
+        assert len(captioned.captions) == len(captioned.mentions) == scene.CAPTIONS
         for text in captioned.captions:
             assert text[0].isupper() and text.endswith(".") and "  " not in text and " ," not in text
             assert not re.search(r"\ba [aeiou]", text, re.I) and not re.search(r"\ban [^aeiou]", text, re.I), text
@@ -318,10 +323,12 @@ def test_a_fitting_folder_is_left_alone_and_others_are_refused(made, tmp_path, m
 
 
 def test_a_failed_run_leaves_nothing(tmp_path, monkeypatch):
+    make_sample = make.make_sample
+
     def fail(job):
         if job.index == 5:
             raise KeyboardInterrupt
-        return samples.make_sample(job)
+        return make_sample(job)
 
     monkeypatch.setattr(make, "make_sample", fail)
     with pytest.raises(KeyboardInterrupt):
@@ -333,12 +340,12 @@ def test_a_killed_run_is_not_taken_as_whole(tmp_path):
     """Killed for good in the midst of drawing: no folder of that name, and the next run makes it anew."""
     code = f"""
 import os
-from dinorankclip.data.scenes import make, samples
+from dinorankclip.data.scenes import make
 def die(job):
     if job.part.folder == "kinds":
         os._exit(9)
-    return samples.make_sample(job)
-make.make_sample = die
+    return made(job)
+made, make.make_sample = make.make_sample, die
 make.make_scenes({str(tmp_path / "made")!r}, workers=1, **{SMALL!r})
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 9

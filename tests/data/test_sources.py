@@ -8,15 +8,15 @@ import pytest
 from pair_making import damaged_members, good_members, jpeg, write_set, write_tar
 
 from dinorankclip.config import ReadingSettings
-from dinorankclip.data import kept, shards, tars
+from dinorankclip.data import tar_shards
 from dinorankclip.data.benchmark_sets import find_sets
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders import FolderSource
-from dinorankclip.data.images_only import open_captions, open_images
-from dinorankclip.data.opening import open_pairs, splits_of
-from dinorankclip.data.parts import carve
-from dinorankclip.data.shards import ShardSource
+from dinorankclip.data.open_data import open_pairs, splits_of
+from dinorankclip.data.splits import carve
 from dinorankclip.data.tables import TableSource
+from dinorankclip.data.tar_shards import ShardSource
+from dinorankclip.data.unpaired import open_captions, open_images
 from dinorankclip.types import UserError
 
 
@@ -44,7 +44,7 @@ def test_clip_benchmark_folder(tmp_path):
 def test_shards_come_in_numeric_order(tmp_path):
     for shard in (10, 9, 1):
         write_tar(tmp_path / f"{shard}.tar", good_members(1, first=shard))
-    assert [shards_of.name for shards_of in shards.shards_of_folder(tmp_path)] == ["1.tar", "9.tar", "10.tar"]
+    assert [shards_of.name for shards_of in tar_shards.shards_of_folder(tmp_path)] == ["1.tar", "9.tar", "10.tar"]
 
 
 def test_braces_globs_and_lists(tmp_path):
@@ -162,7 +162,7 @@ def test_the_index_is_kept_and_follows_changes(tmp_path, monkeypatch):
     path = write_tar(tmp_path / "0.tar", good_members(2))
     first = ShardSource([path])
     with monkeypatch.context() as patch:
-        patch.setattr(tars, "index_shard", lambda path: pytest.fail("indexed again"))
+        patch.setattr(tar_shards, "index_shard", lambda path: pytest.fail("indexed again"))
         assert ShardSource([path]).fingerprint == first.fingerprint
     write_tar(path, good_members(3, first=7))
     os.utime(path, ns=(1, 1))
@@ -174,20 +174,20 @@ def test_the_index_is_kept_and_follows_changes(tmp_path, monkeypatch):
 def test_a_kept_table_that_was_cut_off_is_made_anew(tmp_path):
     path = write_tar(tmp_path / "0.tar", good_members(2))
     ShardSource([path])
-    (table,) = kept.FOLDER.glob("*.npz")
+    (table,) = files.INDEX_FOLDER.glob("*.npz")
     table.write_bytes(table.read_bytes()[:100])
     assert len(ShardSource([path])) == 2
 
 
 def test_reading_works_where_nothing_can_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "file" / "index")
+    monkeypatch.setattr(files, "INDEX_FOLDER", tmp_path / "file" / "index")
     assert len(ShardSource([write_tar(tmp_path / "0.tar", good_members(2))])) == 2
 
 
 def test_many_shards_need_few_open_files(tmp_path):
     source = ShardSource([write_tar(tmp_path / f"{n}.tar", good_members(1, first=n)) for n in range(200)])
-    tars._handle.cache_clear()
+    tar_shards._handle.cache_clear()
     before = len(os.listdir("/proc/self/fd"))
     for index in range(200):
         source.read(index)

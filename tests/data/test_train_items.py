@@ -7,9 +7,9 @@ from pair_making import ListSource, jpeg, raw, write_tar
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.loader import PairLoader
-from dinorankclip.data.opening import open_pairs, splits_of
-from dinorankclip.data.parts import choose
-from dinorankclip.data.scenes import make_scenes
+from dinorankclip.data.open_data import open_pairs, splits_of
+from dinorankclip.data.scenes.make import make_scenes
+from dinorankclip.data.splits import choose
 from dinorankclip.types import ImageSpec, UserError
 
 

@@ -5,8 +5,8 @@ import pytest
 from pair_making import picture
 from PIL import Image
 
-from dinorankclip.data.draws import generator
-from dinorankclip.data.views import centre_view, pixel_box, random_view, render, render_whole, snap
+from dinorankclip.data.samples import centre_view, pixel_box, random_view, render, render_whole, snap
+from dinorankclip.seeds import generator
 from dinorankclip.types import View
 
 
@@ -51,7 +51,7 @@ def test_no_cropping_shows_the_centre_view():
 
 @pytest.mark.parametrize("size", [(200, 300), (97, 64), (131, 50), (30, 21), (64, 64), (20, 700)])
 def test_evaluation_resizes_the_short_side_and_then_cuts_the_centre_out(size):
-    from dinorankclip.torchvision_ops import declare_missing
+    from dinorankclip.device import declare_missing
 
     declare_missing()
     from torchvision.transforms import CenterCrop, InterpolationMode, Resize

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dinorankclip import comm
+from dinorankclip import distributed
 from dinorankclip.commands.teacher import cache as teacher_cache
 from dinorankclip.config import DistilSettings
-from dinorankclip.equations import cosine_gram, gram_loss, rkd_items, rkd_loss
-from dinorankclip.losses.distillation import NEEDS, Branch, DistillationLoss, keeping_for, needed
+from dinorankclip.losses.distillation import cosine_gram, gram_loss, rkd_items, rkd_loss
+from dinorankclip.losses.distillation_terms import NEEDS, Branch, DistillationLoss, keeping_for, needed
 from dinorankclip.losses.objective import Objective
 from dinorankclip.types import Batch, Embeddings, Progress, UserError, View
 
@@ -135,9 +135,9 @@ def run(rows):
         objective = Objective(3, "distil", distillation=loss_of(criterion)).double()
         out = objective(Embeddings(own), torch.tensor(1.0), NOW, companions=told)
         out.total.backward()
-        size = comm.world().size
-        comm.mean_gradients(objective.parameters())
-        found = {"loss": torch.tensor(comm.mean_over_processes({"loss": out.total.item()})["loss"])}
+        size = distributed.world().size
+        distributed.mean_gradients(objective.parameters())
+        found = {"loss": torch.tensor(distributed.mean_over_processes({"loss": out.total.item()})["loss"])}
         found |= {f"row {n}": x.grad / size for n, x in own.items() if x.grad is not None}
         results[criterion] = found | {f"parameter {n}": p.grad for n, p in objective.named_parameters()}
     return results
@@ -187,8 +187,8 @@ def test_the_relational_term_looks_at_no_more_pairs_than_it_is_told():
 def whole_step():
     """A small model with both students, and a batch with companions."""
     # Imported here: the processes above import this module, and need no open_clip.
-    from dinorankclip.encoders.trunk import trunk_config
-    from dinorankclip.joint.model import JointModel, Students
+    from dinorankclip.models.joint import JointModel, Students
+    from dinorankclip.models.trunk import trunk_config
 
     model = JointModel(trunk_config("drc-tiny"), 0, Students("vit-micro", "vit-micro"))
     draw = torch.Generator().manual_seed(7)
@@ -207,7 +207,7 @@ def whole_step():
 
 def gradients(model, batch, method, criterion, chunk):
     from dinorankclip.device import choose
-    from dinorankclip.optim.gradients import backward
+    from dinorankclip.train.gradients import backward
 
     image = dataclasses.replace(IMAGE, student=model.image_student.width)
     text = dataclasses.replace(TEXT, student=model.text_student.width)

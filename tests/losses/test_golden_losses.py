@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from dinorankclip.config import LossSettings
-from dinorankclip.equations import info_nce
 from dinorankclip.losses import Objective, RankingLoss
+from dinorankclip.losses.contrastive import info_nce
 from dinorankclip.types import Embeddings, Progress, UserError
 from tests.golden import SCALE, pairs
 

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dinorankclip import comm
+from dinorankclip import distributed
 from dinorankclip.config import LossSettings
 from dinorankclip.losses import Objective, gradient_report
 from dinorankclip.types import Embeddings, Progress
@@ -34,12 +34,12 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
         out = objective(Embeddings(own), scale, Progress(500, 640, 64))
         telemetry = gradient_report(out.terms, (own["image"], own["text"]))
         out.total.backward()
-        size = comm.world().size
+        size = distributed.world().size
         parameters = {n: p for n, p in objective.named_parameters()} | {"scale": scale}
-        comm.mean_gradients(parameters.values())
+        distributed.mean_gradients(parameters.values())
         used = ("image", "text", "second_text") if method == "alip" else ("image", "text")
         results[case] = {
-            "loss": torch.tensor(comm.mean_over_processes({"loss": out.total.item()})["loss"]),
+            "loss": torch.tensor(distributed.mean_over_processes({"loss": out.total.item()})["loss"]),
             **{f"row {n}": own[n].grad / size for n in used},
             **{f"parameter {n}": p.grad for n, p in parameters.items()},
             **{f"buffer {n}": b for n, b in objective.named_buffers()},

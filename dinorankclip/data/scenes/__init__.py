@@ -2,16 +2,14 @@
 
 The generator knows every scene, so it also yields graded relevance between scenes. One file a step:
 
-    chance       random numbers named by (seed, split, index, purpose)
-    knobs        all numbers that decide the difficulty, and VERSION
-    scene        what a scene and a caption's content are, as data
-    kinds/       what can be drawn, a file a group, with fine-grained families
-    compose      chance → scene             relations    positions → left of, on, …
-    render       scene → picture            renditions   sketch, night, mosaic, watercolour
-    captions     scene → captions           phrases, grammar
-    relevance    scene, scene → [0, 1]      caption_matrix   the same for many captions at once
-    samples      (set, split, index) → files of a sample
-    make         all sets → folder          stored       shards of a set → scenes
+    scene        what a scene and a caption's content are, as data; named random numbers; all numbers of the difficulty
+    kinds/       what can be drawn, with fine-grained families     kind         what a kind is
+    drawing      colours and the pen                               backgrounds  places
+    composition  random numbers → scene, and how things stand to each other
+    rendering    scene → picture: plain, sketch, night, mosaic, watercolour
+    wording      scene → captions
+    relevance    scene or caption, scene → [0, 1]
+    make         (set, split, index) → files of a sample; all sets → folder
 
 Names below are loaded when first used: importing this package alone imports neither numpy nor Pillow.
 """
@@ -23,16 +21,16 @@ from typing import Any
 
 _HOME = {
     "make_scenes": "make",
-    "captioned_scene": "samples",
+    "captioned_scene": "make",
     "scene_from_json": "scene",
     "mentions_from_json": "scene",
     "relevance_matrix": "relevance",
     "caption_relevance": "relevance",
-    "caption_relevance_matrix": "caption_matrix",
-    "stored_scenes": "stored",
-    "holds_scenes": "stored",
-    "RENDITIONS": "renditions",
-    "VERSION": "knobs",
+    "caption_relevance_matrix": "relevance",
+    "stored_scenes": "scene",
+    "holds_scenes": "scene",
+    "RENDITIONS": "rendering",
+    "VERSION": "scene",
 }
 __all__ = sorted(_HOME)
 

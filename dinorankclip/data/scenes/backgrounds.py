@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .chance import Chance
-from .colours import Rgb
-from .pen import Pen
+from dinorankclip.data.scenes.drawing import Pen, Rgb
+from dinorankclip.data.scenes.scene import Chance
 
 # Muted next to the colours of things, so that a white mug still shows in the snow.
 GROUND: dict[str, Rgb] = {

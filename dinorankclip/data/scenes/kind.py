@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .colours import ANY
-from .pen import Pen, Ruler
+from dinorankclip.data.scenes.drawing import ANY, Pen, Ruler
 
 Drawing = Callable[[Pen], None]
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from ..kind import FAMILIES, GROUPS, KINDS, Group, Kind, Word
-from . import (  # noqa: F401 - imported for the kinds they enter
+from dinorankclip.data.scenes.kind import FAMILIES, GROUPS, KINDS, Group, Kind, Word
+from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the kinds they enter
     animals,
-    birds,
-    buildings,
-    clothes,
-    food,
-    furniture,
-    household,
-    instruments,
-    plants,
-    tools,
-    toys,
+    buildings_and_clothes,
+    food_and_furniture,
+    household_and_instruments,
+    plants_tools_toys,
     vehicles,
 )
 

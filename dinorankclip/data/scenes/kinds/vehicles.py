@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..kind import kind
-from ..pen import Pen
+from dinorankclip.data.scenes.drawing import Pen
+from dinorankclip.data.scenes.kind import kind
 
 
 def wheel(p: Pen, x: float, y: float, r: float) -> None:

@@ -1,0 +1,216 @@
+"""`open_pairs`: from what a user types after `--data` to a source of pairs.
+
+scenes                             the built-in data, made on first use under built/scenes
+DIR of `data make scenes`          its pairs
+DIR with train/, val/, test/       clip-benchmark retrieval folders, or folders of images, part by part
+DIR with train.csv, val.csv …      tables, part by part
+DIR of .tar files, FILE.tar        WebDataset shards; also a-{000..123}.tar, globs, lists joined by ::
+pipe:COMMAND                       shards that come out of commands
+FILE.csv, .tsv, .parquet           image paths and captions
+DIR of images                      with .txt files beside them
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from dinorankclip.config import FindingSettings
+from dinorankclip.data import splits, streams
+from dinorankclip.data.folders import FolderSource, has_images
+from dinorankclip.data.scenes.make import MANIFEST
+from dinorankclip.data.streams import PipeSource
+from dinorankclip.data.tables import TABLE_KINDS, TableSource
+from dinorankclip.data.tar_shards import ShardSource, shards_of_folder
+from dinorankclip.io import one_at_a_time
+from dinorankclip.types import Source, UserError
+
+SPLITS = ("train", "val", "test", "all")
+SCENES = Path("built/scenes")
+PAIRS = "pairs"  # in the folder of `data make scenes`
+ACCEPTED = (
+    " Pairs (--data of train) are: scenes (built in); a folder with train/, val/, test/, each of .tar shards (the "
+    "clip-benchmark retrieval layout) or of images with .txt files; one such folder; a .csv, .tsv or .parquet table; "
+    "FILE.tar, or 'a-{000..123}.tar'"
+)
+PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
+
+
+def open_pairs(where: str | Path, reading: FindingSettings | None = None, split: str = "train") -> Source | PipeSource:
+    """The pairs behind `where`.
+
+    A validation part that the data lacks is carved from the training part (`parts.carve`), which then loses
+    those images; `reading.train_items` chooses among what is left. "all" is everything that is not divided into
+    parts, undivided.
+    """
+    if split not in SPLITS:
+        raise UserError(f"no part of data is called {split!r}, only {', '.join(SPLITS)}")
+    reading = reading or FindingSettings()
+    where = located(where)
+    if where.startswith("pipe:"):
+        return _open_pipe(_expand(where), reading, split)
+    if reading.epoch_samples is not None:
+        raise UserError("--reading.epoch-samples is for pipe: shards, which cannot be counted; leave it out here")
+    source = _open_whole(where, reading, split)
+    if split == "train" and reading.train_items is not None:
+        return splits.choose(source, reading.train_items)
+    return source
+
+
+def open_stored(where: str | Path, reading: FindingSettings | None = None, split: str = "train") -> Source:
+    """`open_pairs` for whoever reads pairs in any order, or again, which a stream does not allow."""
+    source = open_pairs(where, reading, split)
+    if isinstance(source, PipeSource):
+        raise UserError(f"the {split} part of pipe: shards is a stream, and pairs are looked at again: store it")
+    return source
+
+
+def _open_whole(where: str, reading: FindingSettings, split: str) -> Source:
+    found = _parts(where, reading)
+    if split in found:
+        return found[split]() if split != "train" or "val" in found else splits.carve(found["train"](), reading)[0]
+    if split == "val" and "train" in found:
+        return splits.carve(found["train"](), reading)[1]
+    if "all" in found:
+        whole = found["all"]()
+        if split == "test":
+            raise UserError(f"{where} is not divided into parts, so it has no test part; 'val' can be carved from it")
+        train, val = splits.carve(whole, reading)
+        return train if split == "train" else val
+    if split == "all":
+        raise UserError(f"{where} is divided into parts: choose one of {', '.join(found)} with --split")
+    raise UserError(f"{where} has no {split!r} part, only {', '.join(found)}")
+
+
+def splits_of(where: str | Path, reading: FindingSettings | None = None) -> tuple[str, ...]:
+    """The parts that the data itself has; ("all",) if it is not divided."""
+    where = located(where)
+    return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or FindingSettings()))
+
+
+def located(where: str | Path) -> str:
+    """The built-in data by its name, and folders of `data make scenes`, whose pairs lie one level down."""
+    if str(where) == "scenes":
+        return str(built_in_scenes() / PAIRS)
+    made = os.path.isfile(Path(where) / MANIFEST) and os.path.isdir(Path(where) / PAIRS)
+    return str(Path(where) / PAIRS) if made else str(where)
+
+
+def built_in_scenes() -> Path:
+    """The built-in data, made by whichever process comes first while the others wait."""
+    from dinorankclip.data.scenes.make import make_scenes
+
+    with one_at_a_time("scenes", folder=SCENES.parent):
+        return make_scenes(SCENES)
+
+
+def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
+    """Part name → function that opens it; "all" for data that is not divided."""
+    path = Path(where)
+    if os.path.isdir(path):  # of a list that is longer than any path may be, pathlib's own question is an OSError
+        return _parts_of_folder(path, reading)
+    if os.path.isfile(path):
+        if path.suffix.lower() in TABLE_KINDS:
+            return {"all": lambda: TableSource(path, reading)}
+        if path.suffix.lower() == ".tar":
+            return {"all": lambda: ShardSource([path])}
+        raise UserError(f"{where}: pairs are read from .tar, {', '.join(TABLE_KINDS)} or a folder, not from this")
+    if "://" in where:
+        commands = {"s3": f"aws s3 cp {where} -", "gs": f"gsutil cat {where}"}
+        fetch = commands.get(where.split("://")[0], f"curl -sfL {where}")
+        raise UserError(f"{where} is on another machine; stream it: --data 'pipe:{fetch}'")
+    if any(mark in where for mark in ("{", "::", "*", "?")):
+        return {"all": lambda: ShardSource(local_shards(where))}
+    built_in = " Did you mean scenes, the built-in data?" if difflib.get_close_matches(where, ["scenes"]) else ""
+    raise UserError(f"there is no {where}.{built_in or nearest(path) or ACCEPTED}")
+
+
+def _parts_of_folder(folder: Path, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
+    found: dict[str, Callable[[], Source]] = {}
+    for part, names in PART_NAMES.items():
+        for name in names:
+            if part not in found and (folder / name).is_dir():
+                found[part] = partial(_undivided, folder / name, reading)
+            for kind in TABLE_KINDS:
+                if part not in found and (folder / (name + kind)).is_file():
+                    found[part] = partial(TableSource, folder / (name + kind), reading)
+    return found or {"all": lambda: _undivided(folder, reading)}
+
+
+def _undivided(folder: Path, reading: FindingSettings) -> Source:
+    if shards := shards_of_folder(folder):
+        return ShardSource(shards)
+    shown = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".")]  # macOS: ._pairs.csv
+    tables = [file for file in shown if file.suffix.lower() in TABLE_KINDS]
+    if len(tables) == 1:
+        return TableSource(tables[0], reading)
+    if tables:
+        raise UserError(f"{folder} holds several tables; name one: {', '.join(str(table) for table in tables)}")
+    if has_images(folder):
+        return FolderSource(folder)
+    inside = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+    raise UserError(
+        f"no pairs in {folder}: expected .tar shards, a .csv, .tsv or .parquet table, or images with .txt files; "
+        f"found {inside}"
+    )
+
+
+def _expand(where: str) -> list[str]:
+    from webdataset.shardlists import expand_urls
+
+    try:
+        return expand_urls(where)
+    except ValueError:
+        raise UserError(f"{where!r}: a brace is not closed; many shards are 'shards/{{0000..0331}}.tar'") from None
+    except AssertionError:
+        raise UserError(
+            f"{where!r}: ${{NAME}} stands for the environment variable WDS_NAME, and there is none; for a variable of "
+            "the shell write $NAME, without braces"
+        ) from None
+
+
+def local_shards(where: str) -> list[Path]:
+    shards: list[Path] = []
+    for name in _expand(where):
+        if any(mark in name for mark in "*?["):
+            matches = sorted(glob.glob(name))
+            if not matches:
+                raise UserError(f"no file matches {name}; name yours, as --data 'FOLDER/*.tar' or --data FOLDER")
+            shards += map(Path, matches)
+        elif name.startswith("pipe:"):
+            raise UserError("files and pipe: shards cannot be mixed; write 'pipe:cat FILE' for the files")
+        else:
+            shards.append(Path(name))
+    return shards
+
+
+def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Source | PipeSource:
+    stray = [shard for shard in shards if not shard.startswith("pipe:")]
+    if stray:
+        raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {stray[0]}'")
+    if split == "all":
+        return PipeSource(shards, reading.epoch_samples)
+    if reading.train_items is not None:
+        raise UserError(
+            "--reading.train-items chooses images by name, and what is in pipe: shards is not known beforehand: "
+            "store them first"
+        )
+    if split == "test":
+        raise UserError("pipe: shards are not divided into parts; 'val' can be held out from them")
+    val, train = streams.held_out(shards, reading)
+    if split == "val":
+        return streams.read_into_memory(val, reading.val_most)
+    return PipeSource(train, reading.epoch_samples)
+
+
+def nearest(path: Path) -> str:
+    """A hint for a mistyped path: the nearest name in the deepest folder of it that exists."""
+    folder = path.parent
+    if not folder.is_dir():
+        return ""
+    near = difflib.get_close_matches(path.name, [file.name for file in folder.iterdir()], n=1)
+    return f" Did you mean {folder / near[0]}?" if near else ""

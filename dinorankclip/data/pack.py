@@ -1,0 +1,295 @@
+"""Write pairs in one of the three layouts that `open_pairs` reads: shards, a table, a folder.
+
+Images keep their bytes. Everything is written into a temporary folder that gets its name at the end, so an
+interrupted conversion leaves nothing that looks complete.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from dinorankclip.data.benchmark_sets import CLASS_NAMES, TEMPLATES, read_class_names, read_templates
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.decode import decode, read_header
+from dinorankclip.data.streams import Found, PipeSource, stream_shard
+from dinorankclip.data.tar_shards import IMAGE_KINDS
+from dinorankclip.io import whole_folder
+from dinorankclip.types import RawSample, Source, UserError
+
+Layout = Literal["shards", "table", "folder"]
+_MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"II*": "tif", b"MM": "tif"}
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to fill; it becomes `out` if nothing goes wrong, and is removed otherwise.
+
+    Hidden files that are in `out` already, such as macOS's .DS_Store, stay.
+    """
+    if out.exists() and (not out.is_dir() or any(not path.name.startswith(".") for path in out.iterdir())):
+        raise UserError(f"{out} exists already; remove it or choose another name")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(out) as aside:
+        yield aside
+        for hidden in list(out.glob(".*")):
+            hidden.rename(aside / hidden.name)
+
+
+def checked_pairs(source: Source | PipeSource, max_pixels: int) -> Iterator[Found]:
+    """Every pair of a source, in order, decoded once to see that it is whole; damaged ones as (key, damage)."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        if isinstance(source, PipeSource):
+            arriving = (found for shard in source.shards for found in stream_shard(shard))
+            yield from _in_pieces(pool, partial(_checked, max_pixels), arriving)
+        else:
+            yield from _in_pieces(pool, partial(_read_checked, max_pixels, source), range(len(source)))
+
+
+def _checked(max_pixels: int, found: Found) -> Found:
+    if not isinstance(found, RawSample):
+        return found
+    try:
+        decode(found.image, read_header(found.image, max_pixels))
+        return found
+    except Damage as damage:
+        return found.key, damage
+
+
+def _read_checked(max_pixels: int, source: Source, index: int) -> Found:
+    try:
+        return _checked(max_pixels, source.read(index))
+    except Damage as damage:
+        return source.key(index), damage
+
+
+def _in_pieces(pool: ThreadPoolExecutor, function: Any, items: Iterable[Any], piece: int = 64) -> Iterator[Found]:
+    """`pool.map` that does not read the whole source into memory first."""
+    remaining = iter(items)
+    while some := list(islice(remaining, piece)):
+        yield from pool.map(function, some)
+
+
+class Writer:
+    """Writes the parts of one data set into `folder`; `part` is "" for data that is not divided."""
+
+    def __init__(self, folder: Path, layout: Layout, shard_size: int = 1000) -> None:
+        self.folder, self.layout, self.shard_size = folder, layout, shard_size
+        if layout == "shards":
+            (folder / "dataset_type.txt").write_text("retrieval\n")
+
+    def write(self, part: str, samples: Iterable[RawSample]) -> int:
+        """Write a part; returns the number of pairs."""
+        named = _named(samples)
+        if self.layout == "shards":
+            return self._shards(self.folder / (part or "train"), named)
+        if self.layout == "table":
+            return self._table(part, named)
+        return self._folder(self.folder / part, named)
+
+    def _shards(self, folder: Path, samples: Iterator[tuple[str, RawSample]]) -> int:
+        from webdataset import TarWriter
+
+        folder.mkdir()
+        count = shards = 0
+        while some := list(islice(samples, self.shard_size)):
+            with TarWriter(str(folder / f"{shards}.tar"), mtime=0, user="", group="") as tar:
+                for name, sample in some:
+                    key = name.rpartition(".")[0]
+                    tar.write({"__key__": key, kind_of(sample.image): sample.image, "txt": _lines(sample).encode()})
+            count += len(some)
+            shards += 1
+        (folder / "nshards.txt").write_text(f"{shards}\n")
+        return count
+
+    def _table(self, part: str, samples: Iterator[tuple[str, RawSample]]) -> int:
+        images = PurePosixPath("images") / part
+        count = 0
+        path = self.folder / f"{part or 'pairs'}.csv"
+        # File names are bytes to the system: those that are no UTF-8 stay as they are, as in `tables`.
+        with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as table:
+            rows = csv.writer(table)
+            rows.writerow(("image", "caption"))
+            for name, sample in samples:
+                _write(self.folder / images / name, sample.image)
+                rows.writerows((str(images / name), caption) for caption in sample.captions)
+                count += 1
+        return count
+
+    def _folder(self, folder: Path, samples: Iterator[tuple[str, RawSample]]) -> int:
+        count = 0
+        for name, sample in samples:
+            _write(folder / name, sample.image)
+            _write((folder / name).with_suffix(".txt"), _lines(sample).encode())
+            count += 1
+        return count
+
+
+def kind_of(image: bytes) -> str:
+    """The usual suffix of an image, by its first bytes."""
+    for magic, kind in _MAGIC.items():
+        if image.startswith(magic):
+            return kind
+    return "webp" if image[8:12] == b"WEBP" else "jpg"  # readers look at the bytes, not at the name
+
+
+def _named(samples: Iterable[RawSample]) -> Iterator[tuple[str, RawSample]]:
+    """Each sample with a file name made of its key: relative, one dot, and no two alike but for the suffix."""
+    taken: set[str] = set()
+    for sample in samples:
+        stem, dot, suffix = sample.key.rpartition(".")
+        key = stem if dot and suffix.lower() in IMAGE_KINDS else sample.key
+        steps = [step for step in key.replace("\\", "/").split("/") if step not in ("", ".", "..")]
+        clean = "/".join(step.replace(".", "_").replace("\0", "_") for step in steps) or "image"
+        name, number = clean, 1
+        while name.lower() in taken:  # some file systems take A and a for the same
+            number += 1
+            name = f"{clean}-{number}"
+        taken.add(name.lower())
+        yield f"{name}.{kind_of(sample.image)}", sample
+
+
+def _lines(sample: RawSample) -> str:
+    """One caption a line; a line break inside a caption becomes a space."""
+    return "".join(" ".join(caption.splitlines()) + "\n" for caption in sample.captions)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+# -------- packing_classes
+# Write a classification set in the clip-benchmark layout from a folder with one subfolder of images a class.
+#
+# Subfolders in their natural order are the classes 0, 1, …; where all of them are numbers, the number is the class index
+# (ImageNetV2 is published like that), and names come from another set.
+
+
+def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Subfolder → class index. `names`: of the set this one shares its classes with."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}")
+    shown = (child for child in folder.iterdir() if not child.name.startswith("."))
+    inside = sorted((child.name for child in shown if child.is_dir()), key=_natural)
+    if not inside:
+        raise UserError(f"{folder} has no subfolders: one for each class is expected")
+    if all(name.isdigit() for name in inside):
+        if names is None:
+            raise UserError(f"the subfolders of {folder} are numbers, not names: give --like SET, a set with the names")
+        indices = {name: int(name) for name in inside}
+    elif names is not None:
+        places = {name: place for place, name in enumerate(names)}
+        strangers = [name for name in inside if class_name(name) not in places]
+        if strangers:
+            raise UserError(f"{folder / strangers[0]} is none of the {len(names)} classes of the other set")
+        times = Counter(names)
+        if twins := [name for name in inside if times[class_name(name)] > 1]:
+            raise UserError(
+                f"{folder / twins[0]} is the name of {times[class_name(twins[0])]} classes of the other set: "
+                "name the subfolders by class index instead"
+            )
+        indices = {name: places[class_name(name)] for name in inside}
+    else:
+        return {name: index for index, name in enumerate(inside)}
+    if max(indices.values()) >= len(names):
+        raise UserError(f"{folder} has a class {max(indices.values())}, the other set only {len(names)} classes")
+    return indices
+
+
+def class_name(folder: str) -> str:
+    """`001.Black_footed_Albatross` → `Black footed Albatross`."""
+    return re.sub(r"^\d+[._-]", "", folder).replace("_", " ").strip() or folder
+
+
+def pack_classes(
+    folder: Path,
+    out: Path,
+    split: str = "test",
+    *,
+    listed: Sequence[str] | None = None,
+    like: Path | None = None,
+    templates: Sequence[str] = (),
+    shard_size: int = 1000,
+) -> tuple[int, int]:
+    """Write one part; returns its numbers of images and classes. A damaged image is an error.
+
+    `listed` are the images of this part, as paths inside `folder`; by default all of them. `like` is a set whose class
+    names and templates are taken over. Further parts can be added to `out`, if their classes are the same.
+    """
+    if (out / split).exists():
+        raise UserError(f"{out / split} exists already; remove it or choose another --split")
+    names = read_class_names(like) if like is not None else None
+    indices = class_folders(folder, names)
+    names = names or tuple(class_name(name) for name in indices)
+    if (out / CLASS_NAMES).is_file() and read_class_names(out) != tuple(names):
+        raise UserError(f"{out} has other classes than {folder}")
+    prompts = tuple(templates) or (read_templates(like)[0] if like is not None else read_templates(out)[0])
+    out.mkdir(parents=True, exist_ok=True)
+    with whole_folder(out / split) as aside:
+        count = _write_shards(aside, _labelled_files(folder, indices, listed), shard_size)
+        if not count:
+            raise UserError(f"no images in the class folders of {folder}")
+        (out / CLASS_NAMES).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+        (out / TEMPLATES).write_text("".join(f"{prompt}\n" for prompt in prompts), encoding="utf-8")
+        (out / "dataset_type.txt").write_text("classification\n")
+    return count, len(names)
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix[1:].lower() in IMAGE_KINDS and not path.name.startswith(".")
+
+
+def _labelled_files(folder: Path, indices: dict[str, int], listed: Sequence[str] | None) -> Iterator[tuple[Path, int]]:
+    if listed is None:
+        for name, index in indices.items():
+            files = sorted(path for path in (folder / name).rglob("*") if _is_image(path))
+            yield from ((path, index) for path in files)
+        return
+    for line in listed:
+        path = folder / line
+        if not path.is_file():
+            raise UserError(f"{path} is listed but is not there")
+        if (name := Path(line).parts[0]) not in indices:
+            raise UserError(f"{path} is listed but is in none of the class folders")
+        yield path, indices[name]
+
+
+def _write_shards(folder: Path, files: Iterable[tuple[Path, int]], shard_size: int) -> int:
+    from tqdm import tqdm
+    from webdataset import TarWriter
+
+    numbered = enumerate(tqdm(files, "packing", unit="image", leave=False, disable=None))
+    count = shards = 0
+    while some := list(islice(numbered, shard_size)):
+        with TarWriter(str(folder / f"{shards}.tar"), encoder=False, mtime=0, user="", group="") as tar:
+            for number, (path, label) in some:
+                image = _whole(path)
+                tar.write({"__key__": f"s{number:07d}", kind_of(image): image, "cls": str(label).encode()})
+        count += len(some)
+        shards += 1
+    (folder / "nshards.txt").write_text(f"{shards}\n")
+    return count
+
+
+def _whole(path: Path) -> bytes:
+    image = path.read_bytes()
+    try:
+        decode(image, read_header(image))
+    except Damage as damage:
+        raise UserError(f"{path} cannot be used: {damage}") from None
+    return image
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    pieces = (piece for piece in re.split(r"(\d+)", name) if piece)
+    return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece.lower()) for piece in pieces]

@@ -1,0 +1,280 @@
+"""Named colours of things, tones made from them, and the colours of fixed parts (glass, rubber, …)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from PIL import Image, ImageChops, ImageDraw
+
+Rgb = tuple[int, int, int]
+
+COLOURS: dict[str, Rgb] = {
+    "red": (208, 38, 38),
+    "orange": (243, 134, 26),
+    "yellow": (248, 216, 48),
+    "green": (58, 158, 66),
+    "blue": (46, 92, 208),
+    "purple": (132, 62, 178),
+    "pink": (244, 142, 184),
+    "brown": (132, 82, 44),
+    "grey": (142, 144, 148),
+    "black": (40, 40, 44),
+    "white": (246, 246, 242),
+}
+ANY = tuple(COLOURS)
+FUR = ("brown", "black", "white", "grey", "orange")
+FEATHERS = ("red", "blue", "yellow", "brown", "green", "grey", "white", "black")
+BLOSSOM = ("red", "pink", "yellow", "white", "purple", "orange", "blue")
+
+MATERIALS: dict[str, Rgb] = {
+    "ink": (30, 30, 34),
+    "white": (250, 250, 246),
+    "glass": (186, 222, 240),
+    "metal": (168, 174, 182),
+    "rubber": (48, 48, 54),
+    "wood": (166, 112, 62),
+    "leaf": (72, 146, 62),
+    "gold": (228, 180, 58),
+    "glow": (255, 238, 150),
+    "signal": (222, 44, 44),
+    "beam": (52, 106, 236),
+    "cream": (244, 226, 188),
+    "dusk": (92, 78, 70),
+    "rose": (244, 160, 160),
+}
+
+
+def brightness(colour: Rgb) -> float:
+    """Perceived, 0 to 255."""
+    return 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2]
+
+
+def mix(a: Rgb, b: Rgb, share: float) -> Rgb:
+    """`share` of b, the rest of a."""
+    red, green, blue = (round(p + (q - p) * share) for p, q in zip(a, b))
+    return red, green, blue
+
+
+def deep(colour: Rgb) -> Rgb:
+    """A darker tone, told apart even from black (where it turns lighter instead)."""
+    return mix(colour, (0, 0, 0), 0.32) if brightness(colour) > 60 else mix(colour, (255, 255, 255), 0.22)
+
+
+def pale(colour: Rgb) -> Rgb:
+    return mix(colour, (255, 255, 255), 0.5) if brightness(colour) < 225 else mix(colour, (120, 130, 150), 0.2)
+
+
+def contrast(colour: Rgb) -> Rgb:
+    """The second colour of a pattern: the same hue, far away in brightness."""
+    if brightness(colour) > 135:
+        return mix(colour, (20, 10, 20), 0.62)
+    return mix(colour, (255, 255, 255), 0.72)
+
+
+def outline(colour: Rgb) -> Rgb:
+    """Dark around light parts; around very dark ones lighter, so that they show on a night sky."""
+    return mix(colour, (16, 12, 16), 0.72) if brightness(colour) > 60 else mix(colour, (255, 255, 255), 0.35)
+
+
+# -------- pen
+# A pen that draws parts in the unit square of a thing, wherever and however large that thing stands.
+#
+# Every shape becomes a polygon or a thick line, so one affine map (place, side, mirror, tilt) covers all of them.
+
+Point = tuple[float, float]
+Fill = str | Rgb  # a tone ("main", "deep", "pale"), a material, or a plain colour
+
+EDGE = 0.022  # outline width as a share of a thing's side …
+LEAST_EDGE = 0.012  # … and at least this share of the canvas: three quarters of a pixel of a 64-pixel picture
+LEAST_LINE = 0.010
+PERIODS = {"striped": 0.17, "spotted": 0.24, "checkered": 0.24}  # of a pattern, as a share of a thing's side …
+LEAST_PERIOD = 0.05  # … and at least this share of the canvas; finer ones would vanish when it is reduced
+
+
+@lru_cache(maxsize=256)
+def circle_points(start: float, end: float) -> tuple[Point, ...]:
+    """Points along the unit circle, degrees clockwise from three o'clock (y points down)."""
+    steps = max(4, int(abs(end - start) / 18))
+    angles = (math.radians(start + (end - start) * k / steps) for k in range(steps + 1))
+    return tuple((math.cos(a), math.sin(a)) for a in angles)
+
+
+def oval_points(cx: float, cy: float, rx: float, ry: float, start: float = 0, end: float = 360) -> list[Point]:
+    """Points along an ellipse."""
+    return [(cx + rx * cos, cy + ry * sin) for cos, sin in circle_points(start, end)]
+
+
+@lru_cache(maxsize=1024)
+def smooth_points(points: tuple[Point, ...], steps: int = 5) -> tuple[Point, ...]:
+    """A closed Catmull–Rom curve through the points."""
+    n = len(points)
+    curve = []
+    for i in range(n):
+        p0, p1, p2, p3 = (points[(i + k - 1) % n] for k in range(4))
+        for s in range(steps):
+            t = s / steps
+            weights = (-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2)
+            x, y = (sum(w * p[axis] for w, p in zip(weights, (p0, p1, p2, p3))) / 2 for axis in (0, 1))
+            curve.append((x, y))
+    return tuple(curve)
+
+
+@lru_cache(maxsize=256)
+def pattern_mask(pattern: str, period: int, side: int) -> Image.Image:
+    """Where the second colour of a pattern goes, over a whole canvas."""
+    mask = Image.new("1", (side, side))
+    draw = ImageDraw.Draw(mask)
+    half = period // 2
+    if pattern == "striped":  # leaning, so that no edge of a box lines up with them
+        rise = side // 2
+        for y in range(0, side + rise, period):
+            draw.polygon([(0, y), (side, y - rise), (side, y - rise + half), (0, y + half)], fill=1)
+        return mask
+    for row, y in enumerate(range(-period, side, half)):
+        for x in range(-period + (row % 2) * half, side, period):
+            if pattern == "spotted":
+                draw.ellipse((x, y, x + 0.5 * period, y + 0.5 * period), fill=1)
+            else:
+                draw.rectangle((x, y, x + half - 1, y + half - 1), fill=1)
+    return mask
+
+
+@dataclass(frozen=True)
+class Paint:
+    """The colours a pen draws with, by the names of parts. `edges` is None for a pen that leaves no outlines."""
+
+    tones: dict[str, Rgb]
+    pattern: str = "plain"
+    second: Rgb = (0, 0, 0)
+    edges: dict[str, Rgb] | None = None
+    edge_scale: float = 1.0
+
+
+class Pen:
+    """Draws one thing. `box` and the like take unit-square coordinates, x to the right and y down."""
+
+    def __init__(
+        self,
+        canvas: Image.Image,
+        paint: Paint,
+        centre: Point,
+        scale: float,
+        *,
+        origin: Point = (0.5, 0.5),
+        mirror: bool = False,
+        tilt: float = 0.0,
+    ) -> None:
+        """The unit-square point `origin` lands on canvas pixel `centre`; a unit is `scale` pixels."""
+        self.canvas, self.paint, self.scale = canvas, paint, scale
+        self._draw = ImageDraw.Draw(canvas)
+        cos, sin = scale * math.cos(math.radians(tilt)), scale * math.sin(math.radians(tilt))
+        sign = -1.0 if mirror else 1.0
+        self._map = (sign * cos, -sin, sign * sin, cos)
+        self._shift = (
+            centre[0] - self._map[0] * origin[0] - self._map[1] * origin[1],
+            centre[1] - self._map[2] * origin[0] - self._map[3] * origin[1],
+        )
+        self._edge_width = round(max(LEAST_EDGE * canvas.width, EDGE * scale) * paint.edge_scale)
+
+    def poly(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
+        """A filled polygon; with fill "main" it carries the thing's pattern."""
+        outline = self._place(points)
+        self._draw.polygon(outline, fill=self._colour(fill))
+        if fill == "main" and self.paint.pattern != "plain":
+            self._lay_pattern(outline)
+        if edge and self.paint.edges is not None:
+            colour = _edge_colour(self.paint.edges, fill)
+            self._draw.line([*outline, outline[0]], fill=colour, width=self._edge_width)
+
+    def blob(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
+        """A smooth closed shape through the points."""
+        self.poly(smooth_points(tuple(points)), fill, edge=edge)
+
+    def oval(self, cx: float, cy: float, rx: float, ry: float, fill: Fill = "main", *, edge: bool = True) -> None:
+        self.poly(oval_points(cx, cy, rx, ry), fill, edge=edge)
+
+    def slice(self, cx: float, cy: float, rx: float, ry: float, start: float, end: float, fill: Fill = "main") -> None:
+        """The part of an oval between two angles (degrees clockwise from three o'clock), cut straight."""
+        self.poly(oval_points(cx, cy, rx, ry, start, end), fill)
+
+    def box(self, x0: float, y0: float, x1: float, y1: float, fill: Fill = "main", *, edge: bool = True) -> None:
+        self.poly(((x0, y0), (x1, y0), (x1, y1), (x0, y1)), fill, edge=edge)
+
+    def line(self, points: Sequence[Point], width: float, fill: Fill = "ink", *, edge: bool = False) -> None:
+        """A thick line with round corners. With `edge` it is outlined like a filled part."""
+        pixels = max(LEAST_LINE * self.canvas.width, width * self.scale)
+        path = self._place(points)
+        if edge and self.paint.edges is not None:
+            colour = _edge_colour(self.paint.edges, fill)
+            self._stroke(path, pixels + 2 * self._edge_width, colour)
+        self._stroke(path, pixels, self._colour(fill))
+
+    def arc(
+        self,
+        cx: float,
+        cy: float,
+        rx: float,
+        ry: float,
+        start: float,
+        end: float,
+        width: float,
+        fill: Fill = "ink",
+        *,
+        edge: bool = False,
+    ) -> None:
+        """A thick line along an oval."""
+        self.line(oval_points(cx, cy, rx, ry, start, end), width, fill, edge=edge)
+
+    def _place(self, points: Sequence[Point]) -> list[Point]:
+        (a, b, c, d), (e, f) = self._map, self._shift
+        return [(a * x + b * y + e, c * x + d * y + f) for x, y in points]
+
+    def _colour(self, fill: Fill) -> Rgb:
+        return self.paint.tones[fill] if isinstance(fill, str) else fill
+
+    def _stroke(self, path: list[Point], pixels: float, colour: Rgb) -> None:
+        self._draw.line(path, fill=colour, width=round(pixels), joint="curve")
+        radius = pixels / 2 - 0.5
+        if radius > 1.5:  # round ends; on thinner lines nobody would see them
+            for x, y in (path[0], path[-1]):
+                self._draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
+
+    def _lay_pattern(self, outline: list[Point]) -> None:
+        side = self.canvas.width
+        # In steps of 4 pixels, so that few masks serve all sizes.
+        period = 4 * round(max(LEAST_PERIOD * side, PERIODS[self.paint.pattern] * self.scale) / 4)
+        xs, ys = [x for x, _ in outline], [y for _, y in outline]
+        left, top = max(0, int(min(xs))), max(0, int(min(ys)))
+        right, bottom = min(side, int(max(xs)) + 1), min(side, int(max(ys)) + 1)
+        if right <= left or bottom <= top:
+            return
+        inside = Image.new("1", (right - left, bottom - top))
+        ImageDraw.Draw(inside).polygon([(x - left, y - top) for x, y in outline], fill=1)
+        tile = pattern_mask(self.paint.pattern, period, side).crop((left, top, right, bottom))
+        self.canvas.paste(self.paint.second, (left, top, right, bottom), ImageChops.logical_and(inside, tile))
+
+
+def _edge_colour(edges: dict[str, Rgb], fill: Fill) -> Rgb:
+    return edges[fill] if isinstance(fill, str) and fill in edges else edges["main"]
+
+
+class Ruler(Pen):
+    """A pen without ink: it only notes how far a drawing reaches in the unit square."""
+
+    def __init__(self) -> None:
+        self.left = self.top = math.inf
+        self.right = self.bottom = -math.inf
+
+    def poly(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
+        self._note(points, 0.0)
+
+    def line(self, points: Sequence[Point], width: float, fill: Fill = "ink", *, edge: bool = False) -> None:
+        self._note(points, width / 2)
+
+    def _note(self, points: Sequence[Point], margin: float) -> None:
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        self.left, self.right = min(self.left, min(xs) - margin), max(self.right, max(xs) + margin)
+        self.top, self.bottom = min(self.top, min(ys) - margin), max(self.bottom, max(ys) + margin)

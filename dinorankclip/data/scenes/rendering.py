@@ -1,0 +1,206 @@
+"""Other ways to picture the same things. A rendition chooses colours and outlines, and may rework the picture.
+
+plain        flat colours with dark outlines, on a background
+sketch       pencil on paper: no colours, no background
+night        hardly any light, blue and low in contrast
+mosaic       small square tiles with joints between them
+watercolour  pale washes without dark outlines, running into each other on rough paper
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from PIL import Image, ImageChops, ImageDraw, ImageFilter
+
+from dinorankclip.data.scenes.backgrounds import BACKGROUNDS, GROUND
+from dinorankclip.data.scenes.composition import carried
+from dinorankclip.data.scenes.drawing import (
+    COLOURS,
+    MATERIALS,
+    Paint,
+    Pen,
+    Rgb,
+    brightness,
+    contrast,
+    deep,
+    mix,
+    outline,
+    pale,
+)
+from dinorankclip.data.scenes.kinds import KINDS
+from dinorankclip.data.scenes.scene import COLOUR_JITTER, TILT, Chance, Scene, Thing
+
+PAPER: Rgb = (246, 243, 234)
+GRAPHITE: Rgb = (72, 70, 74)
+TILE_SHARE = 0.045  # side of a mosaic tile as a share of the picture
+
+
+@dataclass(frozen=True)
+class Rendition:
+    """`part` colours a part by its name and usual colour, `edge` its outline; without `ground` there is only paper."""
+
+    name: str
+    part: Callable[[str, Rgb], Rgb]
+    edge: Callable[[Rgb], Rgb]
+    ground: Callable[[Rgb], Rgb] | None
+    finish: Callable[[Image.Image, Chance], Image.Image]
+    edge_scale: float = 1.0
+
+    def paint(self, main: Rgb, pattern: str) -> Paint:
+        """What a pen needs to draw a thing of this colour and pattern."""
+        own = {"main": main, "deep": deep(main), "pale": pale(main)}
+        tones = {name: self.part(name, colour) for name, colour in own.items()}
+        edges = {name: self.edge(colour) for name, colour in own.items()}
+        fixed_tones, fixed_edges = _materials(self.name)
+        second = self.part("second", contrast(main))
+        return Paint(fixed_tones | tones, pattern, second, fixed_edges | edges, self.edge_scale)
+
+
+def _as_is(picture: Image.Image, chance: Chance) -> Image.Image:
+    return picture
+
+
+def _pencil(name: str, colour: Rgb) -> Rgb:
+    if name == "second":
+        return mix(PAPER, GRAPHITE, 0.5)
+    if name == "deep" or (name not in ("main", "pale") and brightness(colour) < 110):
+        return mix(PAPER, GRAPHITE, 0.35 if name == "deep" else 0.9)
+    return PAPER
+
+
+def _darken(picture: Image.Image, chance: Chance) -> Image.Image:
+    level = chance.within(0.8, 1.1)
+    table = [round(base + v * share * level) for base, share in ((6, 0.24), (10, 0.28), (26, 0.38)) for v in range(256)]
+    return picture.point(table)
+
+
+@lru_cache(maxsize=8)
+def _joints(side: int, tile: int) -> Image.Image:
+    """White, with grey lines where tiles meet: to be multiplied in."""
+    mask = Image.new("RGB", (side, side), (255, 255, 255))
+    draw = ImageDraw.Draw(mask)
+    for at in range(0, side, tile):
+        draw.line([(at, 0), (at, side)], fill=(196, 192, 188))
+        draw.line([(0, at), (side, at)], fill=(196, 192, 188))
+    return mask
+
+
+def _lay_tiles(picture: Image.Image, chance: Chance) -> Image.Image:
+    side = picture.width
+    tile = max(2, round(TILE_SHARE * side))
+    coarse = picture.reduce(tile)  # a part tile at the rim counts as one
+    tiled = coarse.resize((coarse.width * tile, coarse.height * tile), Image.Resampling.NEAREST)
+    return ImageChops.multiply(tiled.crop((0, 0, side, side)), _joints(side, tile))
+
+
+def _bleed(picture: Image.Image, chance: Chance) -> Image.Image:
+    grain = Image.fromarray((215 + 40 * chance.random((24, 24))).astype("uint8"))
+    grain = grain.resize(picture.size, Image.Resampling.BICUBIC)
+    soft = picture.filter(ImageFilter.GaussianBlur(picture.width / 128))
+    return ImageChops.multiply(soft, Image.merge("RGB", (grain, grain, grain)))
+
+
+RENDITIONS: dict[str, Rendition] = {
+    r.name: r
+    for r in (
+        Rendition("plain", lambda name, c: c, outline, lambda c: c, _as_is),
+        Rendition("sketch", _pencil, lambda c: GRAPHITE, None, _as_is, edge_scale=1.25),
+        Rendition("night", lambda name, c: c, outline, lambda c: c, _darken),
+        Rendition("mosaic", lambda name, c: c, outline, lambda c: c, _lay_tiles, edge_scale=1.4),
+        Rendition(
+            "watercolour",
+            lambda name, c: mix(c, PAPER, 0.3),
+            lambda c: mix(deep(c), PAPER, 0.2),
+            lambda c: mix(c, PAPER, 0.65),
+            _bleed,
+        ),
+    )
+}
+
+
+@lru_cache(maxsize=8)
+def _materials(rendition: str) -> tuple[dict[str, Rgb], dict[str, Rgb]]:
+    """Tones and outlines of fixed parts, which do not depend on the thing."""
+    r = RENDITIONS[rendition]
+    return {n: r.part(n, c) for n, c in MATERIALS.items()}, {n: r.edge(c) for n, c in MATERIALS.items()}
+
+
+# -------- render
+# A scene becomes a picture: drawn four times too large and reduced, so that edges are smooth.
+
+OVERSIZE = 4
+JPEG_QUALITY = 95
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a scene leaves open about a thing: the exact tint, which way it faces, how far it leans."""
+
+    main: Rgb
+    mirror: bool
+    tilt: float
+
+
+def render(scene: Scene, chance: Chance, size: int, rendition: str = "plain") -> Image.Image:
+    """Draw a scene. What its description leaves open (tints, leaning, which way things face) is left to chance."""
+    style = RENDITIONS[rendition]
+    canvas = Image.new("RGB", (size * OVERSIZE, size * OVERSIZE), PAPER)
+    upright = carried(scene)
+    # Things draw their lots before the background does: every rendition shows them alike.
+    looks = [_look(thing, chance, leaning=index not in upright) for index, thing in enumerate(scene.things)]
+    _draw_background(canvas, scene.background, chance, style)
+    for thing, look in zip(scene.things, looks):
+        _draw_thing(canvas, thing, look, style)
+    return style.finish(canvas.reduce(OVERSIZE), chance)
+
+
+def jpeg(picture: Image.Image) -> bytes:
+    """As stored: without colour subsampling, which would smear parts that are a pixel wide."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
+    return buffer.getvalue()
+
+
+def _draw_background(canvas: Image.Image, name: str, chance: Chance, style: Rendition) -> None:
+    light = chance.within(0.93, 1.04)
+    if style.ground is None:
+        return
+    tones = {tone: style.ground(_lit(colour, light)) for tone, colour in GROUND.items()}
+    side = canvas.width
+    BACKGROUNDS[name].draw(Pen(canvas, Paint(tones), (side / 2, side / 2), side), chance)
+
+
+def _lit(colour: Rgb, light: float) -> Rgb:
+    red, green, blue = (min(255, round(v * light)) for v in colour)
+    return red, green, blue
+
+
+def _look(thing: Thing, chance: Chance, *, leaning: bool) -> Look:
+    tilt = chance.within(-TILT, TILT)
+    return Look(_tinted(COLOURS[thing.colour], chance), chance.happens(0.5), tilt if leaning else 0.0)
+
+
+def _draw_thing(canvas: Image.Image, thing: Thing, look: Look, style: Rendition) -> None:
+    kind, side = KINDS[thing.kind], canvas.width
+    left, top, right, bottom = kind.bounds
+    pen = Pen(
+        canvas,
+        style.paint(look.main, thing.pattern),
+        (thing.x * side, thing.y * side),
+        thing.side * side / max(right - left, bottom - top),
+        origin=((left + right) / 2, (top + bottom) / 2),
+        mirror=look.mirror,
+        tilt=look.tilt,
+    )
+    kind.draw(pen)
+
+
+def _tinted(colour: Rgb, chance: Chance) -> Rgb:
+    """Close to the named colour: half the change is shared by the channels (light), half their own (hue)."""
+    light = chance.within(-1, 1)
+    red, green, blue = (min(255, max(0, round(v + COLOUR_JITTER * (light + chance.within(-1, 1)) / 2))) for v in colour)
+    return red, green, blue

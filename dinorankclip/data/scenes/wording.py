@@ -1,0 +1,344 @@
+"""Small words put right: a or an, one or many, lists, and where adjectives go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
+from dinorankclip.data.scenes.composition import RELATIONS, holding
+from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind, Word
+from dinorankclip.data.scenes.scene import (
+    CAPTIONS,
+    MANNERS,
+    P_BACKGROUND,
+    P_COLOUR,
+    P_GENERAL,
+    P_LEAVE_OUT,
+    P_PATTERN,
+    P_PLACE,
+    P_RELATION,
+    P_SIZE,
+    P_SYNONYM,
+    P_TOGETHER,
+    Captioned,
+    Chance,
+    Mention,
+    Said,
+    Scene,
+    Thing,
+)
+
+NUMBERS = {2: "two", 3: "three", 4: "four"}
+PAIR = ("pair of ", "pairs of ")
+
+
+def article(words: str) -> str:
+    """ "a" or "an" before these words. All our words beginning with a vowel letter begin with a vowel sound."""
+    return "an" if words[0].lower() in "aeiou" else "a"
+
+
+def with_adjectives(noun: str, adjectives: Sequence[str]) -> str:
+    """Adjectives before the noun; "pair of scissors" takes them inside: "pair of red scissors"."""
+    for head in PAIR:
+        if noun.startswith(head):
+            return head + " ".join([*adjectives, noun.removeprefix(head)])
+    return " ".join([*adjectives, noun])
+
+
+def listed(parts: Sequence[str]) -> str:
+    """ "x", "x and y", "x, y and z"."""
+    if len(parts) == 1:
+        return parts[0]
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+# -------- phrases
+# Chance describes one thing, or several of a kind together: "a small red mug", "two mugs with stripes".
+
+SIZE_WORDS = {"small": ("small", "little", "tiny"), "medium": ("medium-sized",), "large": ("large", "big", "huge")}
+PATTERN_WORDS = {
+    "striped": ("striped", "stripy"),
+    "spotted": ("spotted", "dotted", "polka-dot"),
+    "checkered": ("checkered", "checked"),
+}
+PATTERN_ENDINGS = {"striped": "with stripes", "spotted": "with spots", "checkered": "with checks"}
+P_MEDIUM = 0.25  # of the times a size is said: people seldom say that something is of middling size
+P_ENDING = 0.35  # "a mug with stripes" instead of "a striped mug"
+P_ONE = 0.06  # "one mug" instead of "a mug"
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words for some things of a scene, without the article."""
+
+    core: str
+    members: tuple[int, ...]
+    said: Said  # holds for each member
+    pose: str
+
+    @property
+    def many(self) -> bool:
+        return len(self.members) > 1
+
+    def text(self, chance: Chance, *, again: bool = False) -> str:
+        """With a determiner. `again`: the same words came before, so this is another one."""
+        if self.many:
+            return f"{NUMBERS[len(self.members)]} {self.core}"
+        if again:
+            return f"another {self.core}"
+        return f"one {self.core}" if chance.happens(P_ONE) else f"{article(self.core)} {self.core}"
+
+
+def describe(scene: Scene, members: Sequence[int], manner: str, chance: Chance) -> Phrase:
+    """Describe things of one kind. Several together are only said to have what all of them have."""
+    things = [scene.things[i] for i in members]
+    kind = KINDS[things[0].kind]
+    word, level = _word(kind, len(things), chance)
+    said: dict[str, str] = dict([level])
+    adjectives, ending = [], ""
+
+    size = _shared(things, "size")
+    if size is not None and chance.happens(P_SIZE[manner] * (P_MEDIUM if size == "medium" else 1)):
+        said["size"] = size
+        adjectives.append(chance.pick(SIZE_WORDS[size]))
+    colour = _shared(things, "colour")
+    if colour is not None and chance.happens(P_COLOUR[manner]):
+        said["colour"] = colour
+        adjectives.append(colour)
+    pattern = _shared(things, "pattern")
+    if pattern in PATTERN_WORDS and chance.happens(P_PATTERN[manner]):
+        said["pattern"] = pattern
+        if chance.happens(P_ENDING):
+            ending = " " + PATTERN_ENDINGS[pattern]
+        else:  # "striped red" and "red striped" are both said, but size comes first
+            at = len(adjectives) if chance.happens(0.5) else int("size" in said)
+            adjectives.insert(at, chance.pick(PATTERN_WORDS[pattern]))
+
+    noun = word.many if len(things) > 1 else word.one
+    pose = chance.pick(GROUPS[kind.group].poses)
+    return Phrase(with_adjectives(noun, adjectives) + ending, tuple(members), Said(**said), pose)
+
+
+def _word(kind: Kind, count: int, chance: Chance) -> tuple[Word, tuple[str, str]]:
+    """The noun, and what it says: ("kind", …), ("family", …) or ("group", …).
+
+    Things counted together keep their own name: "two birds" would have to count every bird.
+    """
+    if count == 1 and chance.happens(P_GENERAL):
+        family = FAMILIES[kind.family] if kind.family else None
+        if family is not None and kind.family is not None:
+            return family, ("family", kind.family)
+        return GROUPS[kind.group].word, ("group", kind.group)
+    if kind.synonyms and chance.happens(P_SYNONYM):
+        return chance.pick(kind.synonyms), ("kind", kind.name)
+    return kind.word, ("kind", kind.name)
+
+
+def _shared(things: Sequence[Thing], attribute: str) -> str | None:
+    values = {getattr(thing, attribute) for thing in things}
+    return values.pop() if len(values) == 1 else None
+
+
+# -------- captions
+# Chance writes captions the way people do: each names some of what is there, and says nothing that is not true.
+
+DIRECT = {  # "a mug … a plate"
+    "left": ("to the left of", "left of", "on the left of"),
+    "right": ("to the right of", "right of", "on the right of"),
+    "above": ("above", "over"),
+    "below": ("below", "under", "beneath"),
+    "beside": ("next to", "beside", "close to"),
+    "on": ("on", "on top of"),
+}
+TURNED = {  # "a plate with a mug …"; {its} and {it} follow the number of plates
+    "left": ("to {its} left", "on {its} left"),
+    "right": ("to {its} right", "on {its} right"),
+    "above": ("above {it}", "over {it}"),
+    "below": ("below {it}", "underneath {it}"),
+    "beside": ("next to {it}", "beside {it}"),
+    "on": ("on {it}", "on top of {it}"),
+}
+PLACES = {
+    ("left", None): ("on the left", "on the left side"),
+    ("right", None): ("on the right", "on the right side"),
+    (None, "top"): ("at the top", "in the upper part"),
+    (None, "bottom"): ("at the bottom", "in the lower part"),
+    ("left", "top"): ("in the top left corner", "at the upper left"),
+    ("right", "top"): ("in the top right corner", "at the upper right"),
+    ("left", "bottom"): ("in the bottom left corner", "at the lower left"),
+    ("right", "bottom"): ("in the bottom right corner", "at the lower right"),
+    ("middle", "middle"): ("in the middle", "in the centre"),
+}
+TRIES = 8  # for a caption that the scene does not have yet
+
+
+def caption_scene(scene: Scene, chance: Chance) -> Captioned:
+    """A scene with its captions. They differ from each other where the scene offers enough to say."""
+    texts: list[str] = []
+    mentions: list[Mention] = []
+    for _ in range(CAPTIONS):
+        for _ in range(TRIES):
+            text, mention = write_caption(scene, chance)
+            if text not in texts:
+                break
+        texts.append(text)
+        mentions.append(mention)
+    return Captioned(scene, tuple(texts), tuple(mentions))
+
+
+def write_caption(scene: Scene, chance: Chance) -> tuple[str, Mention]:
+    """One caption and what it says."""
+    manner = chance.weighted(MANNERS)
+    phrases = [describe(scene, unit, manner, chance) for unit in _units(scene, manner, chance)]
+    background = scene.background if chance.happens(P_BACKGROUND[manner]) else None
+    related = _related(scene, phrases, chance) if chance.happens(P_RELATION[manner]) else None
+    if related is not None:
+        return _tell_relation(phrases, related, background, chance)
+    if chance.happens(P_PLACE[manner]):
+        return _tell_places(scene, phrases, background, chance)
+    return _tell_list(phrases, background, chance)
+
+
+def _units(scene: Scene, manner: str, chance: Chance) -> list[tuple[int, ...]]:
+    """Which things are mentioned, and which of them together. A count covers all things of the kind."""
+    order = chance.shuffled(range(len(scene.things)))
+    chosen = order[:1] + [i for i in order[1:] if not chance.happens(P_LEAVE_OUT[manner])]
+    units: list[tuple[int, ...]] = []
+    for i in chosen:
+        if any(i in unit for unit in units):
+            continue
+        alike = tuple(j for j, thing in enumerate(scene.things) if thing.kind == scene.things[i].kind)
+        already_single = any(len(unit) == 1 and unit[0] in alike for unit in units)
+        together = len(alike) > 1 and not already_single and chance.happens(P_TOGETHER)
+        units.append(alike if together else (i,))
+    return units
+
+
+def _related(scene: Scene, phrases: Sequence[Phrase], chance: Chance) -> tuple[int, str, int] | None:
+    """Two phrases and a word that holds between all they stand for; resting on something is said first."""
+    found = []
+    for i, a in enumerate(phrases):
+        for j, b in enumerate(phrases):
+            if i == j:
+                continue
+            each = [holding(scene.things[m], scene.things[n]) for m in a.members for n in b.members]
+            words = frozenset.intersection(*each)
+            if "on" in words:
+                return i, "on", j
+            found += [(i, word, j) for word in RELATIONS if word in words]
+    return chance.pick(found) if found else None
+
+
+def _texts(phrases: Sequence[Phrase], chance: Chance) -> list[str]:
+    """Phrases with determiners: the second "red mug" becomes "another red mug"."""
+    return [
+        phrase.text(chance, again=any(phrase.core == earlier.core for earlier in phrases[:k]))
+        for k, phrase in enumerate(phrases)
+    ]
+
+
+def _tell_relation(
+    phrases: list[Phrase], related: tuple[int, str, int], background: str | None, chance: Chance
+) -> tuple[str, Mention]:
+    i, word, j = related
+    turned = chance.happens(0.3)
+    order = [j, i] if turned else [i, j]
+    rest = [k for k in range(len(phrases)) if k not in (i, j)]
+    ordered = [phrases[k] for k in order + rest]
+    first, second, *others = _texts(ordered, chance)
+    is_are = "are" if ordered[0].many else "is"
+    forms: tuple[str, ...]
+    if turned:
+        its, it = ("their", "them") if ordered[0].many else ("its", "it")
+        core = f"{first} with {second} {chance.pick(TURNED[word]).format(its=its, it=it)}"
+        forms = (core, f"there {is_are} {core}")
+    else:
+        tail = f"{chance.pick(DIRECT[word])} {second}"
+        forms = (
+            f"{first} {tail}",
+            f"{first} {ordered[0].pose} {tail}",
+            f"{first} {is_are} {tail}",
+            f"there {is_are} {first} {tail}",
+        )
+    text = _add_background(chance.pick(forms), background, chance)
+    if others:
+        also = "are" if ordered[2].many else "is"
+        text += chance.pick((f", and there {also} also {listed(others)}", f"; {listed(others)} can be seen too"))
+    # Phrases of several things spread over as many entries; a relation holds between all of them.
+    relation = (1, word, 0) if turned else (0, word, 1)
+    return sentence(text), _mention(ordered, background, relation)
+
+
+def _tell_places(scene: Scene, phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, Mention]:
+    parts, placed = [], []
+    for phrase, text in zip(phrases, _texts(phrases, chance)):
+        options = _true_places(scene, phrase)
+        if options:
+            column, row = chance.pick(options)
+            text += " " + chance.pick(PLACES[column, row])
+            phrase = replace(phrase, said=replace(phrase.said, column=column, row=row))
+        parts.append(text)
+        placed.append(phrase)
+    text = listed(parts)
+    if background is not None:
+        is_are = "are" if phrases[0].many else "is"
+        where = chance.pick(BACKGROUNDS[background].where)
+        text = chance.pick((f"{where} there {is_are} {text}", f"{BACKGROUNDS[background].noun} with {text}"))
+    return sentence(text), _mention(placed, background)
+
+
+def _true_places(scene: Scene, phrase: Phrase) -> list[tuple[str | None, str | None]]:
+    columns = {scene.things[m].column for m in phrase.members} | {None}
+    rows = {scene.things[m].row for m in phrase.members} | {None}
+    if len(columns) > 2:
+        columns = {None}  # the members are not all on one side
+    if len(rows) > 2:
+        rows = {None}
+    return [(column, row) for column, row in PLACES if column in columns and row in rows]
+
+
+def _tell_list(phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, Mention]:
+    things = listed(_texts(phrases, chance))
+    is_are = "are" if phrases[0].many else "is"
+    mention = _mention(phrases, background)
+    if background is None:
+        bare = (things, things, f"there {is_are} {things}", f"a picture of {things}", f"{things} can be seen")
+        return sentence(chance.pick(bare)), mention
+    where = chance.pick(BACKGROUNDS[background].where)
+    forms = [
+        f"{things} {where}",
+        f"there {is_are} {things} {where}",
+        f"{where} there {is_are} {things}",
+        f"{BACKGROUNDS[background].noun} with {things}",
+    ]
+    if len(phrases) == 1:
+        forms += [f"{things} {phrases[0].pose} {where}", f"{things} {is_are} {phrases[0].pose} {where}"]
+    return sentence(chance.pick(forms)), mention
+
+
+def _add_background(text: str, background: str | None, chance: Chance) -> str:
+    if background is None:
+        return text
+    where = chance.pick(BACKGROUNDS[background].where)
+    return chance.pick((f"{text} {where}", f"{where}, {text}"))
+
+
+def _mention(
+    phrases: Sequence[Phrase], background: str | None, relation: tuple[int, str, int] | None = None
+) -> Mention:
+    """What the phrases say, a phrase of several things as that many entries; `relation` is between phrases."""
+    things: list[Said] = []
+    entries: list[range] = []
+    for phrase in phrases:
+        entries.append(range(len(things), len(things) + len(phrase.members)))
+        things += [phrase.said] * len(phrase.members)
+    relations: tuple[tuple[int, str, int], ...] = ()
+    if relation is not None:
+        a, word, b = relation
+        relations = tuple((m, word, n) for m in entries[a] for n in entries[b])
+    return Mention(tuple(things), background, relations)

@@ -1,0 +1,195 @@
+"""Which items are right for which query, told by what both say: query → ids → items.
+
+Images that share a caption are right for each other's, so that pairs grow with the square of how often it stands there.
+They are therefore listed for a stretch of queries at a time, never all together.
+
+Shapes: Q queries, G items, P right pairs of a stretch, K different ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dinorankclip.evaluate.scores import Score, mean_score
+
+if TYPE_CHECKING:
+    from dinorankclip.evaluate.scores import SeenSet
+
+
+@dataclass(frozen=True)
+class RightItems:
+    """Ids of query q are `ids[ends[q]:ends[q+1]]`, items of id k are `items[item_ends[k]:item_ends[k+1]]`; no item is
+    reached twice from a query."""
+
+    ids: Tensor
+    ends: Tensor  # int64 [Q+1]
+    items: Tensor
+    item_ends: Tensor  # int64 [K+1]
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def pairs(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Queries, counted from `start`, and their right items: int64 [P] each."""
+        ids = self.ids[self.ends[start] : self.ends[stop]]
+        first, many = self.item_ends[ids], self.item_ends[ids + 1] - self.item_ends[ids]
+        query = torch.arange(stop - start).repeat_interleave(self.ends[start : stop + 1].diff())
+        inside = torch.arange(int(many.sum())) - (many.cumsum(0) - many).repeat_interleave(many)
+        return query.repeat_interleave(many), self.items[first.repeat_interleave(many) + inside]
+
+    def of(self, query: int) -> set[int]:
+        return set(self.pairs(query, query + 1)[1].tolist())
+
+    def counts(self) -> Tensor:
+        """How many items are right for each query: int64 [Q]."""
+        many = self.item_ends.diff()[self.ids]
+        query = torch.arange(len(self)).repeat_interleave(self.ends.diff())
+        return torch.zeros(len(self), dtype=torch.long).index_add_(0, query, many)
+
+
+@dataclass(frozen=True)
+class Right:
+    texts: RightItems  # of images
+    images: RightItems  # of texts
+
+
+def right_items(captions: Sequence[Sequence[str]], equal_captions: bool = True) -> tuple[list[str], Right]:
+    """All captions in image order, and what is right for images and for captions.
+
+    Captions that read the same (spaces and case aside) are right for every image that has one of them. With
+    `equal_captions` off they are not, as clip-benchmark has it: identical texts then compete with each other.
+    """
+    texts = [text for group in captions for text in group]
+    known: dict[str, int] = {}
+    said = [known.setdefault(" ".join(text.lower().split()), len(known)) for text in texts]
+    id_of_text = torch.tensor(said, dtype=torch.long) if equal_captions else torch.arange(len(texts))
+    kinds = len(known) if equal_captions else len(texts)
+    image_of = torch.arange(len(captions)).repeat_interleave(torch.tensor([len(group) for group in captions]))
+    # An image says the same twice if two of its captions are equal.
+    image, its_id = torch.stack([image_of, id_of_text], 1).unique(dim=0).unbind(1)
+    by_id = its_id.argsort(stable=True)
+    images_of_id, texts_of_id = image[by_id], id_of_text.argsort(stable=True)
+    return texts, Right(
+        RightItems(its_id, _ends(image, len(captions)), texts_of_id, _ends(id_of_text, kinds)),
+        RightItems(id_of_text, torch.arange(len(texts) + 1), images_of_id, _ends(its_id, kinds)),
+    )
+
+
+def _ends(groups: Tensor, count: int) -> Tensor:
+    """Where each of `count` groups ends, if its members stand together in order; a zero in front."""
+    sizes = torch.bincount(groups, minlength=count)
+    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+
+# -------- retrieval
+# Retrieval both ways: R@k, a query being answered when any of its right items is among the first k.
+#
+# Shapes: Q queries, G gallery items, D embedding width.
+
+KS = (1, 5, 10)
+APART = ", captions apart"  # ends names of scores where captions that read alike count as different
+AT_ONCE = 1 << 21  # similarities in memory: 8 MB stay in the cache for the comparisons that follow
+
+
+def ranks(queries: Tensor, gallery: Tensor, right: RightItems, chunk: int | None = None) -> Tensor:
+    """Place (from 0) of each query's best right item: int64 [Q].
+
+    `queries` [Q, D] and `gallery` [G, D] are unit-norm; `right` has at least one item for each query.
+    Equal similarities are ordered by item index, so a collapsed model scores at chance, not at 100 %.
+
+    As loops:
+        order = sorted(range(G), key=lambda g: (-dot(queries[q], gallery[g]), g))
+        ranks[q] = min(order.index(g) for g in right.of(q))
+    """
+    chunk = chunk or max(1, AT_ONCE // max(1, len(gallery)))
+    places = torch.empty(len(queries), dtype=torch.long)
+    column = torch.arange(len(gallery), device=gallery.device)
+    for start in range(0, len(queries), chunk):
+        stop = min(start + chunk, len(queries))
+        similarity = queries[start:stop] @ gallery.T
+        row, item = (part.to(gallery.device) for part in right.pairs(start, stop))
+        value = similarity[row, item]
+        best = torch.full((stop - start,), -torch.inf, device=gallery.device).scatter_reduce(0, row, value, "amax")
+        ahead = torch.where(value == best[row], item, len(gallery))
+        first = torch.full((stop - start,), len(gallery), device=gallery.device).scatter_reduce(0, row, ahead, "amin")
+        above = (similarity > best[:, None]).sum(1)
+        tied_before = ((similarity == best[:, None]) & (column < first[:, None])).sum(1)
+        places[start:stop] = (above + tied_before).cpu()
+    return places
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each query's best right item stands, from 0."""
+
+    i2t: Tensor  # int64 [I]
+    t2i: Tensor  # int64 [T]
+
+
+def both_ways(image: Tensor, text: Tensor, right: Right) -> Places:
+    """`image` [I, D], `text` [T, D] unit-norm."""
+    return Places(ranks(image, text, right.texts), ranks(text, image, right.images))
+
+
+def chance_recall(right: RightItems, gallery: int, k: int) -> float:
+    """R@k of random orders: mean over queries of 1 - C(G - r, k) / C(G, k), r being the right items of a query."""
+    r = right.counts().double()
+    missed = torch.ones_like(r)
+    for j in range(min(k, gallery)):
+        missed *= ((gallery - r - j) / (gallery - j)).clamp_min(0)
+    return (1 - missed).mean().item()
+
+
+def retrieval_scores(
+    image: Tensor, text: Tensor, captions: Sequence[Sequence[str]], equal_captions: bool = True, trivial: bool = True
+) -> Iterator[Score]:
+    """R@k both ways and their mean at 1, with items; `text` are the rows of all captions in image order.
+
+    `trivial`: also of galleries with no more than k items, where every query is answered. Tables of training have a
+    column for each k.
+    """
+    texts, right = right_items(captions, equal_captions)
+    places = both_ways(image, text, right)
+    image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
+    hits, chance = {}, {}
+    for way, where, items, gallery, clusters in (
+        ("i2t", places.i2t, right.texts, len(text), None),
+        ("t2i", places.t2i, right.images, len(image), image_of),
+    ):
+        for k in KS:
+            hits[way, k] = (where < k).numpy()
+            chance[way, k] = chance_recall(items, gallery, k)
+            if trivial or k < gallery:
+                yield mean_score(f"{way} R@{k}", hits[way, k], clusters, chance=chance[way, k])
+    # Both directions of one image as one item: the mean of these is the mean of the two recalls.
+    share = np.bincount(image_of, hits["t2i", 1], minlength=len(captions)) * len(captions) / len(texts)
+    both = (chance["i2t", 1] + chance["t2i", 1]) / 2
+    yield mean_score("mean R@1", (hits["i2t", 1] + share) / 2, chance=both)
+
+
+class RetrievalScorer:
+    """R@1, 5, 10 both ways, as far as there are more candidates than that.
+
+    Text queries are clustered by the image they belong to. With `equal_captions` off, scores have names of their own:
+    nothing pairs them with those that count captions which read alike as one.
+    """
+
+    name = "retrieval"
+    version = 1
+
+    def __init__(self, equal_captions: bool = True):
+        self.equal_captions = equal_captions
+
+    def applies(self, seen: SeenSet) -> bool:
+        return seen.kind == "retrieval"
+
+    def __call__(self, seen: SeenSet) -> Iterator[Score]:
+        rows, _owner = seen.caption_rows()
+        for score in retrieval_scores(seen.images(), rows, seen.captions(), self.equal_captions, trivial=False):
+            yield score if self.equal_captions else replace(score, name=f"{score.name}{APART}")

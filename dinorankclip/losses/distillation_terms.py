@@ -1,0 +1,158 @@
+"""Distillation of cached teacher features into the students, as weighted, named terms (D14–D16, D20).
+
+    gram+rel   gram_image, relational_image        relations of tokens, relations of items: the paper's
+    rkd        relational_image                    relations of items alone
+    mse        mse_image     } tokens in the teacher's (PCA) coordinates, after a linear projector,
+    cosine     cosine_image  } which belongs to the objective and is dropped with it
+    crd        crd_image                           items against the other items of the global batch, after a projector
+and the same with _text. Image terms weigh μ_d, text terms μ_d·ρ.
+
+Shapes: B own samples, M samples over all processes, g² tokens of the comparing grid, W words, C student width,
+K teacher tokens' width, C' teacher summary's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from dinorankclip import distributed
+from dinorankclip.config import DistilSettings
+from dinorankclip.losses.distillation import (
+    cosine_gram,
+    cosine_loss,
+    crd_loss,
+    gram_distance,
+    gram_loss,
+    gram_loss_to,
+    mse_loss,
+    normalise_gram,
+    rkd_items,
+    rkd_loss,
+)
+from dinorankclip.losses.resampling import resample_grid, resample_tokens, word_pooling
+from dinorankclip.seeds import drawing_from
+from dinorankclip.types import Embeddings, Progress, UserError
+
+# What a cache must keep for a criterion: the first set that it has. (The paper takes the Gram of PCA tokens.)
+NEEDS: dict[str, tuple[frozenset[str], ...]] = {
+    "gram+rel": (frozenset({"gram", "summary"}), frozenset({"tokens", "summary"})),
+    "rkd": (frozenset({"summary"}),),
+    "crd": (frozenset({"summary"}),),
+    "mse": (frozenset({"tokens"}),),
+    "cosine": (frozenset({"tokens"}),),
+}
+ON_TOKENS = {"mse": mse_loss, "cosine": cosine_loss}
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Widths of one student and its teacher."""
+
+    student: int
+    tokens: int
+    summary: int
+
+
+def needed(criterion: str, keep: str) -> frozenset[str]:
+    """Which of the features of a cache that keeps `keep` ("gram", "tokens" or "both") the criterion uses."""
+    kept = {"summary", *(("gram", "tokens") if keep == "both" else (keep,))}
+    for features in NEEDS[criterion]:
+        if features <= kept:
+            return features
+    raise UserError(f"--distil.criterion {criterion} needs cached tokens: make the cache with --keep tokens or both")
+
+
+def keeping_for(criterion: str) -> Literal["gram", "both"]:
+    """What a cache that is made for this criterion keeps: tokens, which are many times larger, only if it must."""
+    enough = any(features <= {"gram", "summary"} for features in NEEDS[criterion])
+    return "gram" if enough else "both"
+
+
+class DistillationLoss(nn.Module):
+    """`image_grid` is the student's, `compare_grid` the one that the companions' Grams and tokens are on."""
+
+    resample: Tensor | None
+
+    def __init__(
+        self,
+        settings: DistilSettings,
+        image: Branch,
+        image_grid: tuple[int, int],
+        compare_grid: tuple[int, int],
+        text: Branch | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.settings, self.seed = settings, seed
+        self.branches = {"image": image} | ({"text": text} if text is not None else {})
+        self.projectors = nn.ModuleDict()
+        for name, branch in self.branches.items():
+            out = {**dict.fromkeys(ON_TOKENS, branch.tokens), "crd": branch.summary}.get(settings.criterion)
+            if out is not None:
+                with drawing_from(seed, "projector", name):
+                    self.projectors[name] = nn.Linear(branch.student, out)
+        resample = resample_grid(image_grid, compare_grid).float() if image_grid != compare_grid else None
+        self.register_buffer("resample", resample, persistent=False)
+
+    def forward(
+        self, embeddings: Embeddings, companions: Mapping[str, Tensor], progress: Progress, detailed: bool = False
+    ) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Weighted terms of this process, whose mean over processes is the step's; and what is only watched."""
+        if not companions:
+            raise UserError("this batch carries no teacher features: distillation needs a loader with companions")
+        terms: dict[str, Tensor] = {}
+        report: dict[str, float] = {}
+        for name in self.branches:
+            weight = self.settings.weight * (self.settings.text_ratio if name == "text" else 1.0)
+            for term, value in self._branch(name, embeddings, companions, progress).items():
+                terms[f"{term}_{name}"] = weight * value
+        if detailed and "image_gram" in companions:
+            with torch.no_grad():
+                student = cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
+                distance = gram_distance(student, normalise_gram(companions["image_gram"]))
+            report["gram_distance_image"] = distance.nanmean().item()
+        return terms, report
+
+    def _branch(
+        self, name: str, embeddings: Embeddings, companions: Mapping[str, Tensor], progress: Progress
+    ) -> dict[str, Tensor]:
+        criterion = self.settings.criterion
+        if criterion in ON_TOKENS:
+            student, mask = self._tokens(name, embeddings, companions)
+            return {criterion: ON_TOKENS[criterion](self.projectors[name](student), companions[f"{name}_tokens"], mask)}
+        # Every process computes these on the same gathered items; the gather's backward adds their gradients up, and
+        # the mean over processes leaves one.
+        student = distributed.gather_rows(embeddings.named[f"{name}_student_class"])
+        teacher = distributed.gather_rows(companions[f"{name}_summary"])
+        if criterion == "crd":
+            return {"crd": crd_loss(self.projectors[name](student), teacher.to(student.dtype))}
+        items = rkd_items(len(student), self.seed, progress.step, self.settings.relational_items).to(student.device)
+        relational = {"relational": rkd_loss(student[items], teacher[items])}
+        return relational if criterion == "rkd" else {"gram": self._gram(name, embeddings, companions)} | relational
+
+    def _gram(self, name: str, embeddings: Embeddings, companions: Mapping[str, Tensor]) -> Tensor:
+        student, mask = self._tokens(name, embeddings, companions)
+        reduction = self.settings.gram_reduction
+        if f"{name}_gram" in companions:
+            return gram_loss_to(student, companions[f"{name}_gram"], mask, reduction)
+        return gram_loss(student, companions[f"{name}_tokens"], mask, reduction)
+
+    def _tokens(
+        self, name: str, embeddings: Embeddings, companions: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Student tokens [B, g², C] and no mask, or [B, W, C] and the words that both sides have [B, W]."""
+        tokens = embeddings.named[f"{name}_student_tokens"]
+        if name == "image":
+            return self.image_tokens(tokens), None
+        seen = companions["text_mask"]
+        words, read = word_pooling(tokens, companions["text_word_ids"], seen.shape[1])
+        return words, read & seen
+
+    def image_tokens(self, tokens: Tensor) -> Tensor:
+        """The student's tokens [B, h·w, C] on the comparing grid [B, g², C]."""
+        return tokens if self.resample is None else resample_tokens(tokens, self.resample)

@@ -1,0 +1,276 @@
+"""How the scores of ranked lists are cut into blocks, and the one place where a block of them is computed.
+
+Shapes: N rows, M items, K ≤ M listed positions, H width; inside a block R rows, P positions, J = items not finished
+at its first position. "Sorted" tensors have the listed items first, in list order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from torch import Tensor
+
+REMOVED = float("-inf")  # the utility of an item that does not take part in a row
+CPU_ITEMS = 1 << 13  # rows × items of a block: with its positions, 2 to 4 MB of fp32 scores, near the cores' caches
+DEVICE_SCORES = 1 << 26  # elsewhere a block should fill the device
+
+
+def positions_at_once(n_items: int) -> int:
+    """Positions of a block: more waste work in the finished triangle, fewer starve the matrix product."""
+    return 64 if n_items <= 256 else 128
+
+
+class Blocks:
+    """Scores theta[i, d] + queries[i, k] · keys[d] of sorted items d not finished at position k."""
+
+    def __init__(self, sorted_theta: Tensor, queries: Tensor, keys: Tensor, places: Tensor):
+        self.sorted_theta, self.queries, self.keys, self.places = sorted_theta, queries, keys, places
+        self.n_rows, self.n_items = sorted_theta.shape
+        self.length = queries.shape[1]
+        self.step = min(positions_at_once(self.n_items), self.length)
+        on_cpu = sorted_theta.device.type == "cpu"
+        rows = (CPU_ITEMS if on_cpu else DEVICE_SCORES // self.step) // self.n_items
+        self.rows_at_once = max(1, min(self.n_rows, rows))
+        self.buffer = sorted_theta.new_empty(self.rows_at_once * self.step * self.n_items)
+        self.key_buffer = keys.new_empty(self.rows_at_once, self.n_items, keys.shape[1])
+        # added, not masked: several times faster, and a score is never +inf
+        self.finished = torch.full((self.step, self.step), REMOVED, dtype=keys.dtype, device=keys.device).tril_(-1)
+
+    def row_blocks(self) -> list[slice]:
+        return _cuts(self.n_rows, self.rows_at_once)
+
+    def position_blocks(self) -> list[slice]:
+        return _cuts(self.length, self.step)
+
+    def sorted_keys(self, rows: slice) -> Tensor:
+        return pick_rows(self.keys[None], self.places[rows], self.key_buffer)
+
+    def scores(self, rows: slice, positions: slice, keys_of_rows: Tensor, less: Tensor | None = None) -> Tensor:
+        """[R, P, J] with finished items at -inf, `less` [R, P, 1] taken off. The tensor is the shared buffer: valid
+        until the next call."""
+        bias = self.sorted_theta[rows, None, positions.start :]
+        queries = self.queries[rows, positions]
+        shape = (queries.shape[0], queries.shape[1], bias.shape[2])
+        scores = self.buffer[: shape[0] * shape[1] * shape[2]].view(shape)
+        if less is None:
+            scores.copy_(bias.expand(shape))
+        else:
+            torch.sub(bias, less, out=scores)
+        scores.baddbmm_(queries, keys_of_rows[:, positions.start :].mT)
+        size = shape[1]
+        scores[:, :, :size] += self.finished[:size, :size]
+        return scores
+
+
+def sorting(order: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
+    """places [N, M]: listed items in list order, then the others by index; inverse [N, M]: where an item went."""
+    n_rows, length = order.shape
+    places = order
+    if length < n_items:
+        others = torch.ones(n_rows, n_items, dtype=torch.bool, device=order.device).scatter_(1, order, False)
+        places = torch.cat([order, others.nonzero()[:, 1].view(n_rows, n_items - length)], 1)
+    ranks = torch.arange(n_items, device=order.device).expand_as(places)
+    return places, torch.empty_like(places).scatter_(1, places, ranks)
+
+
+def exponential_(values: Tensor) -> Tensor:
+    """exp in place, but never below the cube of the precision, which no sum here can feel.
+
+    The floor is for speed: the vectorised exp is 20 to 200 times slower on arguments that underflow, and at s = 100
+    most of them do. Where an exact zero is promised (items removed by theta = -inf), the caller writes it.
+    """
+    return values.clamp_min_(3 * math.log(torch.finfo(values.dtype).eps)).exp_()
+
+
+def pick_rows(tables: Tensor, places: Tensor, buffer: Tensor) -> Tensor:
+    """Rows of each table [R or 1, M, H] at places [R, M], written to the buffer [≥ R, M, H]. A gather also serves to
+    undo a sorting: unlike a scatter, it adds up the same way on every run and device."""
+    n_rows, n_items, width = places.shape[0], *tables.shape[1:]
+    if len(tables) > 1:
+        places = places + torch.arange(n_rows, device=places.device)[:, None] * n_items
+    picked = buffer[:n_rows]
+    torch.index_select(tables.reshape(-1, width), 0, places.reshape(-1), out=picked.view(-1, width))
+    return picked
+
+
+def _cuts(total: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, total)) for start in range(0, total, step)]
+
+
+# -------- ranking_blocked
+# Exact list likelihoods without a tensor over rows × positions × items, forward and backward.
+#
+# With the items of a row sorted by its list, the candidates of position k are the sorted items k, k+1, …: the
+# normaliser is the log-sum-exp of a causal attention read from the end, with theta as a bias on the keys. A block of
+# positions needs only the items from its first position on, so half of the N×K×M scores are never computed. Gradients
+# are taken block by block too: on the way forward where the weights of rows are known, else in backward, from scores
+# computed again and the saved log-sum-exp. Shapes as in list_blocks.
+
+
+def first_derivatives(backward: Callable) -> Callable:
+    """A backward that has no backward of its own. `once_differentiable` would not do: where the incoming gradient is a
+    constant, as of a loss, it drops the second derivative without a word."""
+
+    @wraps(backward)
+    def checked(ctx, *gradients: Tensor):
+        if torch.is_grad_enabled():  # in backward: with create_graph=True only
+            raise NotImplementedError("ranked lists have second derivatives with backend='reference' alone")
+        return backward(ctx, *gradients)
+
+    return checked
+
+
+class FirstOrderLists(torch.autograd.Function):
+    """Without queries, every normaliser is a cumulative log-sum-exp from the end: O(N·M) time and memory.
+
+    backward: p(d at position k) = exp(theta_d - lse_k), so d nll/d theta_d = exp(theta_d + log Σ_{k ≤ pos(d)}
+    exp(-lse_k)) - [d is listed]; the exponent is at most log K, whatever the utilities.
+    """
+
+    @staticmethod
+    def forward(ctx, theta: Tensor, order: Tensor) -> Tensor:
+        places, inverse = sorting(order, theta.shape[1])
+        sorted_theta, length = theta.gather(1, places), order.shape[1]
+        log_sum = sorted_theta.flip(1).logcumsumexp(1).flip(1)[:, :length]
+        # +inf where a position takes no part: its probabilities add nothing to the sums over positions
+        kept = log_sum.masked_fill(_absent(sorted_theta, length), torch.inf)
+        ctx.save_for_backward(sorted_theta, kept, inverse)
+        return _close(log_sum, sorted_theta, sorted_theta[:, :length])
+
+    @staticmethod
+    @first_derivatives
+    def backward(ctx, grad_nll: Tensor):
+        sorted_theta, log_sum, inverse = ctx.saved_tensors
+        length = log_sum.shape[1]
+        weight = (-log_sum).logcumsumexp(1)
+        weight = torch.cat([weight, weight[:, -1:].expand(-1, sorted_theta.shape[1] - length)], 1)
+        grad = exponential_(sorted_theta + weight)
+        grad[:, :length] -= (~_absent(sorted_theta, length)).to(grad.dtype)
+        grad.masked_fill_(sorted_theta == REMOVED, 0.0)
+        return grad.mul_(grad_nll[:, None]).gather(1, inverse), None
+
+
+class TransitionLists(torch.autograd.Function):
+    """Lists whose scores carry a correction queries[i, k] · keys[d]: [N]. Backward computes the scores again."""
+
+    @staticmethod
+    def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor) -> Tensor:
+        places, inverse = sorting(order, theta.shape[1])
+        sorted_theta = theta.gather(1, places)
+        nll, log_sum = _walk(Blocks(sorted_theta, queries, keys, places))
+        ctx.save_for_backward(sorted_theta, queries, keys, places, inverse, log_sum)
+        return nll
+
+    @staticmethod
+    @first_derivatives
+    def backward(ctx, grad_nll: Tensor):
+        sorted_theta, queries, keys, places, inverse, log_sum = ctx.saved_tensors
+        with torch.autocast(grad_nll.device.type, enabled=False):
+            blocks = Blocks(sorted_theta, queries, keys, places)
+            slopes = _Slopes(blocks, inverse, grad_nll)
+            for rows in blocks.row_blocks():
+                keys_of_rows = blocks.sorted_keys(rows)
+                for positions in blocks.position_blocks():
+                    less = log_sum[rows, positions, None]
+                    probabilities = exponential_(blocks.scores(rows, positions, keys_of_rows, less))
+                    slopes.add(rows, positions, keys_of_rows, probabilities, slopes.weight[rows, positions])
+                slopes.end(rows, keys_of_rows)
+        return *slopes.gradients(), None
+
+
+class MeanOfTransitionLists(torch.autograd.Function):
+    """The mean of `TransitionLists` over rows, a scalar. A row's weight is known beforehand, so gradients are taken
+    from the scores of the forward pass, and nothing is computed twice."""
+
+    @staticmethod
+    def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor, with_gradient: bool) -> Tensor:
+        places, inverse = sorting(order, theta.shape[1])
+        blocks = Blocks(theta.gather(1, places), queries, keys, places)
+        weight = theta.new_full((len(theta),), 1 / len(theta))
+        slopes = _Slopes(blocks, inverse, weight) if with_gradient else None
+        nll, _ = _walk(blocks, slopes)
+        if slopes is not None:
+            ctx.save_for_backward(*slopes.gradients())
+        return nll.mean()
+
+    @staticmethod
+    @first_derivatives
+    def backward(ctx, grad_mean: Tensor):
+        # not in place: with a retained graph they are wanted again
+        wanted = zip(ctx.saved_tensors, ctx.needs_input_grad)
+        return *(grad_mean * gradient if needed else None for gradient, needed in wanted), None, None
+
+
+def _walk(blocks: Blocks, slopes: _Slopes | None = None) -> tuple[Tensor, Tensor]:
+    """nll [N] and log-sum-exp [N, K] of all lists; on the way, `slopes` takes its gradients."""
+    log_sum = blocks.queries.new_empty(blocks.n_rows, blocks.length)
+    diagonal_score = torch.empty_like(log_sum)
+    smallest = torch.finfo(log_sum.dtype).min
+    for rows in blocks.row_blocks():
+        keys_of_rows = blocks.sorted_keys(rows)
+        for positions in blocks.position_blocks():
+            scores = blocks.scores(rows, positions, keys_of_rows)  # [R, P, J]
+            diagonal_score[rows, positions] = scores.diagonal(dim1=1, dim2=2)
+            top = scores.amax(2, keepdim=True).clamp_min_(smallest)  # all removed: not -inf
+            powers = exponential_(scores.sub_(top))
+            total = powers.sum(2)
+            if slopes is not None:
+                slopes.add(rows, positions, keys_of_rows, powers, slopes.weight[rows, positions] / total)
+            log_sum[rows, positions] = total.log_().add_(top.squeeze(2))
+        if slopes is not None:
+            slopes.end(rows, keys_of_rows)
+    return _close(log_sum, blocks.sorted_theta, diagonal_score), log_sum
+
+
+class _Slopes:
+    """Adds up the gradients of Σ_i weight_i · nll_i, block by block.
+
+    d nll / d scores = probabilities - one at the item that was chosen. Probabilities come as any positive `powers`
+    and the `share` [R, P] that turns a position's powers into its row's weight times probabilities.
+    """
+
+    def __init__(self, blocks: Blocks, inverse: Tensor, row_weight: Tensor):
+        self.blocks, self.inverse = blocks, inverse
+        # a position whose item does not take part weighs nothing
+        absent = _absent(blocks.sorted_theta, blocks.length)
+        self.weight = row_weight[:, None].expand(-1, blocks.length).masked_fill(absent, 0.0)
+        self.grad_theta = torch.zeros_like(blocks.sorted_theta)
+        self.grad_queries, self.grad_keys = torch.empty_like(blocks.queries), torch.zeros_like(blocks.keys)
+        self.grad_of_rows, self.unsorted = (torch.empty_like(blocks.key_buffer) for _ in range(2))
+        self.grad_of_rows.zero_()
+
+    def add(self, rows: slice, positions: slice, keys_of_rows: Tensor, powers: Tensor, share: Tensor) -> None:
+        first, share = positions.start, share[:, :, None]
+        shared_queries = self.blocks.queries[rows, positions] * share
+        self.grad_theta[rows, first:] += torch.bmm(share.mT, powers).squeeze(1)
+        # products go to whole tensors: into a part of one, the matrix product would take its batch one by one
+        torch.mul(torch.bmm(powers, keys_of_rows[:, first:]), share, out=self.grad_queries[rows, positions])
+        self.grad_of_rows[: len(powers), first:] += torch.bmm(powers.mT, shared_queries)
+
+    def end(self, rows: slice, keys_of_rows: Tensor) -> None:
+        """All positions of these rows are in: take off the chosen items, and pass the keys' part on."""
+        chosen, length = self.weight[rows, :, None], self.blocks.length
+        grad_of_rows = self.grad_of_rows[: len(keys_of_rows)]
+        self.grad_theta[rows, :length] -= self.weight[rows]
+        self.grad_queries[rows] -= chosen * keys_of_rows[:, :length]
+        grad_of_rows[:, :length] -= chosen * self.blocks.queries[rows]
+        self.grad_keys += pick_rows(grad_of_rows, self.inverse[rows], self.unsorted).sum(0)
+        grad_of_rows.zero_()
+
+    def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of theta, queries and keys."""
+        self.grad_theta.masked_fill_(self.blocks.sorted_theta == REMOVED, 0.0)
+        return self.grad_theta.gather(1, self.inverse), self.grad_queries, self.grad_keys
+
+
+def _close(log_sum: Tensor, sorted_theta: Tensor, chosen: Tensor) -> Tensor:
+    """nll [N]: row sums of log_sum - chosen over the positions whose item takes part."""
+    return (log_sum - chosen).masked_fill_(_absent(sorted_theta, log_sum.shape[1]), 0.0).sum(1)
+
+
+def _absent(sorted_theta: Tensor, length: int) -> Tensor:
+    """[N, K]: positions whose item does not take part."""
+    return sorted_theta[:, :length] == REMOVED

@@ -1,0 +1,318 @@
+"""How a model came about, gathered from what its run left behind: for the card of an exported model.
+
+Nothing here is needed to use a model, so whatever is missing is left out; nothing here fails. Paths are cut to their
+last name: a folder that is given away says nothing about the machine it was made on.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dinorankclip import __version__, run_files
+from dinorankclip.formatting import RECALLS, bare, held_out, images_scored, written
+from dinorankclip.methods import traits_of_stored
+from dinorankclip.models.folder import CONFIG
+from dinorankclip.models.joint import parameters_by_part
+from dinorankclip.models.loaded import LoadedModel
+from dinorankclip.models.trunk import trunk_config, trunk_name
+from dinorankclip.run_files import inert_orders, inert_words
+from dinorankclip.teachers.cache_format import MANIFEST, PLAN
+
+RECORD = "provenance.json"  # in exported folders, so that an export of an export still knows
+Text = TypeVar("Text", str, None)
+_PATHS = ("data", "init")  # settings that may be paths
+_PATHS_INSIDE = (("model", "weights"), ("distil", "cache"), ("distil", "teacher"), ("distil", "text_teacher"))
+_DROPPED = ("run", "record")  # settings that did not touch the model
+_UNNAMED = "without a name (see model.json)"
+_MACHINE = ("python", "packages", "system", "gpus", "processes", "revision")  # of environment.json
+
+
+def provenance(folder: Path | None, name: str, data_note: str = "") -> dict[str, Any]:
+    """What is known about the model in `folder` (None: an open_clip model), typed by the user as `name`."""
+    found: dict[str, Any] = {"name": _last_name(name), "dinorankclip": __version__}
+    if folder is not None:
+        found |= _read(folder / RECORD) or _of_run(folder)
+    if data_note:
+        found["data_note"] = data_note
+    return found
+
+
+def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """Settings of a run; if it began with another model (`init`), with that model's trunk, not the preset's."""
+    trunk = _read(checkpoint / CONFIG).get("trunk")
+    if not settings.get("init") or not trunk:
+        return settings
+    name = trunk_name(trunk)
+    size = None if name and trunk_config(name) == trunk else trunk["vision_cfg"]["image_size"]
+    return settings | {"model": settings["model"] | {"trunk": name or _UNNAMED, "image_size": size}}
+
+
+def _of_run(checkpoint: Path) -> dict[str, Any]:
+    """A checkpoint lies in RUN/checkpoints; a model folder that is no checkpoint has none of these files."""
+    run = checkpoint.parent.parent
+    state = _read(checkpoint / run_files.NUMBERS)
+    if not state:
+        return {}
+    settings = with_own_trunk(_read(run / run_files.CONFIG), checkpoint)
+    environment = _read(run / run_files.ENVIRONMENT)
+    scores = _read(run / run_files.SCORES)
+    found: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
+    if inert := inert_orders(run):
+        found["inert_orders"] = inert
+    if settings:
+        found |= {"settings": _without_paths(settings), "teachers": _teachers(settings), "images": _images(settings)}
+    if environment:
+        found["environment"] = {name: environment[name] for name in _MACHINE if name in environment}
+    if scores.get("scores"):
+        found["scores"] = {"step": scores.get("step"), "values": scores["scores"]}
+    if scores.get("sets"):
+        sets = {name: _numbers(scored) for name, scored in scores["sets"].items()}
+        found["set_scores"] = {"identity": scores.get("sets_model", {}).get("identity"), "sets": sets}
+    return found
+
+
+def _numbers(scored: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of one evaluation set: value, interval and unit of each score."""
+    kept = ("value", "low", "high", "unit")
+    return {
+        metric: {name: score[name] for name in kept if name in score}
+        for metric, score in scored.get("scores", {}).items()
+        if "value" in score
+    }
+
+
+def _without_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in copy.deepcopy(settings).items() if name not in _DROPPED}
+    for name in _PATHS:
+        kept[name] = _last_name(kept.get(name))
+    for group, name in _PATHS_INSIDE:
+        if isinstance(kept.get(group), dict):
+            kept[group][name] = _last_name(kept[group].get(name))
+    return kept
+
+
+def _teachers(settings: dict[str, Any]) -> list[dict[str, str]]:
+    """Name, licence and note of each teacher, as the cache says; its names as they were typed if the cache is gone."""
+    distil = settings.get("distil", {})
+    if not distil.get("cache"):
+        return []
+    cache = Path(distil["cache"])
+    plan, licences = _read(cache / PLAN), _read(cache / MANIFEST).get("licences", {})
+    both = distil.get("branches") == "image+text"
+    if not plan:
+        typed = [("image", distil.get("teacher"))] + ([("text", distil.get("text_teacher"))] if both else [])
+        return [{"side": side, "name": _last_name(name)} for side, name in typed if name]
+    cards = [("image", plan)] + ([("text", plan["text"])] if both and plan.get("text") else [])
+    return [
+        {
+            "side": side,
+            "name": _last_name(str(card.get("teacher"))),
+            "licence": licences.get(side, ""),
+            "note": card.get("note", ""),
+        }
+        for side, card in cards
+    ]
+
+
+def _images(settings: dict[str, Any]) -> dict[str, int]:
+    """Images by part of the data, where a teacher cache has counted them."""
+    cache = settings.get("distil", {}).get("cache")
+    plan = _read(Path(cache) / PLAN) if cache else {}
+    return {part: about["images"] for part, about in plan.get("data", {}).items() if "images" in about}
+
+
+def _last_name(text: Text) -> Text:
+    """`/home/me/photos.csv` → `photos.csv`, `timm:NAME:/home/me/file` → `timm:NAME:file`. Commands may hold secrets."""
+    if text is not None and text.startswith("pipe:"):
+        return "pipe: shards"
+    if text is not None and "::" in text:
+        return "::".join(_last_name(part) for part in text.split("::"))
+    if text is None or "/" not in text:
+        return text
+    head, colon, tail = text.rpartition(":")
+    return f"{head}{colon}{Path(tail.rstrip('/')).name or tail}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# -------- card
+# The card of an exported model: what it is, how it was trained, what it may and may not be used for.
+#
+# Says only what the run left behind (`provenance`); what nobody recorded is said to be unknown.
+
+FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
+
+
+def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
+    """README.md of an export. `loading`: three lines of Python; `warning`: what this format leaves out."""
+    name = known["name"]
+    sections = [
+        _front(licence),
+        f"# {name}",
+        f"**{warning}**" if warning else "",
+        _what(model),
+        f"## Loading\n```python\n{loading}\n```",
+        f"## Training\n{_training(known)}",
+        f"## Data\n{_data(known)}",
+        _teacher_lines(known.get("teachers", [])),
+        f"## Scores\n{_scores(known, model.identity)}",
+        _USE,
+        f"## Licence\n{licence}" if licence else _NO_LICENCE,
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+_USE = """\
+## Intended use
+Search and ranking of images by text and of texts by image, zero-shot classification and features for small
+classifiers, on data that resembles what the model was trained on.
+
+## Limits
+- Scores hold for the data above. On other images measure first: `dinorankclip score`.
+- What the captions of the training data leave out or get wrong, the model does not know or repeats, people included:
+  not for decisions about persons, and not for identifying them.
+- Captions of about a sentence, in the language of the training data; words after the last position are cut off."""
+
+_NO_LICENCE = """\
+## Licence
+**Not chosen yet.** Whoever publishes this folder fills this in (`license:` at the top, and here), after a look at the
+terms of the training data and of the teachers above."""
+
+
+def _front(licence: str) -> str:
+    """The header model hubs read."""
+    terms = json.dumps(licence) if licence else "unknown  # to be filled in by whoever publishes the model"
+    return f"---\nlibrary_name: dinorankclip\npipeline_tag: zero-shot-image-classification\nlicense: {terms}\n---"
+
+
+def _what(model: LoadedModel) -> str:
+    parts = model.parts
+    counts = parameters_by_part(parts)
+    rows = "\n".join(f"| {part} | {count / 1e6:.2f} M |" for part, count in counts.items())
+    extra = []
+    if parts.students.image or parts.students.text:
+        extra.append(f"Students: {parts.students.image or 'none'} (image), {parts.students.text or 'none'} (text)")
+    if parts.image_fusion is not None or parts.text_fusion is not None:
+        extra.append(f"Fusion: {parts.fusion.variant}{'' if parts.fusion.gate else ', without gate'}")
+    return (
+        f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
+        f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: CLIP's byte "
+        f"pairs, at most {model.text_spec.context_length}.{''.join(f' {line}.' for line in extra)}\n\n"
+        f"| part | parameters |\n| --- | --- |\n{rows}\n| all | {sum(counts.values()) / 1e6:.2f} M |\n\n"
+        f"Identity of design and weights: `{model.identity}`"
+    )
+
+
+def _inert(known: dict[str, Any]) -> str:
+    """An order that is named but did nothing must not be taken for a cause."""
+    words = inert_words(known.get("inert_orders", []))
+    return f"; {words}: the corrections ended below a thousandth of the spread they correct" if words else ""
+
+
+def _training(known: dict[str, Any]) -> str:
+    settings = known.get("settings")
+    if not settings:
+        return "Unknown: the model does not come from a run of this program, or its run folder is gone."
+    budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
+    method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
+    start = settings.get("init") or settings.get("model", {}).get("weights")
+    lines = [
+        f"- method: `{settings['method']}`, {method}{_inert(known)}",
+        f"- started from: {start or 'random weights'}; trunk {settings['model']['trunk']}, seed {settings['seed']}",
+        f"- {known['step']} steps of {budget['batch']} pairs, {known['step'] * budget['batch']:,} pairs seen "
+        f"({budget['epochs']} epochs planned)",
+        f"- AdamW, learning rate {optim['lr']:g}, weight decay {optim['weight_decay']:g}",
+    ]
+    if optim.get("freeze"):
+        lines.append(f"- not trained: {', '.join(optim['freeze'])}")
+    environment = known.get("environment", {})
+    if environment:
+        packages = environment.get("packages", {})
+        gpus = ", ".join(environment.get("gpus") or ["CPU"])
+        lines.append(f"- on {gpus}, torch {packages.get('torch')}, revision {environment.get('revision')}")
+    return "\n".join([*lines, "", "All settings are in `provenance.json`."])
+
+
+def _data(known: dict[str, Any]) -> str:
+    lines = []
+    settings = known.get("settings", {})
+    if settings:
+        lines.append(f"- name: `{settings.get('data')}`")
+    if known.get("images"):
+        lines.append("- images: " + ", ".join(f"{part} {count:,}" for part, count in known["images"].items()))
+    if known.get("data_fingerprint"):
+        lines.append(f"- fingerprint: `{known['data_fingerprint']}`")
+    lines.append(f"- note: {known['data_note']}" if known.get("data_note") else "- terms of use: not recorded")
+    return "\n".join(lines)
+
+
+def _teacher_lines(teachers: list[dict[str, str]]) -> str:
+    if not teachers:
+        return ""
+    lines = [
+        "## Teachers",
+        "Students learnt from their frozen features, so results also rest on what the teachers were trained with. The",
+        "teachers themselves are not in this folder.",
+        "",
+    ]
+    for teacher in teachers:
+        licence = teacher.get("licence") or "not recorded, see its source"
+        note = f"; {teacher['note']}" if teacher.get("note") else ""
+        lines.append(f"- {teacher['side']}: `{teacher['name']}`, licence: {licence}{note}")
+    return "\n".join(lines)
+
+
+def _scores(known: dict[str, Any], identity: str) -> str:
+    tables = [table for table in (_training_scores(known), _set_scores(known, identity)) if table]
+    return "\n\n".join(tables) or "None were recorded."
+
+
+def _training_scores(known: dict[str, Any]) -> str:
+    """Retrieval that was taken at the end of training."""
+    scores = known.get("scores") or {}
+    values = scores.get("values", {})
+    rows = [
+        f"| {part}, {words} | " + " | ".join(bare(cell, "share") for cell in cells if cell is not None) + " |"
+        for part, ways in held_out(values).items()
+        for words, cells in ways.items()
+        if None not in cells
+    ]
+    if not rows:
+        return ""
+    head = ["| held-out retrieval, % | " + " | ".join(RECALLS) + " |", "| --- |" + " --- |" * len(RECALLS)]
+    counts = images_scored(values)
+    told = [f"{part} {n:,}{' (so few say little)' if n < FEW_SCORED else ''}" for part, n in counts.items()]
+    closing = "Measured on the held-out parts of the training data's own source, by this program"
+    closing += f"; images: {', '.join(told)}." if told else "."
+    if scores.get("step") != known.get("step"):
+        closing = f"**Of step {scores.get('step')}; the weights here are of step {known.get('step')}.** {closing}"
+    return "\n".join([*head, *rows, "", closing])
+
+
+def _set_scores(known: dict[str, Any], identity: str) -> str:
+    """What `dinorankclip score` found, if it was these weights that it scored."""
+    scored = known.get("set_scores") or {}
+    if scored.get("identity") != identity:
+        return ""
+    rows = [
+        f"| {name} | {metric} | {_number(score)} |"
+        for name, scores in scored["sets"].items()
+        for metric, score in scores.items()
+    ]
+    return "\n".join(["| set | score | value |", "| --- | --- | --- |", *rows]) if rows else ""
+
+
+def _number(score: dict[str, Any]) -> str:
+    """With its interval, if it has one."""
+    unit = score.get("unit", "share")
+    interval = f" ({bare(score['low'], unit)} to {bare(score['high'], unit)})" if "low" in score else ""
+    return written(score["value"], unit) + interval

@@ -1,0 +1,166 @@
+"""Fusion: how a student's features bend a trunk's embedding (equation `fuse`), and how far (proposition `alignment`).
+
+Shapes: B items, D embedding width, L dense tokens, C width of a student, S = sum of the bins.
+    v  [B, D]  the trunk's embedding, not normalised         u [B, D]  the student's residual, in the trunk's space
+    α  [B, D]  the gate, between 0 and 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dinorankclip.losses.contrastive import SHORTEST, single
+from dinorankclip.models.students import StudentFeatures
+
+PYRAMID = (2, 4, 8)  # bins of the three pooled scales
+
+_NO_BOUND = 180.0
+
+
+def gated_sum(v: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
+    """Equation `fuse`: v + α ⊙ u [B, D], not normalised, in at least single precision.
+
+    As loops:
+        for b in range(B):
+            for d in range(D):
+                fused[b, d] = v[b, d] + alpha[b, d] * u[b, d]
+    """
+    return single(v) + single(alpha) * single(u)
+
+
+def rescaled(u: Tensor, v: Tensor) -> Tensor:
+    """u in the length of v (D23): u·‖v‖/‖u‖ [B, D]. ‖v‖ passes no gradient; u = 0 stays 0, with zero gradient.
+
+    As loops:
+        for b in range(B):
+            rescaled[b] = u[b] * norm(v[b]) / norm(u[b]) if norm(u[b]) > 1e-8 else 0
+    """
+    u, target = single(u), lengths_of(v).detach()
+    own = lengths_of(u)
+    return u * torch.where(own > SHORTEST, target / own.clamp_min(SHORTEST), 0.0)
+
+
+def lengths_of(rows: Tensor) -> Tensor:
+    """‖row‖ [B, 1], in at least single precision."""
+    return torch.linalg.vector_norm(single(rows), dim=-1, keepdim=True)
+
+
+def fused_angle(fused: Tensor, v: Tensor) -> Tensor:
+    """Degrees [B] between the fused embedding and the trunk's. 90 if v is zero and `fused` is not.
+
+    As loops:
+        for b in range(B):
+            angle[b] = degrees(acos(dot(fused[b], v[b]) / (norm(fused[b]) * norm(v[b]))))
+
+    Computed from the difference of the two, split along and across v: in single precision acos knows no angle
+    between 0 and 0.02 degrees.
+    """
+    fused, v = single(fused), single(v)
+    towards = v / lengths_of(v).clamp_min(SHORTEST)
+    change = fused - v
+    across = change - (change * towards).sum(-1, keepdim=True) * towards
+    return torch.rad2deg(torch.atan2(lengths_of(across).squeeze(-1), (fused * towards).sum(-1)))
+
+
+def alignment_ratio(alpha: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """max_d |α_d| · ‖u‖ / ‖v‖ [B], the sine that proposition `alignment` bounds the angle by."""
+    largest = single(alpha).abs().amax(-1)
+    return largest * lengths_of(u).squeeze(-1) / lengths_of(v).squeeze(-1).clamp_min(SHORTEST)
+
+
+def alignment_bound(ratio: Tensor) -> Tensor:
+    """Proposition `alignment`: the angle between v + α ⊙ u and v is at most arcsin(ratio), here in degrees.
+
+    From a ratio of 1 on α ⊙ u may reach across the origin and there is no bound: 180.
+    """
+    ratio = single(ratio)
+    bounded = ratio < 1
+    return torch.where(bounded, torch.rad2deg(torch.asin(torch.where(bounded, ratio, 0.0))), _NO_BOUND)
+
+
+def pyramid_pool(tokens: Tensor, lengths: Tensor | None = None, bins: Sequence[int] = PYRAMID) -> Tensor:
+    """The pooled scales of a token sequence [B, L, C]: adaptive means over 2, 4 and 8 bins → [B, S, C].
+
+    Item b has its tokens at places 0 … lengths[b]-1 (`lengths` [B]; all L without it); what stands behind them does
+    not count. Bins share tokens when they do not divide the length, also when there are fewer tokens than bins.
+
+    As loops:
+        for b in range(B):
+            n = lengths[b]
+            pooled[b] = [mean(tokens[b, floor(j * n / k) : ceil((j + 1) * n / k)]) for k in bins for j in range(k)]
+    """
+    tokens, width = single(tokens), tokens.shape[1]
+    if lengths is None:
+        matrix = pyramid_matrix(torch.tensor(width, device=tokens.device), width, bins)
+    else:
+        matrix = pyramid_matrix(lengths, width, bins)
+        # Padding may hold anything, even what 0 · x does not make 0.
+        padding = torch.arange(width, device=tokens.device) >= lengths[:, None]
+        tokens = tokens.masked_fill(padding[..., None], 0.0)
+    with torch.autocast(tokens.device.type, enabled=False):
+        return matrix.to(tokens.dtype) @ tokens
+
+
+def pyramid_matrix(lengths: Tensor, width: int, bins: Sequence[int] = PYRAMID) -> Tensor:
+    """A of `pyramid_pool` as a matrix: lengths [B] → [B, S, width], or one length (a scalar) → [S, width]."""
+    count = torch.tensor([k for k in bins for _ in range(k)], device=lengths.device)
+    place = torch.tensor([j for k in bins for j in range(k)], device=lengths.device)
+    lengths = lengths[..., None]
+    first = torch.div(place * lengths, count, rounding_mode="floor")
+    end = torch.div((place + 1) * lengths + count - 1, count, rounding_mode="floor")
+    token = torch.arange(width, device=lengths.device)
+    inside = (token >= first[..., None]) & (token < end[..., None])
+    return inside / (end - first).clamp_min(1)[..., None]
+
+
+# -------- gating
+# The last step of every fusion: trunk embedding + gate ⊙ residual (equation `fuse`).
+#
+# Shapes: B items, d embedding width.
+
+GATE_START = -4.0  # σ(-4) = 0.018: the embedding starts within 1.03 degrees of the trunk's
+
+
+@dataclass
+class Fused:
+    """What fusion says, in at least single precision."""
+
+    embedding: Tensor  # [B, d], v + α ⊙ u, not normalised
+    residual: Tensor  # u [B, d], as it is added
+    gate: Tensor  # α [B, d]
+
+
+class Gate(nn.Linear):
+    """α = σ(W[v; u] + b) [B, d]. W starts at zero, so that α starts at σ(-4) everywhere."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(2 * dim, dim)
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+        nn.init.constant_(self.bias, GATE_START)
+
+    def forward(self, v: Tensor, u: Tensor) -> Tensor:  # type: ignore[override]  # nobody calls it as a plain Linear
+        return super().forward(torch.cat([v, u.to(v.dtype)], -1)).sigmoid()
+
+
+class Fusion(nn.Module):
+    """One branch: `residual` makes u out of the trunk's embedding and a student's features, the gate weighs it.
+
+    Without a gate α is 1 everywhere.
+    """
+
+    def __init__(self, residual: nn.Module, gate: Gate | None) -> None:
+        super().__init__()
+        self.residual = residual
+        self.gate = gate
+
+    def forward(self, v: Tensor, features: StudentFeatures) -> Fused:
+        """Trunk embedding [B, d], not normalised, and the student's features of the same items."""
+        u = self.residual(v, features)
+        alpha = torch.ones_like(u) if self.gate is None else self.gate(v, u)
+        return Fused(gated_sum(v, u, alpha), u, alpha)

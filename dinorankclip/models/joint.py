@@ -1,0 +1,310 @@
+"""The model: trunk, students and fusion, wired. Methods are settings of these and of the objective.
+
+    pixels ─ trunk ─────────────── v ─┐
+         └── student ─ tokens, class ─ fusion ─ embedding          and the same for captions, with weights of its own
+
+Without fusion the embedding is v; without students there is the trunk alone. The teacher is no part of it: students
+(or, in a control, the trunk itself) learn from cached features, which only the objective sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dinorankclip.models.fusion import Fused, fused_angle
+from dinorankclip.models.fusion_variants import build_fusion
+from dinorankclip.models.students import StudentFeatures, image_student, text_student, token_table
+from dinorankclip.models.trunk import OwnImageTokens, OwnTextTokens, Trunk
+from dinorankclip.types import Embeddings
+
+if TYPE_CHECKING:
+    from dinorankclip.models.students import ImageStudent, TextStudent
+
+
+@dataclass(frozen=True)
+class Students:
+    """Names of the students a model has (`encoders.students`)."""
+
+    image: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class FusionDesign:
+    """One of `fusion.VARIANTS`, or "none"; each branch that has a student is fused."""
+
+    variant: str = "none"
+    gate: bool = True
+
+
+@dataclass
+class Side:
+    """What the model makes of one batch of images, or of captions."""
+
+    raw: Tensor  # [B, D], the embedding before normalisation
+    contrastive: Tensor  # [B, D], the trunk's own output; the same tensor when nothing is fused
+    features: StudentFeatures | None = None
+    fused: Fused | None = None
+
+
+class JointModel(nn.Module):
+    pixel_scale: Tensor
+    pixel_shift: Tensor
+
+    def __init__(
+        self,
+        trunk_config: dict[str, Any],
+        seed: int = 0,
+        students: Students | None = None,
+        fusion: FusionDesign | None = None,
+    ):
+        super().__init__()
+        self.trunk = Trunk(trunk_config, seed)
+        self.students, self.fusion = Students(), FusionDesign()
+        self.image_student: ImageStudent | None = None
+        self.text_student: TextStudent | None = None
+        self.image_fusion: nn.Module | None = None
+        self.text_fusion: nn.Module | None = None
+        self.students_only = False  # distil-only training leaves the trunk alone
+        # Branches whose trunk learns from the teacher in a student's stead; a matter of training, not of the model.
+        self.own_tokens: dict[str, OwnImageTokens | OwnTextTokens] = {}
+        self.set_parts(students or Students(), fusion or FusionDesign(), seed)
+        spec = self.trunk.image_spec
+        # Pixels arrive as uint8; (p/255 - mean)/std becomes one multiply and one add.
+        mean, std = torch.tensor(spec.mean).view(3, 1, 1), torch.tensor(spec.std).view(3, 1, 1)
+        self.register_buffer("pixel_scale", 1.0 / (255.0 * std), persistent=False)
+        self.register_buffer("pixel_shift", -mean / std, persistent=False)
+
+    def train(self, mode: bool = True) -> JointModel:
+        """As always, but batch norms whose weights are frozen keep their statistics, too."""
+        super().train(mode)
+        for module in self.modules():
+            own = list(module.parameters(recurse=False))
+            if isinstance(module, _BatchNorm) and own and not any(parameter.requires_grad for parameter in own):
+                module.eval()
+        return self
+
+    def set_parts(self, students: Students, fusion: FusionDesign, seed: int = 0) -> None:
+        """Add or drop students and fusion; what is there under the same name keeps its weights."""
+        new_image = students.image != self.students.image
+        new_text = students.text != self.students.text
+        if new_image:
+            size = self.trunk.image_spec.size
+            self.image_student = image_student(students.image, size, seed) if students.image else None
+        if new_text:
+            context, width = self.trunk.text_spec.context_length, token_table(self.trunk.towers).shape[1]
+            self.text_student = text_student(students.text, context, width, seed) if students.text else None
+        if new_image or fusion != self.fusion:
+            self.image_fusion = self._fusion_for(self.image_student, fusion, "image", seed)
+        if new_text or fusion != self.fusion:
+            self.text_fusion = self._fusion_for(self.text_student, fusion, "text", seed)
+        self.students, self.fusion = students, fusion
+
+    def _fusion_for(
+        self, student: ImageStudent | TextStudent | None, fusion: FusionDesign, branch: str, seed: int
+    ) -> nn.Module | None:
+        if student is None or fusion.variant == "none":
+            return None
+        return build_fusion(fusion.variant, fusion.gate, self.dim, student.width, branch, seed)
+
+    def teach_trunk(self, *branches: str) -> None:
+        """Have `forward` give the trunk's own tokens where a student's would be."""
+        kinds: dict[str, type[OwnImageTokens] | type[OwnTextTokens]] = {"image": OwnImageTokens, "text": OwnTextTokens}
+        self.own_tokens = {branch: kinds[branch](self.trunk) for branch in branches}
+
+    @property
+    def learners(self) -> dict[str, Any]:
+        """Branch → who learns from its teacher: a student, or the trunk through its own tokens. Each has a `width`,
+        that of images a `grid`."""
+        students = {"image": self.image_student, "text": self.text_student}
+        return {branch: student for branch, student in students.items() if student is not None} | self.own_tokens
+
+    @property
+    def dim(self) -> int:
+        return self.trunk.dim
+
+    @property
+    def device(self) -> torch.device:
+        return self.pixel_scale.device
+
+    def forward(self, images: Tensor, texts: Tensor, second_texts: Tensor | None = None) -> Embeddings:
+        """uint8 images [B, 3, S, S] and token ids [B, L] → raw (unnormalised) embeddings [B, D] by name.
+
+        Images of a frozen tower come as its embeddings, float [B, D]. Students add `image_student_tokens`
+        [B, h·w, C] row by row of the student's grid, `text_student_tokens` [B, L, C] at the places of the ids, and
+        `image_student_class`, `text_student_class` [B, C]; so does the trunk where it is taught itself.
+        """
+        image = Side(images, images) if images.ndim == 2 else self._side("image", self.normalised(images), self.see)
+        text = self._side("text", texts, self.read)
+        named: dict[str, Tensor] = {}
+        if not self.students_only:
+            named |= {"image": image.raw, "text": text.raw}
+            if second_texts is not None:
+                named["second_text"] = self.read(second_texts).raw
+        for branch, side in (("image", image), ("text", text)):
+            if side.features is not None:
+                named |= {
+                    f"{branch}_student_tokens": side.features.tokens,
+                    f"{branch}_student_class": side.features.summary,
+                }
+        return Embeddings(named)
+
+    def _side(self, branch: str, items: Tensor, usual) -> Side:
+        if branch not in self.own_tokens:
+            return usual(items)
+        embedding, features = self.own_tokens[branch](items)
+        return Side(embedding, embedding, features)
+
+    def learnt(self, branch: str, items: Tensor) -> StudentFeatures:
+        """What is compared with the teacher's features of normalised pixels, or of token ids."""
+        if branch in self.own_tokens:
+            return self.own_tokens[branch](items)[1]
+        student = self.learners[branch]
+        return student(items) if branch == "image" else self._read_by(student, items)
+
+    def _read_by(self, student: TextStudent, texts: Tensor) -> StudentFeatures:
+        """The student borrows the trunk's token table, detached."""
+        return student(texts, token_table(self.trunk.towers))
+
+    def see(self, pixels: Tensor) -> Side:
+        """Normalised pixels [B, 3, S, S] → the image side."""
+        features = self.image_student(pixels) if self.image_student is not None else None
+        return self._joined(self.trunk.encode_image, pixels, features, self.image_fusion)
+
+    def read(self, texts: Tensor) -> Side:
+        """Token ids [B, L] → the text side."""
+        features = self._read_by(self.text_student, texts) if self.text_student is not None else None
+        return self._joined(self.trunk.encode_text, texts, features, self.text_fusion)
+
+    def _joined(self, encode, items: Tensor, features: StudentFeatures | None, fusion: nn.Module | None) -> Side:
+        if self.students_only:
+            nothing = items.new_empty(len(items), 0)
+            return Side(nothing, nothing, features)
+        contrastive = encode(items)
+        if fusion is None or features is None:
+            return Side(contrastive, contrastive, features)
+        fused = fusion(contrastive, features)
+        return Side(fused.embedding, contrastive, features, fused)
+
+    def scale(self) -> Tensor:
+        """s = exp(logit_scale), the inverse temperature, with gradient."""
+        return self.trunk.logit_scale.exp()
+
+    @torch.inference_mode()
+    def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
+        features = self.see(self.normalised(images.to(self.device))).raw.float()
+        return F.normalize(features, dim=-1) if normalize else features
+
+    @torch.inference_mode()
+    def encode_text(self, texts: Tensor, normalize: bool = True) -> Tensor:
+        features = self.read(texts.to(self.device)).raw.float()
+        return F.normalize(features, dim=-1) if normalize else features
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """uint8 images → what trunk and students look at."""
+        pixels = images.float()
+        return torch.addcmul(self.pixel_shift, pixels, self.pixel_scale, out=pixels)  # in place: no gradient
+
+
+def parameters_by_part(model: nn.Module) -> dict[str, int]:
+    """How many parameters each part holds."""
+    parts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        part = (
+            "trunk image" if ".visual." in name else "trunk text" if name.startswith("trunk.") else name.split(".")[0]
+        )
+        parts[part] = parts.get(part, 0) + parameter.numel()
+    return parts
+
+
+# -------- trunk_features
+# What the trunk's image tower knows before its projection: pooled features for probes, patch tokens for looking.
+#
+# Walks open_clip's three kinds of image towers (its ViT, a timm model, its ResNet), which share no interface for it.
+
+
+def pooled_features(visual: Any, pixels: Tensor) -> Tensor:
+    """Normalised pixels [B, 3, S, S] → [B, W], pooled, before the projection into the joint space."""
+    if hasattr(visual, "_embeds"):  # open_clip's VisionTransformer
+        pooled, _tokens = visual._pool(visual.transformer(visual._embeds(pixels)))
+        return pooled
+    if hasattr(visual, "trunk"):  # a timm model, whose head is the projection
+        pooled = visual.trunk(pixels)
+        return pooled.flatten(2).mean(-1) if pooled.ndim == 4 else pooled
+    # A ResNet pools by attention into the joint space at once: the mean of its last map is what comes before.
+    return patch_map(visual, pixels).flatten(1, 2).mean(1)
+
+
+def patch_map(visual: Any, pixels: Tensor) -> Tensor:
+    """Normalised pixels [B, 3, S, S] → dense features [B, h, w, W] of the last block, after the final norm."""
+    normed = getattr(visual, "attn_pool", None) is None  # else the norm belongs to the pooled width
+    out = visual.forward_intermediates(
+        pixels, indices=1, normalize_intermediates=normed, intermediates_only=True, output_fmt="NCHW"
+    )
+    return out["image_intermediates"][-1].permute(0, 2, 3, 1)
+
+
+# -------- readings
+# All that a model sees in pictures or reads in captions, for looking inside.
+#
+# Shapes: B images or captions, D embedding width, h×w a grid of patches, C student width, W width of the trunk's
+# image tower, L tokens.
+
+
+@dataclass(frozen=True)
+class ImageReading:
+    """`gate` and `angle` are None where nothing is fused, `tokens` where there is no student."""
+
+    embedding: Tensor  # [B, D], of length 1
+    contrastive: Tensor  # [B, D], the trunk's own, of length 1
+    trunk_tokens: Tensor  # [B, h, w, W], the last block of the trunk's image tower
+    tokens: Tensor | None = None  # [B, h, w, C], of the student
+    gate: Tensor | None = None  # [B, D], α of the fusion
+    angle: Tensor | None = None  # [B], degrees between the fused and the trunk's embedding
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """As `ImageReading`; `mask` says which places hold tokens of the caption (the start token included)."""
+
+    embedding: Tensor  # [B, D]
+    contrastive: Tensor  # [B, D]
+    tokens: Tensor | None = None  # [B, L, C]
+    mask: Tensor | None = None  # bool [B, L]
+    gate: Tensor | None = None  # [B, D]
+    angle: Tensor | None = None  # [B]
+
+
+def image_reading(model: JointModel, pixels: Tensor) -> ImageReading:
+    """Normalised pixels [B, 3, S, S] → everything there is to see."""
+    side = model.see(pixels)
+    tokens = None
+    if side.features is not None and model.image_student is not None:
+        tokens = side.features.tokens.unflatten(1, model.image_student.grid).float()
+    trunk_tokens = patch_map(model.trunk.towers.visual, pixels).float()
+    return ImageReading(**_common(side), trunk_tokens=trunk_tokens, tokens=tokens)
+
+
+def text_reading(model: JointModel, ids: Tensor) -> TextReading:
+    """Token ids [B, L] → everything there is to read."""
+    side = model.read(ids)
+    if side.features is None:
+        return TextReading(**_common(side))
+    return TextReading(**_common(side), tokens=side.features.tokens.float(), mask=side.features.mask)
+
+
+def _common(side: Side) -> dict[str, Tensor]:
+    values = {
+        "embedding": F.normalize(side.raw.float(), dim=-1),
+        "contrastive": F.normalize(side.contrastive.float(), dim=-1),
+    }
+    if side.fused is not None:
+        values["gate"] = side.fused.gate.float()
+        values["angle"] = fused_angle(side.raw.float(), side.contrastive.float())
+    return values

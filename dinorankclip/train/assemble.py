@@ -1,0 +1,210 @@
+"""Which students and which fusion a trained model (`--init`) goes on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from dinorankclip import distributed
+from dinorankclip.config import TrainSettings
+from dinorankclip.data.loader import Loader, load_pairs
+from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
+from dinorankclip.data.streams import PipeSource
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.device import Placement, choose, keep_freed_memory
+from dinorankclip.losses.objective import Objective
+from dinorankclip.methods import traits_of
+from dinorankclip.models.folder import load_folder
+from dinorankclip.models.joint import FusionDesign, JointModel, Students
+from dinorankclip.models.open_clip_weights import (
+    PREFIX,
+    caution_about_weights,
+    open_clip_model,
+    refuse_foreign_captions,
+)
+from dinorankclip.models.trunk import trunk_config
+from dinorankclip.presets import for_method, preset
+from dinorankclip.run_files import CHECKPOINTS
+from dinorankclip.train import checkpoints
+from dinorankclip.train.checkpoints import TrainingState
+from dinorankclip.train.distil_setup import distillation_loss, open_cache, teach, wanted_parts
+from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images
+from dinorankclip.train.loop import Length
+from dinorankclip.train.optimizer import Updater, freeze
+from dinorankclip.train.run_folder import say
+from dinorankclip.types import Source, UserError
+
+Part = TypeVar("Part", str, FusionDesign)
+
+
+def continued_parts(model: JointModel, settings: TrainSettings) -> tuple[Students, FusionDesign]:
+    """The model's own, unless others are asked for: what preset and method bring of themselves is not."""
+    wanted, fusion = wanted_parts(settings)
+    usual = for_method(preset(settings.preset), settings.method)
+    named = {}
+    for branch in ("image", "text"):
+        own, asked = getattr(model.students, branch), getattr(wanted, branch)
+        if asked is None and model.fusion.variant == "none":
+            own = None  # it says nothing in the embeddings, and nobody would teach it
+        what = f"{branch} student"
+        named[branch] = _chosen(settings, what, own, asked, getattr(usual.distil, f"{branch}_student"))
+    brought = FusionDesign(usual.fusion.variant, usual.fusion.gate)
+    # The embeddings of a fused model are the fused ones: fine-tuning goes on from those.
+    chosen = _chosen(settings, "fusion", _unless_none(model.fusion), _unless_none(fusion), brought)
+    return Students(named["image"], named["text"]), chosen or FusionDesign()
+
+
+def _unless_none(fusion: FusionDesign) -> FusionDesign | None:
+    return None if fusion.variant == "none" else fusion
+
+
+def _chosen(settings: TrainSettings, what: str, own: Part | None, asked: Part | None, usual: Part) -> Part | None:
+    if own is None or own == asked:
+        return asked
+    if asked is None:
+        return own
+    if asked == usual:
+        say(f"{settings.init} keeps its {what} ({_words(own)}); the default {_words(asked)} is for models without one")
+        return own
+    say(f"mind: the {what} of {settings.init} ({_words(own)}) gives way to a fresh one ({_words(asked)}), as asked")
+    return asked
+
+
+def _words(part: str | FusionDesign) -> str:
+    if isinstance(part, str):
+        return part
+    return part.variant if part.gate else f"{part.variant} without gate"
+
+
+# -------- assemble
+# From settings to the objects a run consists of.
+
+
+@dataclass
+class Parts:
+    """Everything a run is made of; `held_out` maps "val" and, if the data has one, "test" to its pairs."""
+
+    settings: TrainSettings
+    placement: Placement
+    state: TrainingState
+    length: Length
+    tokenizer: Tokenizer
+    loader: Loader
+    train: Source | PipeSource
+    held_out: dict[str, Source]
+    frozen: FrozenImages | None = None  # what is known of all images, if the image side does not learn
+
+
+def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
+    """Join the processes, open the data, build model, objective and optimiser; no run folder is written.
+
+    `dry`: long preparations are left out, stand-ins take the place of what they would give.
+    """
+    world = distributed.join(settings.budget.device)
+    keep_freed_memory()
+    if settings.budget.threads is not None:
+        torch.set_num_threads(settings.budget.threads)
+    torch.manual_seed(settings.seed + world.rank)
+    placement = choose(settings.budget.device, settings.budget.precision, world.local_rank)
+    say(placement.reason)
+    if placement.device.type == "cuda":
+        torch.cuda.set_device(placement.device)  # whatever asks for "the" GPU from now on means this one
+    train = open_pairs(settings.data, settings.reading, "train")
+    wanted = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
+    held_out = {split: open_stored(settings.data, settings.reading, split) for split in wanted}
+    model = build_model(settings).to(placement.device)
+    freeze(model, settings.optim.freeze)
+    frozen = None
+    if settings.model.frozen_image_tower:
+        freeze_image_side(model)
+        frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
+    model.train()  # now that it is known what learns
+    _refuse_batch_statistics(model, settings)
+    tokenizer = Tokenizer(model.trunk.text_spec)
+    cache = open_cache(settings.distil, settings.reading, train, tokenizer)
+    distillation = distillation_loss(settings.distil, model, cache, settings.seed)
+    objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
+    loader = load_pairs(
+        train,
+        model.trunk.image_spec,
+        tokenizer,
+        batch=settings.budget.batch,
+        seed=settings.seed,
+        reading=settings.reading,
+        rank=world.rank,
+        world=world.size,
+        second_caption=traits_of(settings.method).second_caption,
+        companions=cache,
+        rows=frozen.rows["train"] if frozen else None,
+    )
+    length = Length(loader.steps_per_epoch, settings.budget.epochs)
+    updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
+    return Parts(
+        settings=settings,
+        placement=placement,
+        state=TrainingState(model, objective, updater, train.fingerprint + (f"+{cache.identity}" if cache else "")),
+        length=length,
+        tokenizer=tokenizer,
+        loader=loader,
+        train=train,
+        held_out=held_out,
+        frozen=frozen,
+    )
+
+
+def build_model(settings: TrainSettings) -> JointModel:
+    """From a folder or an open_clip model (`init`), from open_clip weights (`model.weights`), or from scratch."""
+    described = replace(settings.model, frozen_image_tower=False)
+    if settings.init is not None and described != preset(settings.preset).model:
+        raise UserError("--init brings the whole model of that folder: leave out --model.*")
+    if settings.init is not None:
+        model = _trained_model(settings.init)
+        model.set_parts(*continued_parts(model, settings), settings.seed)
+    else:
+        config = trunk_config(settings.model.trunk, settings.model.image_size)
+        refuse_foreign_captions(config, settings.model.trunk)
+        model = JointModel(config, settings.seed, *wanted_parts(settings))
+        if settings.model.weights is not None:
+            if caution := caution_about_weights(settings.model.trunk):
+                say(f"mind: {caution}")
+            model.trunk.load_weights(settings.model.weights)
+    teach(model, settings)
+    return model
+
+
+def _trained_model(where: str) -> JointModel:
+    if not where.startswith(PREFIX):
+        return load_folder(where)
+    model, caution = open_clip_model(where)
+    if caution:
+        say(f"mind: {caution}")
+    return model
+
+
+def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:
+    """BatchNorm sees a chunk or one process's share, so neither chunks nor processes would equal one whole batch."""
+    cut = distributed.world().size > 1 or (settings.budget.chunk or settings.budget.batch) < settings.budget.batch
+    if cut and any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules()):
+        raise UserError(
+            f"the trunk {settings.model.trunk} uses BatchNorm, whose statistics depend on how a batch is cut: use one "
+            "process without --budget.chunk, or a trunk without it (any ViT), or freeze it"
+        )
+
+
+def resume(parts: Parts, run: Path) -> None:
+    """Continue from the run's newest checkpoint, if there is one."""
+    newest = checkpoints.newest(run / CHECKPOINTS)
+    if newest is not None:
+        parts.state.read(newest)
+        if parts.frozen is not None:
+            parts.frozen.demand(parts.state.model)
+        parts.loader.step = parts.state.step
+        say(f"resuming from {newest}")
+    if not distributed.same_everywhere(parts.state.step):
+        raise UserError(
+            f"process {distributed.world().rank} would go on at step {parts.state.step}, others elsewhere: "
+            "the run folder must be on a disk that all machines share"
+        )

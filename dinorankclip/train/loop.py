@@ -1,0 +1,197 @@
+"""Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tqdm import tqdm
+
+from dinorankclip import distributed
+from dinorankclip.config import RecordSettings, TrainSettings, as_dict
+from dinorankclip.data.loader import Loader
+from dinorankclip.device import Placement
+from dinorankclip.losses.telemetry import undamped_shares
+from dinorankclip.models.loaded import BrokenModel
+from dinorankclip.run_files import CHECKPOINTS
+from dinorankclip.train import checkpoints
+from dinorankclip.train.checkpoints import TrainingState
+from dinorankclip.train.ending import Diverged
+from dinorankclip.train.gradients import NonFinite, backward
+from dinorankclip.train.run_folder import DamagedFile, Records
+from dinorankclip.types import Evaluator, Progress
+
+
+class StopRequest:
+    def __init__(self) -> None:
+        self.signal: int | None = None  # the first that came to this process
+        self._before: dict[int, Any] = {}  # handlers
+
+    def __enter__(self) -> StopRequest:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = self.signal or number
+
+    def agreed(self) -> bool:
+        """Whether any process was asked; all of them must call this at the same step."""
+        return distributed.any_process(self.signal is not None)[0]
+
+    @property
+    def status(self) -> int:
+        """The exit status that says "stopped by that signal", so that scripts do not go on to their next line.
+
+        A process that left because another one was asked says SIGTERM.
+        """
+        return 128 + (self.signal or signal.SIGTERM)
+
+
+# -------- loop
+# The training loop: batch → step → log → save → score.
+
+CHOOSES_BEST, ITS_CHANCE = "val/mean R@1", "val/chance R@1"
+
+
+@dataclass(frozen=True)
+class Length:
+    steps_per_epoch: int
+    epochs: int
+
+    @property
+    def steps(self) -> int:
+        return self.steps_per_epoch * self.epochs
+
+
+def pretrain(
+    state: TrainingState,
+    loader: Loader,
+    length: Length,
+    evaluators: Sequence[Evaluator],
+    settings: TrainSettings,
+    placement: Placement,
+    run: Path,
+    stop: StopRequest | None = None,
+) -> bool:
+    """Train from `state.step` to the end. False: stopped early on request, with everything saved; `stop` knows why."""
+    records = Records(run, state.step, settings.record.tensorboard)
+    damaged = DamagedFile(run, loader.damage)
+    folder, keep = run / CHECKPOINTS, settings.record.keep
+    bar = tqdm(
+        total=length.steps * settings.budget.batch, initial=state.step * settings.budget.batch, unit="pair",
+        unit_scale=True, smoothing=0.1, mininterval=1.0, disable=not distributed.world().leads, dynamic_ncols=True,
+    )  # fmt: skip
+    clock = Clock(settings.budget.batch)
+    try:
+        with stop or StopRequest() as asked, closing(iter(loader)) as batches:
+            for batch in batches:
+                progress = Progress(state.step, length.steps, length.epochs)
+                logging, comparing = due(state.step, settings.record, length.steps)
+                terms = backward(
+                    state.model, state.objective, batch, progress, placement, settings.budget.chunk, logging, comparing
+                )
+                norm = state.updater.step(progress, state.model.trunk.logit_scale)
+                state.step += 1
+                bar.update(settings.budget.batch)
+                clock.tick()
+                if logging:
+                    numbers = step_numbers(terms, norm, state, progress) | clock.numbers() | damaged.numbers()
+                    records.write(state.step, numbers)
+                    damaged.append()
+                    bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
+                epoch_ends = state.step % length.steps_per_epoch == 0
+                if epoch_ends:
+                    score(state, evaluators, records, length, bar)
+                leaving = asked.agreed()
+                if epoch_ends or leaving or state.step % settings.record.save_every == 0:
+                    checkpoints.save(state, folder, keep)
+                    clock.pause()
+                if leaving and state.step < length.steps:
+                    return False
+                if state.step == length.steps:
+                    break
+    except (NonFinite, BrokenModel) as error:
+        if isinstance(error, NonFinite) and state.step > 0:
+            # Nothing was applied: parameters and moments are those of the last finished step, which need not be good
+            # ones. So this checkpoint is kept beside the others and takes no place of theirs.
+            checkpoints.save(state, folder, keep + 1)
+        raise Diverged(str(error), run, as_dict(settings)) from error
+    finally:
+        bar.close()
+        damaged.append()
+        records.close()
+    return True
+
+
+def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:
+    """Whether the step that follows `step` finished ones is logged, and whether its terms' gradients are compared.
+
+    The first and the last of all `total` steps always are logged: a short run has few others.
+    """
+    comparing = record.gradient_report_every > 0 and (step + 1) % record.gradient_report_every == 0
+    return comparing or step in (0, total - 1) or (step + 1) % record.log_every == 0, comparing
+
+
+def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
+    """What one log line says of a step; losses and the objective's report are means over processes."""
+    losses = {"loss": float(terms.total.detach())}
+    losses |= {f"loss/{name}": float(value.detach()) for name, value in terms.terms.items()}
+    return distributed.mean_over_processes(losses | terms.report) | {
+        "gradient norm": norm,
+        "learning rate": state.updater.rate(progress.step),
+        "epoch": progress.epoch,
+        **undamped_shares(state.updater.optimizer, state.updater.parameters.items()),
+    }  # fmt: skip
+
+
+def score(state: TrainingState, evaluators, records: Records, length: Length, bar) -> None:
+    """Run the evaluators on the leading process and remember whether this is the best step so far."""
+
+    def take() -> None:
+        state.model.eval()
+        numbers = {f"{e.name}/{name}": value for e in evaluators for name, value in e(state.model)}
+        state.model.train()
+        if numbers:
+            records.write(state.step, numbers)
+        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in numbers.items() if name.endswith("R@1"))
+        bar.write(f"epoch {state.step // length.steps_per_epoch}/{length.epochs}  {shown}")
+        if numbers.get(CHOOSES_BEST, -1.0) > state.best:
+            state.best, state.best_step = numbers[CHOOSES_BEST], state.step
+
+    distributed.leader_first(take)
+
+
+class Clock:
+    """Pairs a second since the last log line, not counting scoring and saving."""
+
+    def __init__(self, batch: int):
+        self.batch = batch
+        self.pairs, self.seconds = 0, 0.0
+        self.last = time.perf_counter()
+
+    def tick(self) -> None:
+        now = time.perf_counter()
+        self.seconds += now - self.last
+        self.pairs += self.batch
+        self.last = now
+
+    def pause(self) -> None:
+        self.last = time.perf_counter()
+
+    def numbers(self) -> dict[str, float]:
+        rate = self.pairs / max(self.seconds, 1e-9)
+        self.pairs, self.seconds = 0, 0.0
+        return {"pairs/s": round(rate, 1)}

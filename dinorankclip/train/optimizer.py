@@ -1,0 +1,167 @@
+"""Which parameters are decayed, which have a rate of their own, and which are not trained at all. Every parameter must
+be covered by a rule.
+"""
+
+from __future__ import annotations
+
+import math
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from dinorankclip import distributed
+from dinorankclip.config import OptimSettings
+from dinorankclip.train.gradients import NonFinite
+from dinorankclip.types import Progress, UserError
+
+# Scales, shifts and scalars (norms, biases, gates, logit_scale, class tokens) have at most one dimension and are
+# never decayed. What is left is matched by name, first match wins; an unmatched parameter is an error, so that a
+# renamed layer fails loudly instead of silently landing in the wrong group.
+RULES: tuple[tuple[str, bool], ...] = (
+    ("*.bias", False),
+    ("*cls_token", False),
+    ("*reg_token", False),
+    ("*.gamma", False),
+    ("*positional_embedding", True),
+    ("*pos_embed*", True),
+    ("*_student.positions", True),
+    ("*latent*", True),
+    ("*probe*", True),
+    ("*.proj", True),
+    ("*text_projection", True),
+    ("*weight", True),
+    ("*query", True),
+)
+HEADS = "*transitions.*"  # the heads and gates of the orders above 1
+
+
+def decayed(name: str, parameter: nn.Parameter) -> bool:
+    if parameter.ndim <= 1:
+        return False
+    for pattern, decay in RULES:
+        if fnmatchcase(name, pattern):
+            return decay
+    raise UserError(f"no weight-decay rule covers the parameter '{name}' {tuple(parameter.shape)}: add one to RULES")
+
+
+def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
+    """Switch off training of every parameter that matches; a pattern that matches nothing is an error."""
+    frozen = []
+    for pattern in patterns:
+        hits = [(n, p) for n, p in model.named_parameters() if fnmatchcase(n, pattern)]
+        if not hits:
+            names = ", ".join(sorted({".".join(n.split(".")[:3]) for n, _ in model.named_parameters()}))
+            raise UserError(f"--optim.freeze '{pattern}' matches no parameter; names begin with: {names}")
+        for name, parameter in hits:
+            parameter.requires_grad_(False)
+            frozen.append(name)
+    return frozen
+
+
+def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_heads: float) -> list[dict]:
+    """AdamW's groups of trainable parameters, decayed or not, heads apart from all others. Each remembers its names in
+    order and `rate_factor`, its share of the schedule's rate; `of_heads` are options that the heads alone have."""
+    groups: dict[tuple[bool, bool], dict[str, Any]] = {
+        (is_head, is_decayed): {"params": [], "names": [], "weight_decay": decay, "rate_factor": 1.0} | own
+        for is_head, own in ((False, {}), (True, of_heads))
+        for is_decayed, decay in ((True, weight_decay), (False, 0.0))
+    }
+    for name, parameter in named.items():
+        if parameter.requires_grad:
+            group = groups[fnmatchcase(name, HEADS), decayed(name, parameter)]
+            group["params"].append(parameter)
+            group["names"].append(name)
+    return [group for group in groups.values() if group["params"]]
+
+
+# -------- schedule
+# The learning rate as a function of the step alone.
+
+MOST_WARMUP_STEPS = 10_000  # RankCLIP's and the paper's
+WARMUP_SHARE = 0.05  # short runs warm up over this share of their steps instead
+
+
+def warmup_length(total_steps: int, asked: int | None = None) -> int:
+    return asked if asked is not None else max(1, min(MOST_WARMUP_STEPS, round(WARMUP_SHARE * total_steps)))
+
+
+def learning_rate(step: int, total_steps: int, peak: float, warmup: int) -> float:
+    """Rate of the update that follows `step` finished ones: linear up over `warmup`, then half a cosine to zero."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    share = (step - warmup) / max(1, total_steps - warmup)
+    return 0.5 * peak * (1.0 + math.cos(math.pi * min(1.0, share)))
+
+
+# -------- update
+# One optimiser step: average over processes, check, clip, AdamW, clamp the temperature.
+
+LARGEST_LOGIT_SCALE = math.log(100.0)  # CLIP's
+MOST_NAMED = 3  # parameters in a message
+
+
+class Updater:
+    """AdamW over every trainable parameter of the named modules, with its schedule."""
+
+    def __init__(self, modules: dict[str, nn.Module], settings: OptimSettings, total_steps: int):
+        named = {f"{part}.{n}": p for part, module in modules.items() for n, p in module.named_parameters()}
+        self.parameters = {name: p for name, p in named.items() if p.requires_grad}
+        if not self.parameters:
+            raise UserError("--optim.freeze freezes everything: nothing is left to train")
+        heads_eps = settings.eps if settings.heads_eps is None else settings.heads_eps
+        self.optimizer = torch.optim.AdamW(
+            parameter_groups(named, settings.weight_decay, rate_factor=settings.heads_rate, eps=heads_eps),
+            lr=settings.lr,
+            betas=settings.betas,
+            eps=settings.eps,
+            fused=True,
+        )
+        self.settings = settings
+        self.total_steps = total_steps
+        self.warmup = warmup_length(total_steps, settings.warmup_steps)
+
+    def rate(self, step: int) -> float:
+        """The schedule's; heads take `heads_rate` times it."""
+        return learning_rate(step, self.total_steps, self.settings.lr, self.warmup)
+
+    def step(self, progress: Progress, logit_scale: nn.Parameter) -> float:
+        """Apply the gradients and clear them; returns their norm before clipping."""
+        distributed.mean_gradients(self.parameters.values())
+        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        if not torch.isfinite(norm):
+            refusal = NonFinite(self._broken_gradients(), "after averaging over all processes")
+            self.optimizer.zero_grad()
+            raise refusal
+        if self.settings.clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.settings.clip_norm, norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["rate_factor"] * self.rate(progress.step)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            logit_scale.clamp_(0.0, LARGEST_LOGIT_SCALE)
+        return float(norm)
+
+    def _broken_gradients(self) -> list[str]:
+        bad = [n for n, p in self.parameters.items() if p.grad is not None and not p.grad.isfinite().all()]
+        more = [f"and {len(bad) - MOST_NAMED} more"] if len(bad) > MOST_NAMED else []
+        return [f"the gradient of {name}" for name in bad[:MOST_NAMED]] + more or ["the gradient's norm"]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Optimiser state by parameter name, as plain tensors."""
+        flat = {}
+        for name, parameter in self.parameters.items():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                flat[f"{name}/{key}"] = value
+        return flat
+
+    def load_state(self, flat: dict[str, torch.Tensor]) -> None:
+        self.optimizer.state.clear()
+        for entry, value in flat.items():
+            name, key = entry.rsplit("/", 1)
+            parameter = self.parameters[name]
+            # AdamW's fused step counter lives on the parameter's device, like the moments.
+            self.optimizer.state[parameter][key] = value.to(parameter.device)

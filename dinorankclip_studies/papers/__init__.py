@@ -1,0 +1,1 @@
+"""Papers whose claims a study measures, one folder each."""

@@ -1,0 +1,1 @@
+"""The DinoRankCLIP paper: its cells, tables, claims, figures and printed values."""

@@ -1,0 +1,314 @@
+"""Points with intervals over seeds, as several figures need them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from dinorankclip.methods import LABEL
+from dinorankclip.report.figures import (
+    BLACK,
+    BLUE,
+    COLOURS,
+    GREY,
+    MARKERS,
+    OF_METHOD,
+    ORANGE,
+    RED,
+    Drawn,
+    Unavailable,
+    new_figure,
+)
+from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER
+from dinorankclip_studies.papers.dinorankclip.tables_ablations import MIXED, PLAIN, WITH_TEACHER
+from dinorankclip_studies.results import Results, chance_of
+from dinorankclip_studies.study import Column
+from dinorankclip_studies.verdicts import FEWEST_SEEDS, Effect, Summary, paired, summary
+
+
+def measured(results: Results, cells: Sequence[str], score: str) -> list[Summary | None]:
+    """Of each cell; None where there is no finished run with the score."""
+    return [summary(values) if (values := results.values(cell, score)) else None for cell in cells]
+
+
+def draw_points(
+    axes: Axes, xs: Sequence[float], found: Sequence[Summary | Effect | None], factor: float, shift: float = 0.0, **look
+) -> None:
+    """A line through the means with intervals as bars; cells that lack are left out, and so is the line past them."""
+    there = [(x + shift, one) for x, one in zip(xs, found) if one is not None]
+    if not there:
+        return
+    halves = [factor * (one.half or 0.0) for _, one in there]
+    means = [factor * one.mean for _, one in there]
+    if not any(halves):
+        axes.plot([x for x, _ in there], means, **look)  # without bars, in the legend neither
+        return
+    axes.errorbar([x for x, _ in there], means, halves, capsize=2.5, elinewidth=1.1, **look)
+
+
+def factor_of(column: Column) -> float:
+    return 100.0 if column.percent else 1.0
+
+
+def seeds_told(results: Results, cells: Sequence[str]) -> str:
+    """The title of a figure's legend: n, and what its bars are."""
+    several = any(len(results.of(cell)) >= FEWEST_SEEDS for cell in cells)
+    return f"{counts(results, cells)}; " + ("bars: 95 % t-intervals" if several else "too few seeds for intervals")
+
+
+def counts(results: Results, cells: Sequence[str]) -> str:
+    """How many seeds stand behind a figure: `n = 3` or `n = 3 to 8`."""
+    found = [len(results.of(cell)) for cell in cells if results.of(cell)]
+    if not found:
+        return "n = 0"
+    return f"n = {min(found)}" if min(found) == max(found) else f"n = {min(found)} to {max(found)}"
+
+
+# -------- order_curves
+# Scores over the order of the ranking: plain, with teacher and fusion, and mixed of both, as the paper's curve is.
+
+ORDERS = tuple(range(6))
+MOST_PANELS = 5
+
+ORDERS_CAPTION = (
+    "Order sweep, over the seeds that all orders have ({counts}); bars, if there are any, are 95 % t-intervals over "
+    "seeds. Blue: the ranking loss alone (order 0 is CLIP, 1 is RankCLIP). Orange: the same orders with teacher, "
+    "students and fusion. Grey band: our values, put together as the paper's curve is: orders 0 and 1 are plain while "
+    "the others have the teacher, so that the step from 1 to 2 is a change of model, too. Dotted: chance, of shares. "
+    "{about} Last panel: the paper's own values, from order 2 on projections by its own statement."
+)
+_MIXED = "plain at 0 and 1, full above (the paper's mix), our values"
+
+
+def order_curves(results: Results, columns: Sequence[Column], about: str = "") -> Drawn:
+    """A panel for each column, and one for what the paper prints; `about` explains columns."""
+    results = results.on_common_seeds(PLAIN + WITH_TEACHER)
+    columns = [column for column in columns if any(measured(results, PLAIN + WITH_TEACHER, column.score))][:MOST_PANELS]
+    if not columns:
+        raise Unavailable("the order curves need finished runs of at least one order")
+    panels = len(columns) + 1
+    wide = min(3, panels)
+    high = -(-panels // wide)
+    figure = new_figure(0.6 + 2.35 * high)
+    grid = figure.subplots(high, wide, squeeze=False)
+    flat = [axes for row in grid for axes in row]
+    for axes, column in zip(flat, columns):
+        _panel(axes, results, column)
+    _paper_panel(flat[len(columns)])
+    for axes in flat[panels:]:
+        axes.set_axis_off()
+    for row in grid:
+        row[0].set_ylabel("percent")
+    named: dict[str, Any] = {}
+    for axes in flat[: len(columns)]:
+        named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
+    seeds = seeds_told(results, PLAIN + WITH_TEACHER)
+    handles, labels = list(named.values()), list(named)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, title=seeds, title_fontsize=8.5)
+    told = ORDERS_CAPTION.format(counts=counts(results, PLAIN + WITH_TEACHER), about=about).replace("  ", " ")
+    return Drawn("order-curves", "Scores over the order", told, figure)
+
+
+def _panel(axes: Axes, results: Results, column: Column) -> None:
+    factor = factor_of(column)
+    mixed = [(order, factor * one.mean) for order, one in zip(ORDERS, measured(results, MIXED, column.score)) if one]
+    axes.plot(*zip(*mixed), color=GREY, alpha=0.28, linewidth=8, solid_capstyle="round", label=_MIXED)
+    plain, taught = (measured(results, cells, column.score) for cells in (PLAIN, WITH_TEACHER))
+    draw_points(axes, ORDERS, plain, factor, -0.05, color=BLUE, marker="o", label="plain")
+    draw_points(axes, ORDERS, taught, factor, 0.05, color=ORANGE, marker="s", label="with teacher and fusion")
+    chance = chance_of(results, column.score)
+    if column.percent and chance is not None:  # of τ-b it is 0, too far off to be in the picture
+        axes.axhline(factor * chance, color=BLACK, linewidth=1.2, linestyle=":", label="chance")
+    axes.set_title(column.heading if column.percent else f"{column.heading} (number)")
+    _order_axis(axes)
+
+
+def _paper_panel(axes: Axes) -> None:
+    told = PAPER["tab:cost-accuracy"]
+    for name, label, look in (("T@1", "ImageNet1K", (RED, "^")), ("InR", "ImageNet-R", (GREY, "v"))):
+        values = [told[str(order)][name] for order in ORDERS]
+        axes.plot(ORDERS, values, color=look[0], marker=look[1], linestyle=":", label=label)
+        axes.annotate(label, (ORDERS[-1], values[-1]), (0, -12), textcoords="offset points", ha="right", fontsize=8)
+    axes.set(title=LABEL, ylabel="T@1, percent")
+    axes.margins(y=0.16)
+    _order_axis(axes)
+
+
+def _order_axis(axes: Axes) -> None:
+    axes.set_xticks(ORDERS)
+    axes.set_xlabel("order R")
+    axes.grid(axis="y")
+
+
+# -------- cost
+# Time and memory over the order, from the records of the benches; a study's own runs share cores and are not timed.
+
+COST_CAPTION = (
+    "Cost over the order. Left: seconds of the ranking loss alone, forward and backward, for lists of all items of a "
+    "batch of B. Middle: memory that it holds above its inputs. {step}"
+)
+_STEP = (
+    "Right: a whole training step beside one of order 0 ({title}; median and range over alternating rounds), and "
+    "what the paper prints for another machine. "
+)
+
+
+def cost_over_order(bench: Path) -> Drawn:
+    """`bench` is the folder with `ranking-DATE.json` and, if it was run, `orders-DATE.json`."""
+    ranking = _newest(bench, "ranking", lambda record: "loss" in record["results"])
+    if ranking is None:
+        raise Unavailable(f"there is no record of the ranking bench in {bench} (make bench-ranking)")
+    orders = _newest(bench, "orders")
+    step = _sweep(orders) if orders else None
+    figure = new_figure(2.9)
+    axes = figure.subplots(1, 3 if step else 2)
+    _alone(axes[0], ranking, "seconds", 1.0, "seconds")
+    _alone(axes[1], ranking, "bytes", 1e-6, "MB")
+    if step:
+        _steps(axes[2], step)
+        figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower right", ncols=3)
+    told = COST_CAPTION.format(step=_STEP.format(title=step["title"]) if step else "")
+    dates = ", ".join(record["date"] for record in (ranking, orders if step else None) if record)
+    return Drawn("cost-over-order", "Cost over the order", f"{told.strip()} Measured {dates}.", figure)
+
+
+def _newest(
+    bench: Path, name: str, fits: Callable[[dict[str, Any]], bool] = lambda record: True
+) -> dict[str, Any] | None:
+    paths = sorted(bench.glob(f"{name}-[0-9]*.json"), reverse=True)
+    return next((record for record in (json.loads(path.read_text()) for path in paths) if fits(record)), None)
+
+
+def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: str) -> None:
+    lines: dict[int, dict[int, float]] = {}
+    for name, cell in record["results"]["loss"].items():
+        items, order = map(int, name.split("/"))
+        lines.setdefault(items, {})[order] = factor * cell[what]
+    for (items, values), colour, marker in zip(sorted(lines.items()), COLOURS, MARKERS):
+        there = sorted(values)
+        axes.plot(there, [values[order] for order in there], color=colour, marker=marker)
+        # Before the first point: there lines lie well apart, and not all of them reach the last order.
+        axes.annotate(
+            f"B = {items}", (there[0], values[there[0]]), (-7, 0), textcoords="offset points", ha="right", va="center",
+            fontsize=7.5, color=colour,
+        )  # fmt: skip
+    axes.set(yscale="log", xlabel="order R", ylabel=unit, title=f"ranking loss, {unit}")
+    axes.set_xticks(sorted({order for values in lines.values() for order in values}))
+    axes.set_xlim(left=-1.2)
+    axes.grid(axis="y")
+
+
+def _sweep(record: dict[str, Any]) -> dict[str, Any] | None:
+    """The comparison with the most orders."""
+    found = [one for one in record["comparisons"] if sum(side.startswith("order ") for side in one["sides"]) > 2]
+    return max(found, key=lambda one: len(one["sides"]), default=None)
+
+
+def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
+    # Beside each other, so that ranges do not hide each other.
+    kinds = (("order ", "plain", BLUE, "o", -0.07), ("full method, order ", "full method", RED, "s", 0.07))
+    for prefix, label, colour, marker, shift in kinds:
+        found = {name: side["ratio"] for name, side in comparison["sides"].items() if name.startswith(prefix)}
+        sides = {int(name.removeprefix(prefix)): ratio for name, ratio in found.items()}
+        orders = sorted(sides)
+        medians = [sides[order]["median"] for order in orders]
+        below = [sides[order]["median"] - sides[order]["least"] for order in orders]
+        above = [sides[order]["most"] - sides[order]["median"] for order in orders]
+        beside = [order + shift for order in orders]
+        axes.errorbar(beside, medians, [below, above], color=colour, marker=marker, capsize=2.5, label=label)
+    paper = PAPER["tab:cost-accuracy"]
+    base = paper["0"]["step ms"]
+    told = [paper[str(order)]["step ms"] / base for order in range(6)]
+    axes.plot(range(6), told, color=GREY, marker="^", linestyle=":", label=LABEL)
+    axes.set(xlabel="order R", ylabel="times order 0", title="training step")
+    axes.set_xticks(range(6))
+    axes.grid(axis="y")
+
+
+# -------- scaling
+# Scores over the number of different training pairs, and whether the gap between two methods widens.
+
+METHODS = {"clip": ("CLIP", "^"), "rankclip": ("RankCLIP", "s"), "full": ("full method", "o")}
+_SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # so that intervals do not hide each other
+
+SCALING_CAPTION = (
+    "Data scaling: the same number of steps on fewer different pairs, over the seeds that all cells have ({counts}); "
+    "bars, if there are any, are 95 % t-intervals. Middle: "
+    "full method minus RankCLIP, paired by seed; the paper says that this gap widens. Right: the paper's own curves, "
+    "with their gap; that of its method ends in a projection by its own statement."
+)
+
+
+def data_scaling(results: Results, column: Column, all_pairs: int) -> Drawn:
+    """`all_pairs` is what runs saw whose settings name no smaller number."""
+    by_size = {method: _sizes(results, method, all_pairs) for method in METHODS}
+    sizes = sorted({size for cells in by_size.values() for size in cells})
+    if len(sizes) < 2:
+        raise Unavailable("data scaling needs finished runs on at least two amounts of data")
+    cells = [cell for found in by_size.values() for cell in found.values()]
+    results = results.on_common_seeds(cells)
+    figure = new_figure(2.9)
+    scores, gap, paper = figure.subplots(1, 3)
+    factor = factor_of(column)
+    for method, (label, marker) in METHODS.items():
+        found = [by_size[method].get(size) for size in sizes]
+        values = [measured(results, [cell], column.score)[0] if cell else None for cell in found]
+        beside = [size * _SHIFT[method] for size in sizes]  # on a logarithmic axis
+        draw_points(scores, beside, values, factor, color=OF_METHOD[method], marker=marker, label=label)
+    scores.set(title=column.heading, ylabel="percent" if column.percent else "")
+    _draw_gap(gap, results, column, by_size, sizes, factor)
+    _draw_paper(paper)
+    for axes, ticks in ((scores, sizes), (gap, sizes)):
+        _size_axis(axes, ticks, "different pairs")
+    title = seeds_told(results, cells)
+    handles = scores.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3, title=title, title_fontsize=8.5)
+    return Drawn("data-scaling", "Data scaling", SCALING_CAPTION.format(counts=counts(results, cells)), figure)
+
+
+def _sizes(results: Results, method: str, all_pairs: int) -> dict[int, str]:
+    """Number of different pairs → cell."""
+    found = {}
+    for cell in results.cells():
+        if cell == method or (cell.startswith(f"{method}-n") and cell[len(method) + 2 :].isdigit()):
+            run = next(iter(results.of(cell).values()))
+            found[run.settings["reading"].get("train_items") or all_pairs] = cell
+    return found
+
+
+def _draw_gap(
+    axes: Axes, results: Results, column: Column, by_size: dict[str, dict[int, str]], sizes: list[int], factor: float
+) -> None:
+    effects = []
+    for size in sizes:
+        cells = by_size["rankclip"].get(size), by_size["full"].get(size)
+        pair = [results.values(cell, column.score) if cell else {} for cell in cells]
+        effects.append(paired(*pair) if pair[0].keys() & pair[1].keys() else None)
+    axes.axhline(0, color=GREY, linewidth=1)
+    draw_points(axes, sizes, effects, factor, color=BLACK, marker="D")
+    axes.set(title="full − RankCLIP", ylabel="points" if column.percent else "")
+
+
+def _draw_paper(axes: Axes) -> None:
+    told = PAPER["fig:scaling"]
+    sizes = [float(size) for size in told["clip"]]
+    for method, (_, marker) in METHODS.items():
+        axes.plot(sizes, list(told[method].values()), color=OF_METHOD[method], marker=marker, linestyle=":")
+    gaps = [ours - theirs for ours, theirs in zip(told["full"].values(), told["rankclip"].values())]
+    for size, gap, top in zip(sizes, gaps, told["full"].values()):
+        axes.annotate(f"+{gap:.2f}", (size, top), (-4, 6), textcoords="offset points", ha="center", fontsize=7.5)
+    axes.set(title=LABEL, ylabel="T@1, %")
+    axes.margins(x=0.16, y=0.14)
+    _size_axis(axes, sizes, "million pairs (ImageNet1K)")
+
+
+def _size_axis(axes: Axes, sizes: Sequence[float], label: str) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [f"{size:,g}" for size in sizes])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(label)
+    axes.grid(axis="y")

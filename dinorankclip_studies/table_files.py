@@ -1,0 +1,346 @@
+"""A table as rows of short texts, the same for every format: what was measured, the paper's values, differences.
+
+Several grids, since means with intervals, differences and the paper's values side by side fit no page.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dinorankclip.formatting import MISSING, Form, form_of
+from dinorankclip.methods import LABEL
+from dinorankclip.report.html import Grid, Words, wrapped
+from dinorankclip_studies.papers.dinorankclip.paper_values import about_paper, digits_for, paper_words
+from dinorankclip_studies.study_tables import UNMATCHED, Measured, Table, TableRow, teachers
+from dinorankclip_studies.verdicts import FEWEST_SEEDS
+
+SHOWN_EFFECT = "*"
+CHANCE, AT_CHANCE = "chance", "[near chance]"
+BESIDE = 4  # so many columns of the paper stand beside ours; more become a grid of their own below
+
+
+def grids(table: Table) -> list[Grid]:
+    """All of a table: means, the paper's values if they are too many to stand beside them, differences."""
+    found = [value_grid(table), _paper_grid(table), difference_grid(table)]
+    return [grid for grid in found if grid is not None]
+
+
+def value_grid(table: Table) -> Grid:
+    """Label, n, our means with intervals, then the paper's values if they are few; what chance gives below."""
+    forms = _forms(table)
+    shown = _paper_columns(table)
+    shown = shown if len(shown) <= BESIDE else []
+    headings = ["", "n", *_headings(table), *(table.columns[at].heading for at in shown)]
+    groups = [""] * (2 + len(table.columns)) + [LABEL] * len(shown)
+    digits = {at: digits_for(row.paper[at] for row in table.rows) for at in shown}
+    rows = []
+    for row in table.rows:
+        ours = [_value(measured, form) for measured, form in zip(row.measured, forms)]
+        theirs = [Words(paper_words(row.paper[at], digits[at])) for at in shown]
+        rows.append((Words(label_of(row)), Words(str(row.n) if row.n else MISSING), *ours, *theirs))
+    if any(chance is not None for chance in table.chances):
+        chances = [MISSING if chance is None else form.plain(chance) for chance, form in zip(table.chances, forms)]
+        rows.append(tuple(Words(text) for text in (CHANCE, MISSING, *chances, *(MISSING for _ in shown))))
+    return Grid(tuple(headings), tuple(groups), tuple(rows))
+
+
+def _paper_grid(table: Table) -> Grid | None:
+    """The paper's values alone."""
+    shown = _paper_columns(table)
+    if len(shown) <= BESIDE:
+        return None
+    digits = {at: digits_for(row.paper[at] for row in table.rows) for at in shown}
+    rows = [
+        (Words(row.label), *(Words(paper_words(row.paper[at], digits[at])) for at in shown))
+        for row in table.rows
+        if any(value is not None for value in row.paper)
+    ]
+    headings = ("", *(table.columns[at].heading for at in shown))
+    return Grid(headings, ("", *(LABEL for _ in shown)), tuple(rows))
+
+
+def _paper_columns(table: Table) -> list[int]:
+    return [at for at in range(len(table.columns)) if any(row.paper[at] is not None for row in table.rows)]
+
+
+def difference_grid(table: Table) -> Grid | None:
+    """Each row less the reference, paired by seed; None if there is nothing to pair."""
+    forms = _forms(table)
+    rows = []
+    for row in table.rows:
+        pairs = [measured.effect.n for measured in row.measured if measured.effect is not None]
+        if pairs:
+            cells = [_difference(measured, form) for measured, form in zip(row.measured, forms)]
+            rows.append((Words(label_of(row)), Words(str(max(pairs))), *cells))
+    if not rows:
+        return None
+    headings = (f"minus {table.reference}", "n", *_headings(table))
+    return Grid(headings, ("",) * len(headings), tuple(rows))
+
+
+def _headings(table: Table) -> list[str]:
+    marked = zip(table.columns, table.at_chance)
+    return [f"{column.heading} {AT_CHANCE}" if lost else column.heading for column, lost in marked]
+
+
+def label_of(row: TableRow) -> str:
+    label = f"{row.label} {UNMATCHED}" if row.unmatched else row.label
+    return f"{label} [{', '.join(row.marks)}]" if row.marks else label
+
+
+def _forms(table: Table) -> list[Form]:
+    return [
+        form_of(_means(row.measured[at] for row in table.rows), column.percent)
+        for at, column in enumerate(table.columns)
+    ]
+
+
+def _means(measured: Iterable[Measured]) -> list[float]:
+    return [one.summary.mean for one in measured if one.summary is not None]
+
+
+def _value(measured: Measured, form: Form) -> Words:
+    found = measured.summary
+    if found is None:
+        return Words(MISSING)
+    return Words(form.with_half(found.mean, found.low, found.high), measured.best)
+
+
+def _difference(measured: Measured, form: Form) -> Words:
+    effect = measured.effect
+    if effect is None:
+        return Words(MISSING)
+    text = form.with_half(effect.mean, effect.low, effect.high, sign=True)
+    return Words(text + (f" {SHOWN_EFFECT}" if effect.shown else ""))
+
+
+# -------- table_notes
+# What a reader must know to read a table: its own words, and rules that tables share. A page of many tables tells the
+# rules once.
+
+READING = "Reading the tables"
+
+
+def notes(table: Table) -> list[str]:
+    """All that a table needs where it stands alone."""
+    return [*_about(table), *reading_notes([table]), *_of_rows(table)]
+
+
+def own_notes(table: Table) -> list[str]:
+    """What is said of this table alone: what it compares, what it lacks, who taught its rows."""
+    return [*_about(table), *_of_rows(table)]
+
+
+def _about(table: Table) -> list[str]:
+    return [table.experiment.note] if table.experiment.note else []
+
+
+def _of_rows(table: Table) -> list[str]:
+    found = []
+    lacks = sorted({measured.lacks for row in table.rows for measured in row.measured if measured.lacks})
+    if lacks:
+        found.append(f"{MISSING}: {' or '.join(lacks)}.")
+    found += [f"Teacher of {', '.join(labels)}: {teacher}." for teacher, labels in teachers([table]).items()]
+    return found
+
+
+def reading_notes(tables: Sequence[Table]) -> list[str]:
+    """The rules that at least one of the tables needs."""
+    found = []
+    rows = [row for table in tables for row in table.rows]
+    if max((row.n for row in rows), default=0) >= FEWEST_SEEDS:
+        found.append(
+            "Means over n seeds ± half of the 95 % t-interval; differences are paired by seed, and those whose "
+            f"interval leaves zero out are marked {SHOWN_EFFECT} (by chance alone about one of twenty would be)."
+        )
+        found.append(
+            "Bold: the best of its column, if n ≥ 3 and its paired interval to every other row leaves zero out; "
+            "nothing is bold otherwise. A difference that is the same for every seed has no interval: six seeds "
+            "are needed for a mark."
+        )
+    if any(len({row.n for row in table.rows if row.n}) > 1 for table in tables):
+        found.append("Means of rows with different n are of different seeds: compare rows by their paired differences.")
+    if any(0 < row.n < FEWEST_SEEDS for row in rows):
+        found.append("n < 3: so few seeds have no interval, and nothing of them is bold.")
+    if any(any(table.at_chance) for table in tables):
+        found.append(
+            f"{AT_CHANCE}: no row is shown to be a point above chance, by the lower end of its interval or, where n < "
+            f"{FEWEST_SEEDS}, by its mean. Differences there are of models that can hardly do what is asked, and "
+            "nothing is bold."
+        )
+    told = [value for row in rows for value in row.paper if value is not None]
+    if told:
+        found.append(about_paper(told))
+    if any(row.unmatched for row in rows):
+        found.append(
+            f"{UNMATCHED} differs knowingly in budget or parameters and does not compete for bold; where its mean is "
+            "the better one, nothing is bold."
+        )
+    return found
+
+
+# -------- table_files
+# Tables as files: Markdown, LaTeX (booktabs), CSV with a line a number, and a trace of every row to its runs.
+
+ENDINGS = ("md", "tex", "csv", "trace.json")
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "→": r"$\to$",
+    "↔": r"$\leftrightarrow$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "−": r"$-$",
+    "°": r"$^\circ$",
+    "×": r"$\times$",
+    "Δ": r"$\Delta$",
+    "λ": r"$\lambda$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "τ": r"$\tau$",
+    "μ": r"$\mu$",
+    "α": r"$\alpha$",
+    "θ": r"$\theta$",
+    "–": "--",
+    "“": "``",
+    "”": "''",
+    "…": r"\ldots{}",
+}
+
+
+def write_table(table: Table, folder: Path, endings: Sequence[str] = ENDINGS) -> list[Path]:
+    """NAME.md, NAME.tex, NAME.csv and NAME.trace.json, or those that are asked for."""
+    writers = {"md": as_markdown, "tex": as_latex, "csv": as_csv, "trace.json": _trace_text}
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for ending in endings:
+        path = folder / f"{table.experiment.name}.{ending}"
+        path.write_text(writers[ending](table), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def as_markdown(table: Table, level: int = 2, alone: bool = True) -> str:
+    """Title, means, differences, notes; unless it stands alone, without the rules that its page tells once."""
+    lines = [f"{'#' * level} {table.experiment.title}", ""]
+    for grid in grids(table):
+        lines += [*_markdown_grid(grid), ""]
+    for note in notes(table) if alone else own_notes(table):
+        lines += [wrapped(note), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_grid(grid: Grid) -> list[str]:
+    headings = [f"{heading}, {group}" if group else heading for heading, group in zip(grid.headings, grid.groups)]
+    rows = [[_markdown(Words(text)) for text in headings], ["---"] + ["--:"] * (len(headings) - 1)]
+    rows += [[_markdown(words) for words in row] for row in grid.rows]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _markdown(words: Words) -> str:
+    text = words.text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+    return f"**{text}**" if words.bold else text
+
+
+def as_latex(table: Table) -> str:
+    """A `table` environment; needs booktabs and graphicx, which shrinks grids wider than the page."""
+    lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{latex(table.experiment.title)}}}"]
+    lines += [rf"\label{{tab:{table.experiment.name}}}", r"\small"]
+    for number, grid in enumerate(grids(table)):
+        lines += [*([r"\par\medskip"] if number else []), *_latex_grid(grid)]
+    told = r"\\ ".join(latex(note) for note in notes(table))
+    lines += [r"\par\smallskip", rf"\begin{{minipage}}{{\linewidth}}\footnotesize {told}\end{{minipage}}"]
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _latex_grid(grid: Grid) -> list[str]:
+    fitted = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+    lines = [fitted, rf"\begin{{tabular}}{{l{'r' * (len(grid.headings) - 1)}}}", r"\toprule"]
+    theirs = grid.groups.count(LABEL)
+    if theirs:
+        ours = len(grid.groups) - theirs
+        lines.append(rf"\multicolumn{{{ours}}}{{l}}{{}} & \multicolumn{{{theirs}}}{{c}}{{{latex(LABEL)}}} \\")
+        lines.append(rf"\cmidrule(lr){{{ours + 1}-{ours + theirs}}}")
+    lines += [" & ".join(latex(heading) for heading in grid.headings) + r" \\", r"\midrule"]
+    lines += [" & ".join(_latex_words(words) for words in row) + r" \\" for row in grid.rows]
+    return [*lines, r"\bottomrule", r"\end{tabular}}"]
+
+
+def _latex_words(words: Words) -> str:
+    return rf"\textbf{{{latex(words.text)}}}" if words.bold else latex(words.text)
+
+
+def latex(text: str) -> str:
+    """Text as LaTeX prints it, letter for letter."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+_CSV_HEAD = (
+    "experiment", "row", "cell", "score", "heading", "unit", "mean", "low", "high", "sd", "n",
+    "reference", "difference", "difference_low", "difference_high", "difference_n", "detectable", "chance",
+    "paper_projected", "paper_colour", "lacks", "seeds", "keys",
+)  # fmt: skip
+
+
+def as_csv(table: Table) -> str:
+    """One line for each row and score, as they were scored (shares stay shares); the paper's value in its own column
+    and unit (percent), red for projections and black for what it prints as a result."""
+    data = io.StringIO()
+    writer = csv.writer(data, lineterminator="\n")
+    writer.writerow(_CSV_HEAD)
+    for row in table.rows:
+        for column, chance, measured, paper in zip(table.columns, table.chances, row.measured, row.paper):
+            found, effect = measured.summary, measured.effect
+            ours = (found.mean, found.low, found.high, found.sd, found.n) if found else (None,) * 4 + (0,)
+            pair = (effect.mean, effect.low, effect.high, effect.n, effect.detectable) if effect else (None,) * 5
+            runs = " ".join(str(run.seed) for run in row.runs), " ".join(run.key for run in row.runs)
+            unit = "share" if column.percent else "number"
+            about = (table.experiment.name, label_of(row), row.cell, column.score, column.heading, unit)
+            told = (paper.value, "black" if paper.black else "red") if paper else (None, None)
+            line = (*about, *ours, table.experiment.reference, *pair, chance, *told, measured.lacks, *runs)
+            writer.writerow([*map(_csv_number, line)])
+    return data.getvalue()
+
+
+def _csv_number(value: Any) -> Any:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _trace_text(table: Table) -> str:
+    return json.dumps(trace(table), indent=1, ensure_ascii=False) + "\n"
+
+
+def trace(table: Table) -> dict[str, Any]:
+    """Every row's cell, and of each of its runs seed, key, folder (in the study's), revision and settings.
+
+    Settings are those of the first seed; the others differ in the seed alone.
+    """
+    rows = []
+    for row in table.rows:
+        runs = [
+            {"seed": run.seed, "key": run.key, "folder": run.folder, "revision": run.revision, "steps": run.steps,
+             "pairs_seen": run.pairs_seen, "seconds": run.seconds}
+            for run in row.runs
+        ]  # fmt: skip
+        settings = row.runs[0].settings if row.runs else None
+        rows.append({"row": row.label, "cell": row.cell, "runs": runs, "settings": settings})
+    scores = {column.heading: column.score for column in table.columns}
+    return {"table": table.experiment.name, "title": table.experiment.title, "scores": scores, "rows": rows}

@@ -1,0 +1,9 @@
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _indexes_elsewhere(tmp_path_factory, monkeypatch):
+    """Tests leave no `built/` behind."""
+    from dinorankclip import io
+
+    monkeypatch.setattr(io, "INDEX_FOLDER", tmp_path_factory.mktemp("index"))

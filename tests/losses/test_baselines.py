@@ -1,0 +1,98 @@
+"""InfoNCE, CyCLIP, ALIP and the cone, against figures of the public code and slow forms."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dinorankclip.losses.contrastive import alip_weights, cone_separation, cyclip_consistency, info_nce, info_nce_rows
+from tests.golden import SCALE, pairs
+
+
+def test_info_nce_of_the_fixture_and_as_loops():
+    image, text, _ = pairs()
+    assert info_nce(image, text, SCALE).item() == pytest.approx(0.236434, abs=1e-6)
+    v, t = F.normalize(image, dim=1).tolist(), F.normalize(text, dim=1).tolist()
+    dot = [[SCALE * sum(a * b for a, b in zip(x, y)) for y in t] for x in v]
+    loops = sum(
+        math.log(sum(math.exp(dot[i][j]) for j in range(4)))
+        + math.log(sum(math.exp(dot[j][i]) for j in range(4)))
+        - 2 * dot[i][i]
+        for i in range(4)
+    )
+    assert info_nce(image, text, SCALE).item() == pytest.approx(loops / 8, abs=1e-12)
+
+
+def test_info_nce_by_rows_of_two_processes():
+    image, text, _ = pairs()
+    logits = SCALE * F.normalize(image, dim=1) @ F.normalize(text, dim=1).T
+    halves = [info_nce_rows(logits[h], logits.T[h], h.start) for h in (slice(0, 2), slice(2, 4))]
+    assert torch.cat(halves).mean().item() == pytest.approx(info_nce(image, text, SCALE).item(), abs=1e-12)
+
+
+def test_info_nce_gradients():
+    image, text, _ = (x.requires_grad_() for x in pairs())
+    scale = torch.tensor(SCALE, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(info_nce, (image, text, scale))
+    logits = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: info_nce_rows(x[0], x[1], first=1), logits)
+
+
+def test_half_precision_embeddings_are_compared_in_single():
+    image, text, _ = pairs(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = info_nce(image, text, 100.0)
+    assert torch.equal(value, info_nce(image, text, 100.0))
+
+
+def test_cyclip_of_the_fixture():
+    image, text, _ = pairs()
+    in_modal, cross = cyclip_consistency(image, text)
+    assert in_modal.item() == pytest.approx(0.349693, abs=1e-6)
+    assert cross.item() == pytest.approx(0.400298, abs=1e-6)
+
+
+def dot(x, y):
+    return sum(a * b for a, b in zip(x, y))
+
+
+def test_cyclip_as_loops():
+    image, text, _ = pairs()
+    v, t = F.normalize(image, dim=1).tolist(), F.normalize(text, dim=1).tolist()
+    each = [(i, j) for i in range(4) for j in range(4)]
+    in_modal = sum((dot(v[i], v[j]) - dot(t[i], t[j])) ** 2 for i, j in each) / 4
+    cross = sum((dot(v[i], t[j]) - dot(t[i], v[j])) ** 2 for i, j in each) / 4
+    assert [x.item() for x in cyclip_consistency(image, text)] == pytest.approx([in_modal, cross], abs=1e-12)
+
+
+def test_cyclip_by_hand_and_its_gradients():
+    # orthogonal images, equal captions: of four cosines in each modality two differ by 1, hence 2/N = 1
+    image, text = torch.eye(2, dtype=torch.float64), torch.ones(2, 2, dtype=torch.float64)
+    in_modal, cross = cyclip_consistency(image, text)
+    assert (in_modal.item(), cross.item()) == (pytest.approx(1), pytest.approx(0))
+    assert torch.autograd.gradcheck(cyclip_consistency, tuple(x.requires_grad_() for x in pairs()[:2]))
+
+
+def test_alip_weights_of_the_fixture():
+    i, t, c = (F.normalize(x, dim=1) for x in pairs())
+    cosines = torch.stack([(t * c).sum(1), (t * i).sum(1), (c * i).sum(1)])
+    thresholds = 0.99 + 0.01 * cosines.mean(1)  # after the first batch has moved them from 1
+    sample, of_text, of_second = alip_weights(*cosines, thresholds)
+    assert sample.tolist() == pytest.approx([0.887943, 0.739961, 0.088512, 0.477853], abs=1e-6)
+    assert of_text.tolist() == pytest.approx([0.987281, 0.881313, 0.864973, 0.718390], abs=1e-6)
+    assert of_second.tolist() == pytest.approx([0.936291, 0.960017, 0.087930, 0.915501], abs=1e-6)
+
+
+def test_alip_trusts_samples_whose_captions_agree():
+    high, low = torch.tensor([0.9]), torch.tensor([0.1])
+    sample, of_text, of_second = alip_weights(high, low, low, torch.full((3,), 0.5))
+    assert (sample.item(), of_text.item(), of_second.item()) == (1, 1, 1)
+
+
+def test_cone_separation_in_degrees():
+    image = torch.tensor([[2.0, 0.0], [5.0, 0.0]])
+    assert cone_separation(image, torch.tensor([[0.0, 3.0]])).item() == pytest.approx(90, abs=1e-4)
+    assert cone_separation(image, torch.tensor([[1.0, 1.0]])).item() == pytest.approx(45, abs=1e-4)
+    assert cone_separation(image, image).item() == pytest.approx(0, abs=1e-4)
+    assert cone_separation(image, -image).item() == pytest.approx(180, abs=1e-4)

@@ -1,9 +1,0 @@
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def _indexes_elsewhere(tmp_path_factory, monkeypatch):
-    """Tests leave no `built/` behind."""
-    from dinorankclip.data import kept
-
-    monkeypatch.setattr(kept, "FOLDER", tmp_path_factory.mktemp("index"))

@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+import pytest
+
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference
+from dinorankclip.presets import for_method, preset
+from dinorankclip.types import UserError
+from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
+from dinorankclip_studies.study import Cell, from_dict, key_of
+
+BASE = preset("scenes")
+
+
+def test_a_cell_is_its_method_then_its_changes_then_the_seed():
+    settings = Cell("a", "dinorankclip", {"loss.order": 2, "distil.cache": None}).settings(BASE, 7)
+    assert (settings.method, settings.loss.order, settings.distil.cache, settings.seed) == ("dinorankclip", 2, None, 7)
+    assert settings.fusion.variant == "full"  # which the method brings
+
+
+def test_an_unknown_setting_is_named():
+    with pytest.raises(UserError, match=r"no setting 'ordre' in LossSettings"):
+        Cell("a", "rank", {"loss.ordre": 2}).settings(BASE, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("run", "elsewhere"), ("budget.threads", 3), ("reading.workers", 4), ("record.keep", 9), ("preset", "other")],
+)
+def test_what_does_not_change_a_result_does_not_change_the_key(name, value):
+    assert key_of(changed_at(BASE, name, value)) == key_of(BASE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", 1),
+        ("optim.lr", 2e-3),
+        ("optim.heads_rate", 30.0),
+        ("optim.heads_eps", 1e-8),
+        ("loss.order", 2),
+        ("data", "other"),
+    ],
+)
+def test_what_changes_a_result_changes_the_key(name, value):
+    assert key_of(changed_at(BASE, name, value)) != key_of(BASE)
+
+
+def test_settings_of_parts_that_are_off_do_not_matter():
+    clip = for_method(BASE, "clip")
+    assert key_of(changed_at(clip, "distil.weight", 0.1)) == key_of(clip)
+    full = for_method(BASE, "dinorankclip")
+    assert key_of(changed_at(full, "distil.weight", 0.1)) != key_of(full)
+
+
+def test_keys_are_of_differences_to_the_defaults():
+    # A setting that a later version adds has its default in all runs of today: their keys stay.
+    assert key_of(TrainSettings()) == key_of(replace(TrainSettings(), run="x")) == "44136fa355b3"
+
+
+def test_settings_come_back_from_json():
+    import json
+
+    settings = for_method(BASE, "dinorankclip")
+    assert from_dict(json.loads(json.dumps(as_dict(settings)))) == settings
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_has_the_cells_of_its_tables_once(name):
+    study = STUDIES[name]()
+    names = [cell.name for cell in study.cells]
+    assert len(set(names)) == len(names)
+    wanted = {row.cell for experiment in study.experiments for row in experiment.rows}
+    assert wanted <= set(names)
+    keys = {cell.name: key_of(cell.settings(study.base, 0)) for cell in study.cells}
+    doubles = {a for a in keys for b in keys if a != b and keys[a] == keys[b]}
+    assert not doubles
+
+
+def test_runs_are_balanced_over_seeds_decisive_cells_first():
+    study = STUDIES["full"]()
+    order = [(run.seed, study.seeds[run.cell] == 8) for run in study.runs()]
+    assert [seed for seed, _ in order] == sorted(seed for seed, _ in order)
+    for seed in range(8):
+        decisive = [one for at, one in order if at == seed]
+        assert decisive == sorted(decisive, reverse=True)
+    assert sum(decisive for _, decisive in order) == 10 * 8
+
+
+def test_every_method_tries_the_same_rates_on_a_seed_of_its_own():
+    runs = STUDIES["full"]().tuning()
+    tried = {}
+    for run in runs:
+        assert run.seed == 1000 and not run.score
+        tried.setdefault(run.settings.method, []).append(run.settings.optim.lr)
+    assert set(tried) == {"clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip"}
+    assert all(rates == [5e-4, 1e-3, 2e-3] for rates in tried.values())
+
+
+def test_cells_that_no_check_of_budgets_sees_differ_in_one_thing():
+    """Tables list them as unmatched; beside their own counterpart they must be matched all the same."""
+    study = STUDIES["full"]()
+    counterparts = {
+        "control-large-trunk": ("rank-3", "model.trunk"),
+        "control-clip-longer": ("clip", "budget.epochs"),
+        **{f"{name}-quick": (name, "optim.heads_rate") for name in ("rank-2", "rank-3", "full")},
+    }
+    for name in ("clip", "rankclip", "full"):
+        counterparts |= {f"{name}-n{items}": (name, "reading.train_items") for items in (1000, 2000)}
+    exempt = {name for experiment in study.experiments for name in experiment.unmatched}
+    assert exempt == counterparts.keys()
+    for name, (like, setting) in counterparts.items():
+        ours, theirs = (as_dict(study.cell(one).settings(study.base, 0)) for one in (name, like))
+        assert [line.split(":")[0] for line in difference(theirs, ours)] == [setting]
+
+
+@pytest.mark.parametrize(("name", "epochs", "longer"), [("small", 8, 22), ("full", 10, 28), ("cc3m", 64, 81)])
+def test_the_longer_clip_fills_the_time_of_the_full_method(name, epochs, longer):
+    study = STUDIES[name]()
+    assert study.base.budget.epochs == epochs
+    assert study.cell("control-clip-longer").settings(study.base, 0).budget.epochs == longer
+
+
+@pytest.mark.parametrize("name", ["small", "full"])
+def test_cells_that_are_trained_longer_differ_from_their_short_ones_in_that_alone(name):
+    study = STUDIES[name]()
+    assert [row.cell for one in study.experiments if one.name == "longer" for row in one.rows] == [
+        "control-clip-longer", "rankclip-longer", "rank-3-longer", "full-longer"
+    ]  # fmt: skip
+    as_long = study.cell("control-clip-longer").settings(study.base, 0).budget.epochs
+    for short in ("rankclip", "rank-3", "full"):
+        ours, theirs = (as_dict(study.cell(one).settings(study.base, 0)) for one in (f"{short}-longer", short))
+        assert difference(theirs, ours) == [f"budget.epochs: {study.base.budget.epochs} → {as_long}"]

@@ -1,0 +1,235 @@
+import pytest
+
+from dinorankclip_studies.claim import AllHold, caveat
+from dinorankclip_studies.papers.dinorankclip.all_claims import CLAIMS, judged
+from dinorankclip_studies.papers.dinorankclip.cells import CELLS, PAPER_TEACHER_CELLS
+from dinorankclip_studies.papers.dinorankclip.measures import CC3M, SCENES
+from dinorankclip_studies.papers.dinorankclip.tables_ablations import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_EXPERIMENTS
+from dinorankclip_studies.quantities import Context
+from dinorankclip_studies.results import Results
+from tests.studies.worlds import as_claimed, bench, flat, opposite, results, telemetry
+
+BY_ID = {claim.id: claim for claim in CLAIMS}
+DIFFERENCES = [claim for claim in CLAIMS if isinstance(claim.judge, AllHold)]
+NAMES = {cell.name for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
+
+
+def ids(claims):
+    return [claim.id for claim in claims]
+
+
+@pytest.fixture(scope="module")
+def claimed():
+    return Context(results(), bench=bench())
+
+
+@pytest.fixture(scope="module")
+def reversed_world():
+    return Context(results(opposite), bench=bench())
+
+
+@pytest.fixture(scope="module")
+def without_effect():
+    return Context(results(flat), bench=bench())
+
+
+@pytest.fixture(scope="module")
+def blurred():
+    return Context(results(flat, noise=0.02), bench=bench())
+
+
+def test_there_are_enough_and_each_is_named_once():
+    assert len(CLAIMS) >= 24
+    assert len(BY_ID) == len(CLAIMS)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
+def test_a_claim_rests_on_cells_and_tables_that_exist(claim):
+    assert set(claim.cells) <= NAMES
+    of_study = CC3M_EXPERIMENTS if claim.only == "cc3m" else EXPERIMENTS
+    tables = {experiment.name: experiment for experiment in of_study}
+    assert claim.experiments and set(claim.experiments) <= tables.keys()
+    shown = {row.cell for name in claim.experiments for row in tables[name].rows}
+    assert set(claim.cells) <= shown, "its tables must show what decides it"
+
+
+def test_accuracy_is_the_papers_own_at_its_scale_and_recall_below(claimed):
+    small, large = (BY_ID["order-hierarchy"].evidence(Context(claimed.results, one)).shown for one in (SCENES, CC3M))
+    assert [line.label for line in small[:1]] == ["rankclip - clip, R@1"] and small[0].scores == (SCENES.mean_r1,)
+    assert [line.label for line in large[:1]] == ["rankclip - clip, T@1"] and large[0].scores == (CC3M.top1,)
+    shown = [line for claim in CLAIMS for line in claim.evidence(claimed).shown]
+    assert shown and not any("<" in line.label for line in shown)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
+def test_without_runs_nothing_is_said(claim):
+    found = claim.evidence(Context(Results("full", ())))
+    assert found.verdict == "not run"
+    assert found.remarks
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
+def test_where_the_paper_is_right_the_claim_is_supported(claim, claimed):
+    found = claim.evidence(claimed)
+    assert found.verdict == "supported", found
+
+
+@pytest.mark.parametrize("claim", DIFFERENCES, ids=ids(DIFFERENCES))
+def test_where_it_is_the_other_way_round_the_claim_is_contradicted(claim, reversed_world):
+    assert claim.evidence(reversed_world).verdict == "contradicted"
+
+
+@pytest.mark.parametrize("claim", DIFFERENCES, ids=ids(DIFFERENCES))
+def test_where_there_is_nothing_the_claim_is_not_supported(claim, without_effect):
+    assert claim.evidence(without_effect).verdict == "not supported"
+
+
+@pytest.mark.parametrize("claim", DIFFERENCES, ids=ids(DIFFERENCES))
+def test_where_nothing_could_be_seen_the_claim_is_inconclusive(claim, blurred):
+    assert claim.evidence(blurred).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.cells], ids=lambda claim: claim.id)
+def test_one_seed_is_inconclusive(claim):
+    assert claim.evidence(Context(results(seeds=1), bench=bench())).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("claim", "cell", "score", "value"),
+    [
+        ("order-saturation", "full-4", SCENES.accuracy, 0.3),
+        ("first-to-third", "rank-3", SCENES.accuracy, 0.5),
+        ("order-0-is-clip", "distil-only", SCENES.accuracy, 0.4),
+        ("additive", "full", SCENES.accuracy, 0.5),
+        ("gap-equal-shares", "full", SCENES.cone, 40.0),
+        ("gap-additive", "full-0", SCENES.cone, 70.0),
+        ("failure-global-captions", "full", SCENES.top1, 0.3),
+    ],
+)
+def test_an_equality_that_does_not_hold_is_contradicted(claim, cell, score, value):
+    world = Context(results(changes={(cell, score): value}))
+    assert BY_ID[claim].evidence(world).verdict == "contradicted"
+
+
+@pytest.mark.parametrize(
+    "claim", ["order-saturation", "first-to-third", "additive", "gap-equal-shares", "gap-additive"]
+)
+def test_nothing_equals_nothing_but_supports_no_share(claim, without_effect, claimed):
+    assert BY_ID[claim].evidence(without_effect).verdict == "not supported"
+    assert BY_ID[claim].evidence(claimed).verdict == "supported"
+
+
+def test_shares_that_go_the_wrong_way_are_contradicted_though_equal():
+    wider = Context(results(changes={("rank-3", SCENES.cone): 60.0, ("full", SCENES.cone): 62.0}))
+    assert BY_ID["gap-equal-shares"].evidence(wider).verdict == "contradicted"
+
+
+def test_costs_come_from_the_bench():
+    dear = Context(Results("full", ()), bench=bench((1.0, 1.04, 1.2, 2.0, 4.0, 8.0), full=3.0))
+    verdicts = {name: BY_ID[name].evidence(dear).verdict for name in ("cost-order-3", "cost-full", "cost-linear")}
+    assert set(verdicts.values()) == {"contradicted"}
+    assert all(BY_ID[name].cells == () for name in verdicts)
+
+
+def test_a_wide_angle_is_contradicted():
+    assert BY_ID["angle-small"].evidence(Context(results(told=telemetry(angle=30.0)))).verdict == "contradicted"
+
+
+def test_an_inert_order_supports_no_claim():
+    inert = Context(results(told=telemetry(spread=1e-4)), bench=bench())
+    for name in ("order-hierarchy", "order-hierarchy-teacher", "adds-high-order", "best-order-plain", "gain-per-cost"):
+        found = BY_ID[name].evidence(inert)
+        assert found.verdict == "not supported"
+        assert "an order is inert" in found.marks
+    assert BY_ID["order-3-acts"].evidence(inert).verdict == "contradicted"
+
+
+def test_orders_that_do_nothing_do_not_saturate():
+    inert = telemetry() | {f"spread{order}_{side}": 1e-4 for order in (4, 5) for side in ("image", "text")}
+    found = BY_ID["order-saturation"].evidence(Context(results(told=inert)))
+    assert found.verdict == "inconclusive"
+    assert "order 5 of full-5: relative spread 0.0001, inert" in found.remarks
+
+
+def _near_chance(cell):
+    """Every zero-shot accuracy within a point of chance, in the paper's order."""
+    found = as_claimed(cell)
+    return found | {score: 1 / 129 + 0.02 * found[score] for score in (SCENES.top1, SCENES.shift)}
+
+
+@pytest.mark.parametrize(
+    "claim", ["main-top1", "shift-larger", "teacher-shift", "fine-more-than-coarse", "failure-global-captions"]
+)
+def test_what_no_model_can_do_decides_nothing(claim, claimed):
+    found = BY_ID[claim].evidence(Context(results(_near_chance), bench=bench()))
+    assert found.verdict == "inconclusive"
+    assert "near chance" in found.marks
+    assert found.shown[0].effect.low is not None, "the effect itself is still told"
+    assert "near chance" not in BY_ID[claim].evidence(claimed).marks
+
+
+def test_what_one_of_the_compared_cells_can_do_decides():
+    world = results(_near_chance, changes={("full", SCENES.top1): 0.05})
+    assert BY_ID["main-top1"].evidence(Context(world)).verdict == "supported"
+
+
+def test_a_family_may_still_be_contradicted_by_what_models_can_do():
+    world = results(_near_chance, changes={("full-1", SCENES.fine_probe): 0.9})
+    assert BY_ID["best-order"].evidence(Context(world)).verdict == "contradicted"
+
+
+def test_a_missing_rival_leaves_best_of_all_open():
+    whole = results()
+    partly = Results("full", tuple(run for run in whole.runs if run.cell != "cyclip"))
+    found = BY_ID["main-top1"].evidence(Context(partly))
+    assert found.verdict == "not run"
+    assert "no finished run of cyclip" in found.remarks
+
+
+def test_only_seeds_that_both_cells_have_are_paired():
+    whole = results(seeds=8)
+    partly = Results("full", tuple(run for run in whole.runs if run.cell != "full-no-gate" or run.seed < 3))
+    shown = BY_ID["adds-gate"].evidence(Context(partly)).shown[0]
+    assert shown.effect.n == 3
+    assert shown.effect.mean == pytest.approx(0.02, rel=1e-3)
+    assert shown.size == pytest.approx(0.002)
+
+
+CAVEAT = "teacher efficientnet-lite0 (ImageNet-supervised): not DINOv3"
+
+
+def test_whatever_a_teacher_touches_says_which(claimed):
+    untaught = {"clip", "cyclip", "alip", "rankclip", "rank-2", "rank-3", "rank-4", "rank-5", "clip-n1000",
+                "clip-n2000", "rankclip-n1000", "rankclip-n2000", "control-no-teacher", "control-large-trunk",
+                "control-random-teacher", "control-clip-longer", "rank-2-quick", "rank-3-quick", "rankclip-longer",
+                "rank-3-longer"}  # fmt: skip
+    for claim in (claim for claim in CLAIMS if claim.only != "cc3m"):
+        found = claim.evidence(claimed)
+        taught = bool(set(claim.cells) - untaught)
+        assert ((CAVEAT in found.remarks), (CAVEAT in found.marks)) == (taught, taught), claim.id
+
+
+def test_the_papers_own_teacher_needs_no_caveat():
+    assert caveat(results(name="cc3m"), ("full",)) == ""
+    assert caveat(results(), ("clip", "control-random-teacher")) == ""
+    assert caveat(results(), ("clip", "full", "full-no-text")) == CAVEAT
+
+
+def test_the_photo_study_judges_what_it_has_run():
+    cells = {row.cell for experiment in FLICKR_EXPERIMENTS for row in experiment.rows}
+    found = judged(Results("flickr8k", ()))
+    assert {"main-i2t", "teacher-fine", "gap-closes", "order-hierarchy"} <= {one.claim.id for one in found}
+    assert all(set(one.claim.cells) <= cells and one.claim.cells for one in found)
+
+
+def test_each_kind_of_study_judges_its_own_teachers():
+    scenes, cc3m = ({one.claim.id for one in judged(Results(name, ()))} for name in ("full", "cc3m"))
+    assert BY_ID.keys() - scenes == {"teacher-generations"}
+    assert "teacher-generations" in cc3m and not {"teacher-stronger", "gain-per-cost", "cost-full"} & cc3m
+
+
+def test_the_worlds_hold_every_score_a_claim_uses():
+    known = as_claimed("full")
+    for claim in DIFFERENCES:
+        for line in claim.evidence(Context(results(seeds=2), bench=bench())).shown:
+            assert set(line.scores) <= known.keys(), claim.id

@@ -1,0 +1,111 @@
+"""Settings that make sense stay as they are; others are refused, whoever asks."""
+
+from dataclasses import replace
+
+import pytest
+
+from dinorankclip.config import with_changes
+from dinorankclip.methods import METHODS, TRAITS, traits_of_stored
+from dinorankclip.presets import PRESETS, for_method, preset
+from dinorankclip.types import UserError
+from dinorankclip.validate import settled
+from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
+from dinorankclip_studies.run_cell import train_run
+from dinorankclip_studies.run_queue import QUEUE, write_queue
+from dinorankclip_studies.study import Run
+
+SENSELESS = [
+    ("rankclip", {"loss.order": 2}, "use --method rank"),
+    ("rank", {"loss.order": 6}, "orders 0 to 5"),
+    ("rank", {"loss.list_length": 0}, "--loss.list-length must be at least 1"),
+    ("clip", {"budget.batch": 0}, "--budget.batch 0: at least 1"),
+    ("clip", {"optim.clip_norm": 0.0}, "None switches it off"),
+    ("clip", {"optim.lr": -1.0}, "--optim.lr -1: it must be a number above 0"),
+    ("clip", {"optim.lr": float("nan")}, "--optim.lr nan"),
+    ("rank", {"optim.heads_rate": 0.0}, "1 is the trunk's rate"),
+    ("rank", {"optim.heads_eps": 0.0}, "--optim.heads-eps 0: it must be between 0 and 1"),
+    ("rank", {"loss.head_dim": 0}, "--loss.head-dim 0: it must be 1 or more"),
+    ("dinorankclip", {"distil.weight": -0.5}, "--distil.weight -0.5: it must be 0 or more"),
+    ("dinorankclip", {"distil.text_ratio": float("nan")}, "--distil.text-ratio nan"),
+    ("dinorankclip", {"distil.relational_items": 2}, "--distil.relational-items 2: it must be 3 or more"),
+    ("dinorankclip", {"distil.compare_grid": 0}, "--distil.compare-grid 0: it must be 1 or more"),
+    ("clip", {"optim.betas": (2.0, 3.0)}, "--optim.betas 2 3: it must be from 0 to below 1"),
+    ("clip", {"optim.weight_decay": -5.0}, "--optim.weight-decay -5"),
+    ("clip", {"reading.crop_scale": (3.0, 5.0)}, "--reading.crop-scale 3 5"),
+    ("clip", {"reading.val_fraction": 2.0}, "--reading.val-fraction 2"),
+    ("clip", {"reading.max_damaged": 7.0}, "--reading.max-damaged 7"),
+    ("clip", {"reading.workers": -1}, "--reading.workers -1"),
+    ("clip", {"model.image_size": 0}, "--model.image-size 0"),
+    ("clip", {"seed": -1}, "--seed -1"),
+    ("clip", {"distil.into": "trunk"}, r"give --distil\.cache auto"),
+    (
+        "clip",
+        {"distil.into": "trunk", "distil.cache": "auto", "distil.image_student": "resnet-micro"},
+        r"leave out --distil\.image-student resnet-micro",
+    ),
+    ("distil", {}, "learns from a teacher alone"),
+    ("distil", {"distil.cache": "auto", "fusion.variant": "full"}, "trains students alone"),
+    ("dinorankclip", {"fusion.variant": "concat", "fusion.gate": False}, "concat has no gate"),
+    ("clip", {"fusion.gate": False}, r"name it with --fusion\.variant"),
+    ("clip", {"model.frozen_image_tower": True}, "an image side that has learned something"),
+]
+
+
+def settings_of(method, changes):
+    return with_changes(for_method(preset("scenes"), method), changes)
+
+
+def test_every_run_of_every_study_is_as_it_was_asked_for():
+    for study in STUDIES.values():
+        for run in [*study().tuning(), *study().runs()]:
+            assert settled(run.settings) == run.settings, (study, run.cell)
+
+
+def test_every_preset_and_method_is_as_it_stands():
+    for name in PRESETS:
+        for method in METHODS:
+            cache = {"distil.cache": "auto"} if method == "distil" else {}
+            asked = with_changes(for_method(preset(name), method), cache)
+            assert settled(asked) == asked
+
+
+def test_every_method_has_its_traits_and_an_unknown_one_is_told():
+    assert tuple(TRAITS) == METHODS
+    with pytest.raises(UserError, match="unknown method 'clap'; there are clip, "):
+        settled(replace(preset("scenes"), method="clap"))
+    assert traits_of_stored("clap").words == "clap"  # a run of another version
+
+
+@pytest.mark.parametrize(("method", "changes", "why"), SENSELESS)
+def test_what_nobody_can_mean_is_refused(method, changes, why):
+    with pytest.raises(UserError, match=why):
+        settled(settings_of(method, changes))
+
+
+@pytest.mark.parametrize(("method", "changes", "why"), SENSELESS)
+def test_a_cell_of_a_study_is_refused_likewise(method, changes, why, tmp_path):
+    run = Run("odd", 0, settings_of(method, changes))
+    with pytest.raises(UserError, match=rf"cell odd: .*{why}"):
+        write_queue(tmp_path, [run], ())
+    assert not (tmp_path / QUEUE).exists()
+    with pytest.raises(UserError, match=why):
+        train_run(run, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_setting_decides_another():
+    assert settled(settings_of("dinorankclip", {"distil.cache": "none"})).distil.cache is None
+    typed = settings_of("dinorankclip", {"distil.gram_reduction": "sum"})
+    found = settled(typed)
+    assert found.record.gradient_report_every == typed.record.log_every
+    frozen = {"init": "some-run", "model.frozen_image_tower": True, "reading.flip": True}
+    seen = settled(settings_of("clip", frozen)).reading
+    assert (seen.crop_scale, seen.flip) == ((1.0, 1.0), False)
+    for settings in (found, settled(settings_of("clip", frozen))):
+        assert settled(settings) == settings
+
+
+@pytest.mark.parametrize("without", [{"distil.cache": "none"}, {"distil.criterion": "rkd"}])
+def test_a_sum_over_a_gram_that_is_not_compared_asks_for_no_report(without):
+    found = settled(settings_of("dinorankclip", {"distil.gram_reduction": "sum"} | without))
+    assert found.record.gradient_report_every == 0

@@ -1,0 +1,57 @@
+"""Two processes, and cached accumulation, compute what one process computes in one shot."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.train.running import run_to_end, small_pairs
+
+SCRIPT = Path(__file__).with_name("record_gradients.py")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return small_pairs(tmp_path_factory.mktemp("data") / "pairs")
+
+
+def recorded(pairs: Path, out: Path, processes: int, method: str = "clip", **changes: object) -> dict:
+    """`changes`: a double underscore stands for the dot of a setting's name."""
+    torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone"]
+    start = [sys.executable, *(torchrun if processes > 1 else []), SCRIPT, out, pairs, method]
+    start.append(json.dumps({name.replace("__", "."): value for name, value in changes.items()}))
+    run_to_end([str(word) for word in start])
+    return load_file(out)
+
+
+def largest_differences(one: dict, other: dict) -> tuple[float, float]:
+    """Of the losses, and of the gradients relative to each step's largest entry."""
+    assert one.keys() == other.keys()
+    losses = max(abs(float(one[n] - other[n])) for n in one if n.endswith("/loss"))
+    gradients = 0.0
+    for step in {n.split("/")[0] for n in one}:
+        names = [n for n in one if n.startswith(f"{step}/") and not n.endswith("/loss")]
+        scale = max(float(one[n].abs().max()) for n in names)
+        gradients = max(gradients, max(float((one[n] - other[n]).abs().max()) for n in names) / scale)
+    return losses, gradients
+
+
+def test_two_processes_and_cached_chunks_equal_one_shot(pairs, tmp_path):
+    one = recorded(pairs, tmp_path / "one", 1)
+    assert sum(n.endswith("/loss") for n in one) == 10
+    for name, processes, changes in (("two", 2, {}), ("chunked", 1, {"budget__chunk": 6})):
+        losses, gradients = largest_differences(one, recorded(pairs, tmp_path / name, processes, **changes))
+        assert losses < 1e-5, (name, losses)
+        assert gradients < 1e-5, (name, gradients)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["cyclip", "alip", "rankclip", "rank"])
+def test_every_method_on_two_processes_in_chunks_equals_one_shot(pairs, tmp_path, method):
+    changes = {"loss__staged": False} if method == "rank" else {}
+    one = recorded(pairs, tmp_path / "one", 1, method, **changes)
+    two = recorded(pairs, tmp_path / "two", 2, method, **changes, budget__chunk=3)
+    losses, gradients = largest_differences(one, two)
+    assert losses < 1e-5 and gradients < 1e-5, (losses, gradients)

@@ -1,0 +1,60 @@
+"""What a kill, a signal or a second start leaves behind."""
+
+import json
+import random
+import signal
+import subprocess
+
+import pytest
+import torch
+
+from tests.train.running import command, last_step, run_to_end, run_until, small_pairs, weights
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return small_pairs(tmp_path_factory.mktemp("data") / "pairs")
+
+
+def same(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def whole_and_broken(pairs, folder, kills, processes, *flags):
+    """Final weights of an uninterrupted run and of one killed at these steps, and the steps that the latter logged."""
+    flags = ("--budget.epochs", "4", *flags)  # 6 steps an epoch, 24 in all
+    whole, broken = folder / "whole", folder / "broken"
+    run_to_end(command(pairs, whole, *flags, processes=processes))
+    words = command(pairs, broken, *flags, processes=processes)
+    for step in kills:
+        assert run_until(words, broken, step, signal.SIGKILL) != 0
+    run_to_end(words)
+    lines = [json.loads(line) for line in (broken / "metrics.jsonl").read_text().splitlines()]
+    return weights(whole), weights(broken), [line["step"] for line in lines if "loss" in line]
+
+
+def test_killed_twice_ends_bit_identical(pairs, tmp_path):
+    whole, broken, steps = whole_and_broken(pairs, tmp_path, kills=(5, 13), processes=1)
+    assert same(whole, broken)
+    assert steps == list(range(1, 25))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("method", ["clip", "rank"])
+def test_killed_at_five_random_steps_ends_bit_identical(pairs, tmp_path, processes, method):
+    kills = sorted(random.Random(processes).sample(range(2, 23), 5))
+    whole, broken, steps = whole_and_broken(pairs, tmp_path, kills, processes, "--method", method)
+    assert same(whole, broken)
+    assert steps == list(range(1, 25))
+
+
+def test_sigterm_saves_the_last_step_and_other_settings_are_refused(pairs, tmp_path):
+    run = tmp_path / "run"
+    words = command(pairs, run, "--budget.epochs", "40", "--record.save-every", "1000")
+    assert run_until(words, run, 3, signal.SIGTERM) == 128 + signal.SIGTERM
+    saved = json.loads((run / "checkpoints" / "last" / "training.json").read_text())
+    assert saved["step"] == last_step(run) >= 3
+    other = subprocess.run([*words, "--optim.lr", "0.5"], capture_output=True, text=True)
+    assert other.returncode == 2
+    assert "optim.lr: 0.001 → 0.5" in other.stderr and "--restart" in other.stderr

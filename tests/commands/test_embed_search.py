@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dinorankclip import io as files
 from dinorankclip.commands.entry import main
 from dinorankclip.models.loaded import load_model
 from tests.models.model_making import photo, saved, small_model
@@ -15,7 +16,7 @@ from tests.models.model_making import photo, saved, small_model
 @pytest.fixture(autouse=True)
 def _somewhere_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(io, "INDEX_FOLDER", tmp_path / "index")
+    monkeypatch.setattr(files, "INDEX_FOLDER", tmp_path / "index")
 
 
 @pytest.fixture(scope="module")

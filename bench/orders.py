@@ -42,10 +42,10 @@ def training_steps(settings: TrainSettings, count: int) -> Built:
     from dinorankclip.train.assemble import assemble
     from dinorankclip.train.gradients import backward
     from dinorankclip.types import Progress
-    from dinorankclip.validate import settled
+    from dinorankclip.validate import validated
 
     with contextlib.redirect_stdout(io.StringIO()):  # what a run says of itself
-        parts = assemble(settled(settings))
+        parts = assemble(validated(settings))
     state, progress = parts.state, Progress(parts.length.steps - 1, parts.length.steps, parts.length.epochs)
     batches = iter(parts.loader)
 
@@ -62,9 +62,9 @@ def training_steps(settings: TrainSettings, count: int) -> Built:
 
 
 def make_cache(data: Path, out: Path) -> None:
-    from dinorankclip.teachers.cache_request import Wish, cache_of_data
+    from dinorankclip.teachers.cache_request import CacheSpec, cache_of_data
 
-    wish = Wish(str(data), TEACHER, TEACHER_SIZE, TEXT_TEACHER)
+    wish = CacheSpec(str(data), TEACHER, TEACHER_SIZE, TEXT_TEACHER)
     cache_of_data(out, wish, ReadingSettings(), torch.device("cpu"))
 
 

@@ -34,7 +34,7 @@ from bench.ratios import ratio
 from bench.teacher_criteria import criteria
 from bench.teacher_losses import coding, crops
 from dinorankclip.data.open_data import open_pairs
-from dinorankclip.teachers.cache_format import Keeping
+from dinorankclip.teachers.cache_format import CacheLayout
 from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import Batch
 
@@ -64,7 +64,7 @@ def rate(options: argparse.Namespace) -> dict:
         source = open_pairs(options.data)
         some = Part(source, np.arange(min(options.images, len(source))))
         folder = Path(tempfile.mkdtemp()) / "cache"
-        extraction = partial(make_cache, folder, {"train": some}, teacher, keeping=Keeping(options.keep), show=False)
+        extraction = partial(make_cache, folder, {"train": some}, teacher, layout=CacheLayout(options.keep), show=False)
         entry["whole extraction"] = len(some) / seconds(extraction)
         shutil.rmtree(folder.parent)
         found[size] = entry
@@ -79,12 +79,12 @@ def step(options: argparse.Namespace) -> dict:
     from dinorankclip.train.assemble import assemble
     from dinorankclip.train.gradients import backward
     from dinorankclip.types import Progress
-    from dinorankclip.validate import settled
+    from dinorankclip.validate import validated
 
     base = with_changes(preset(options.preset), {"data": options.data})
     base = with_changes(base, {"budget.batch": options.batch} if options.batch else {})
     sides = {"without": {}, "with": {"distil.cache": options.cache, "distil.branches": options.branches}}
-    built = {name: assemble(settled(with_changes(base, changes))) for name, changes in sides.items()}
+    built = {name: assemble(validated(with_changes(base, changes))) for name, changes in sides.items()}
     turns = {name: count() for name in sides}
 
     def one_step(name: str, batches: Iterator[Batch]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.samples import random_view
 from dinorankclip.losses.distillation import cosine_gram, gram_distance, normalise_gram
 from dinorankclip.losses.resampling import resample_gram, resample_grid
-from dinorankclip.teachers.cache_format import REDUCED, Gram, ImageRecord, Numbers, fit_basis
+from dinorankclip.teachers.cache_format import REDUCED, Gram, ImageRecord, NumberCodec, fit_basis
 from dinorankclip.teachers.frozen_teacher import Teacher
 from dinorankclip.teachers.registry import open_teacher
 
@@ -53,7 +53,7 @@ def coding(options: argparse.Namespace) -> dict:
             "PCA-256, fp32": (cosine_gram(reduced), None),
         }
         for kind in ("fp16", "8bit"):
-            numbers = Numbers(length * basis.shape[0], kind)
+            numbers = NumberCodec(length * basis.shape[0], kind)
             back = torch.from_numpy(numbers.decode(numbers.encode(reduced.flatten(1).numpy()))).view_as(reduced)
             rows[f"PCA-256, {kind}"] = (
                 cosine_gram(back),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dinorankclip.models.loaded import load_model
     from dinorankclip.types import UserError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["RankingLoss", "UserError", "__version__", "load_model"]
 
 _HOMES = {

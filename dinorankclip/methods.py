@@ -16,7 +16,7 @@ AUTO = "auto"  # of distil.cache: make the cache if it is not there
 
 
 @dataclass(frozen=True)
-class Traits:
+class MethodTraits:
     """What is particular about a method, beside its loss (losses/objective.py)."""
 
     words: str  # for the card of a model; {order} stands for that of its run
@@ -28,38 +28,38 @@ class Traits:
     brings: Mapping[str, Any] = field(default_factory=dict)  # settings, unless others are asked for
 
 
-TRAITS: dict[str, Traits] = {
-    "clip": Traits("contrastive loss (CLIP)", fixed_order=0),
-    "cyclip": Traits("contrastive loss with cyclic consistency (CyCLIP)", fixed_order=0),
-    "alip": Traits(
+TRAITS: dict[str, MethodTraits] = {
+    "clip": MethodTraits("contrastive loss (CLIP)", fixed_order=0),
+    "cyclip": MethodTraits("contrastive loss with cyclic consistency (CyCLIP)", fixed_order=0),
+    "alip": MethodTraits(
         "contrastive loss weighted by a second caption (ALIP-style)",
         title="alip-style",  # its second captions are others of the image, not synthetic ones
         fixed_order=0,
         second_caption=True,
     ),
-    "rankclip": Traits("contrastive loss with first-order ranking consistency (RankCLIP)", fixed_order=1, ranks=True),
-    "rank": Traits("contrastive loss with ranking consistency of order {order}", ranks=True),
-    "dinorankclip": Traits(
+    "rankclip": MethodTraits("contrastive loss with first-order ranking consistency (RankCLIP)", fixed_order=1, ranks=True),
+    "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ranks=True),
+    "dinorankclip": MethodTraits(
         "contrastive loss, ranking consistency of order {order}, distillation and fusion (DinoRankCLIP)",
         ranks=True,
         brings={"distil.cache": AUTO, "distil.branches": "image+text", "fusion.variant": "full"},
     ),
-    "distil": Traits(
+    "distil": MethodTraits(
         "distillation of a teacher into students alone: the trunk did not learn", fixed_order=0, contrasts=False
     ),
 }
 
 
-def traits_of(method: str) -> Traits:
+def traits_of(method: str) -> MethodTraits:
     """`UserError` if there is no such method."""
     if method not in TRAITS:
         raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
     return TRAITS[method]
 
 
-def traits_of_stored(method: str) -> Traits:
+def traits_of_stored(method: str) -> MethodTraits:
     """Of a run in a folder, which may be of another version: nothing is known of a method that is not here."""
-    return TRAITS.get(method, Traits(method, fixed_order=0))
+    return TRAITS.get(method, MethodTraits(method, fixed_order=0))
 
 
 # -------- paper

@@ -88,7 +88,9 @@ class CaptionSource(_Listed, Protocol):
 class Source(ImageSource, CaptionSource, Protocol):
     """Pairs that can be read in any order. `read` is a pure function of the index, safe in worker processes."""
 
-    def read(self, index: int) -> RawSample: ...  # image and captions at once
+    def read(self, index: int) -> RawSample:
+        """Image and captions at once."""
+        return RawSample(self.key(index), self.image(index), self.captions(index))
 
 
 @runtime_checkable
@@ -108,11 +110,11 @@ class Batch:
     views: list[View]
     captions: list[str]
     second_texts: Tensor | None = None  # another caption of the same image, int64 [B, L'] (ALIP)
-    companions: dict[str, Tensor] = field(default_factory=dict)  # e.g. cached teacher features, batch first
+    teacher_features: dict[str, Tensor] = field(default_factory=dict)  # e.g. cached teacher features, batch first
     damage: list[tuple[str, str]] = field(default_factory=list)  # (key, cause) of samples that were replaced
 
 
-class Companions(Protocol):
+class TeacherFeatureProvider(Protocol):
     """Extra tensors for the samples of a batch, found by key and following the view (the teacher cache)."""
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]: ...

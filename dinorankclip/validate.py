@@ -16,7 +16,7 @@ from dinorankclip.types import UserError
 NO_CACHE = "none"  # as it is typed; the settings say None
 
 
-def settled(settings: TrainSettings) -> TrainSettings:
+def validated(settings: TrainSettings) -> TrainSettings:
     """The settings as a run takes them; `UserError` if they make no sense. Settling twice changes nothing more."""
     if settings.distil.cache == NO_CACHE:
         settings = replace(settings, distil=replace(settings.distil, cache=None))

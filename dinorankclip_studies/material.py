@@ -20,7 +20,6 @@ from dinorankclip.data.benchmark_sets import Place, find_sets, open_set
 from dinorankclip.data.open_data import open_stored
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.scores import SeenSet
-from dinorankclip.losses.resampling import resample_grid
 from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.models.folder import find_model
 from dinorankclip.models.loaded import LoadedModel, load_model
@@ -123,8 +122,8 @@ class KeptModels:
         if not distil.get("cache"):
             raise Unavailable(f"{cell} learned from no teacher")
         try:
-            grid = TeacherCache(distil["cache"], split, resample=resample_grid).grid
-            return TeacherCache(distil["cache"], split, resample=resample_grid, compare_grid=min(grid))
+            grid = TeacherCache(distil["cache"], split).grid
+            return TeacherCache(distil["cache"], split, compare_grid=min(grid))
         except (UserError, OSError) as error:
             raise Unavailable(f"needs the teacher cache of {cell}: {error}") from error
 

@@ -19,7 +19,7 @@ from dinorankclip.config import TrainSettings
 from dinorankclip.io import digest, one_at_a_time, write_json
 from dinorankclip.methods import AUTO
 from dinorankclip.run_files import CHECKPOINTS
-from dinorankclip.teachers.cache_request import Wish
+from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip.train.distil_setup import wish_of
 from dinorankclip.train.loop import CHOOSES_BEST
 from dinorankclip.types import UserError
@@ -49,16 +49,16 @@ def make_scenes(wanted: Scenes) -> None:
         make.make_scenes(folder, **counts)
 
 
-def cache_wishes(runs: Iterable[Run]) -> dict[Wish, TrainSettings]:
+def cache_wishes(runs: Iterable[Run]) -> dict[CacheSpec, TrainSettings]:
     """Every cache that runs ask to be made, with settings of one of them."""
-    found: dict[Wish, TrainSettings] = {}
+    found: dict[CacheSpec, TrainSettings] = {}
     for run in runs:
         if run.settings.distil.cache == AUTO:
             found.setdefault(wish_of(run.settings), run.settings)
     return found
 
 
-def name_of(wish: Wish) -> str:
+def name_of(wish: CacheSpec) -> str:
     """Under which a study's folder holds and tells of a cache: made of the words for it, so they must stay."""
     return f"cache-{digest(str(wish))[:12]}"
 
@@ -93,13 +93,13 @@ def _made(settings: TrainSettings, make: Callable[[TrainSettings], object]) -> d
     return {}
 
 
-def tell(folder: Path, wish: Wish, told: dict[str, object]) -> None:
+def tell(folder: Path, wish: CacheSpec, told: dict[str, object]) -> None:
     """Write down what came of a cache."""
     (folder / CACHES).mkdir(parents=True, exist_ok=True)
     write_json(folder / CACHES / f"{name_of(wish)}.json", {"cache": str(wish)} | told)
 
 
-def told_of(folder: Path, wish: Wish) -> dict[str, Any] | None:
+def told_of(folder: Path, wish: CacheSpec) -> dict[str, Any] | None:
     """What came of a cache; None if it is not made yet."""
     path = folder / CACHES / f"{name_of(wish)}.json"
     return json.loads(path.read_text()) if path.is_file() else None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dinorankclip.config import TrainSettings
-from dinorankclip.teachers.cache_request import Wish
+from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip_studies.prepare import cache_is_ready, cache_wishes, forget_caches, name_of, tell, told_of
 from dinorankclip_studies.run_queue import (
     LOGS,
@@ -245,7 +245,7 @@ class Force:
     def alive(self) -> list[subprocess.Popen]:
         return [worker for worker in self.workers if worker.poll() is None]
 
-    def replace_dead(self, folder: Path, waiting: Sequence[Run], caches: Sequence[Wish]) -> None:
+    def replace_dead(self, folder: Path, waiting: Sequence[Run], caches: Sequence[CacheSpec]) -> None:
         """A worker that crashed leaves what it was at as a failure; another worker takes its place."""
         for at, worker in enumerate(self.workers):
             if worker.poll() in (None, 0):

@@ -22,7 +22,7 @@ from typing import Any
 from dinorankclip.config import as_dict
 from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.types import UserError
-from dinorankclip.validate import settled
+from dinorankclip.validate import validated
 from dinorankclip_studies.results import CELLS, RESULT
 from dinorankclip_studies.study import Run, from_dict, once
 
@@ -47,7 +47,7 @@ def _demand_sense(runs: Iterable[Run]) -> None:
     """Now rather than when the run's turn comes, which may be a day later."""
     for run in runs:
         try:
-            settled(run.settings)
+            validated(run.settings)
         except UserError as error:
             raise UserError(f"cell {run.cell}: {error}") from error
 

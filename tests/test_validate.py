@@ -8,7 +8,7 @@ from dinorankclip.config import with_changes
 from dinorankclip.methods import METHODS, TRAITS, traits_of_stored
 from dinorankclip.presets import PRESETS, for_method, preset
 from dinorankclip.types import UserError
-from dinorankclip.validate import settled
+from dinorankclip.validate import validated
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.run_cell import train_run
 from dinorankclip_studies.run_queue import QUEUE, write_queue
@@ -58,7 +58,7 @@ def settings_of(method, changes):
 def test_every_run_of_every_study_is_as_it_was_asked_for():
     for study in STUDIES.values():
         for run in [*study().tuning(), *study().runs()]:
-            assert settled(run.settings) == run.settings, (study, run.cell)
+            assert validated(run.settings) == run.settings, (study, run.cell)
 
 
 def test_every_preset_and_method_is_as_it_stands():
@@ -66,20 +66,20 @@ def test_every_preset_and_method_is_as_it_stands():
         for method in METHODS:
             cache = {"distil.cache": "auto"} if method == "distil" else {}
             asked = with_changes(for_method(preset(name), method), cache)
-            assert settled(asked) == asked
+            assert validated(asked) == asked
 
 
 def test_every_method_has_its_traits_and_an_unknown_one_is_told():
     assert tuple(TRAITS) == METHODS
     with pytest.raises(UserError, match="unknown method 'clap'; there are clip, "):
-        settled(replace(preset("scenes"), method="clap"))
+        validated(replace(preset("scenes"), method="clap"))
     assert traits_of_stored("clap").words == "clap"  # a run of another version
 
 
 @pytest.mark.parametrize(("method", "changes", "why"), SENSELESS)
 def test_what_nobody_can_mean_is_refused(method, changes, why):
     with pytest.raises(UserError, match=why):
-        settled(settings_of(method, changes))
+        validated(settings_of(method, changes))
 
 
 @pytest.mark.parametrize(("method", "changes", "why"), SENSELESS)
@@ -94,18 +94,18 @@ def test_a_cell_of_a_study_is_refused_likewise(method, changes, why, tmp_path):
 
 
 def test_one_setting_decides_another():
-    assert settled(settings_of("dinorankclip", {"distil.cache": "none"})).distil.cache is None
+    assert validated(settings_of("dinorankclip", {"distil.cache": "none"})).distil.cache is None
     typed = settings_of("dinorankclip", {"distil.gram_reduction": "sum"})
-    found = settled(typed)
+    found = validated(typed)
     assert found.record.gradient_report_every == typed.record.log_every
     frozen = {"init": "some-run", "model.frozen_image_tower": True, "reading.flip": True}
-    seen = settled(settings_of("clip", frozen)).reading
+    seen = validated(settings_of("clip", frozen)).reading
     assert (seen.crop_scale, seen.flip) == ((1.0, 1.0), False)
-    for settings in (found, settled(settings_of("clip", frozen))):
-        assert settled(settings) == settings
+    for settings in (found, validated(settings_of("clip", frozen))):
+        assert validated(settings) == settings
 
 
 @pytest.mark.parametrize("without", [{"distil.cache": "none"}, {"distil.criterion": "rkd"}])
 def test_a_sum_over_a_gram_that_is_not_compared_asks_for_no_report(without):
-    found = settled(settings_of("dinorankclip", {"distil.gram_reduction": "sum"} | without))
+    found = validated(settings_of("dinorankclip", {"distil.gram_reduction": "sum"} | without))
     assert found.record.gradient_report_every == 0

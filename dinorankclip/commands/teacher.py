@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.teachers.registry import KINDS, Modality, kinds_of, usages
+from dinorankclip.teachers.registry import TEACHER_KINDS, Modality, kinds_of, usages
 from dinorankclip.types import UserError
 
 EXAMPLES = """\
@@ -53,20 +53,20 @@ def cache(
     from dinorankclip import distributed
     from dinorankclip.commands.shared import check_at_least
     from dinorankclip.device import choose
-    from dinorankclip.teachers.cache_format import Keeping
-    from dinorankclip.teachers.cache_request import Wish, cache_of_data
+    from dinorankclip.teachers.cache_format import CacheLayout
+    from dinorankclip.teachers.cache_request import CacheSpec, cache_of_data
 
     check_at_least(1, threads=threads)
     world = distributed.join(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    wish = Wish(data, teacher, input_size, text_teacher, Keeping(keep, coding), split)
+    wish = CacheSpec(data, teacher, input_size, text_teacher, CacheLayout(keep, coding), split)
     cache_of_data(out, wish, reading, choose(device, "fp32", world.local_rank).device)
     distributed.leave()
 
 
 def help_text() -> str:
-    width = max(len(kind.usage) for kind in KINDS.values())
+    width = max(len(kind.usage) for kind in TEACHER_KINDS.values())
     lines = ["usage: dinorankclip teacher cache …", "", EXAMPLES]
     flags_of: dict[Modality, str] = {
         "image": "--teacher here, --distil.teacher of train",

@@ -173,9 +173,9 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from dinorankclip.train.cost import dry_run
     from dinorankclip.train.distil_setup import make_missing_cache, with_cache
     from dinorankclip.train.run_folder import alone_in, claim, given_back, say
-    from dinorankclip.validate import settled
+    from dinorankclip.validate import validated
 
-    settings = settled(settings)
+    settings = validated(settings)
     world = distributed.join(settings.budget.device)
     asked, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:

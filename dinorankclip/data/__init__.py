@@ -1,4 +1,4 @@
-"""Pairs → batches, exactly repeatable. Nothing here knows of models; teachers' features ride along as companions.
+"""Pairs → batches, exactly repeatable. Nothing here knows of models; teachers' features ride along as teacher_features.
 
 benchmark_sets.py          Which evaluation sets a user means, and one such set: `find_sets` looks, `open_set` reads i
 bpe.py                     CLIP's byte-pair encoding in plain Python, for a program that must answer before torch coul

@@ -13,7 +13,7 @@
    Where the images' embeddings are known (`rows`, a frozen image side), only the captions are read.
 5. A pair that cannot be used is replaced by another one, drawn by a generator of the same place, until one
    is good. All processes stay in step; the damaged ones travel in `Batch.damage` and are counted here.
-6. Captions become token ids, cut to the longest of the batch; `companions` (cached teacher features) are
+6. Captions become token ids, cut to the longest of the batch; `teacher_features` (cached teacher features) are
    looked up by key and follow the view.
 7. The main process receives batches in order through shared memory and hands them out.
 
@@ -43,7 +43,7 @@ from dinorankclip.data.splits import chosen_among
 from dinorankclip.data.streams import PipeLoader, PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.data.workers import Refusal, counted, refusals_as_values, run_workers
-from dinorankclip.types import Batch, Companions, ImageRows, ImageSpec, Source, UserError, View
+from dinorankclip.types import Batch, TeacherFeatureProvider, ImageRows, ImageSpec, Source, UserError, View
 
 MOST_ATTEMPTS = 64  # replacements tried for one place
 
@@ -68,7 +68,7 @@ class PairLoader:
         world: int = 1,
         start: int = 0,
         second_caption: bool = False,
-        companions: Companions | None = None,
+        teacher_features: TeacherFeatureProvider | None = None,
         rows: ImageRows | None = None,
     ) -> None:
         reading = reading or ReadingSettings()
@@ -79,7 +79,7 @@ class PairLoader:
                 f"(at most {len(source)}; a quarter of it or less trains better)"
                 + (", or more --reading.train-items." if reading.train_items is not None else ".")
             )
-        recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
+        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features)
         self._steps = _Steps(source, recipe, batch, seed, first=rank * share, share=share, rows=rows)
         self._reading = reading
         self.steps_per_epoch = chosen_among(source) // batch

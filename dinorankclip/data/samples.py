@@ -1,67 +1,99 @@
-"""Which part of an image a sample shows (`types.View`), and showing it: crop, flip, resize to S×S.
+"""Makes one sample of a stored pair: random draws, a view of the image, its pixels, a caption; and batches of samples.
 
-A view always lies on whole pixels of the decoded image: the box that is recorded is exactly the box that is
-shown, so cached teacher features can follow it.
+Random draws depend on *where* a sample stands, not on what was drawn before it. Philox is a counter-based generator:
+key and counter name a point of its stream. (seed, purpose) is the key and (epoch, index, attempt) the counter, so any
+process or worker can make the generator of any sample without visiting the samples before it.
+
+A view (`types.View`) always lies on whole pixels of the decoded image: the box that is recorded is exactly the box that
+is shown, so cached teacher features can follow it.
+
+`Recipe` makes the samples of training; `iterate_pairs` shows whole images in order, as evaluation sees them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dinorankclip import seeds as streams
 from dinorankclip.config import ReadingSettings
-from dinorankclip.data.decode import decode, read_header
+from dinorankclip.data.damage import Damage, DamageCount
+from dinorankclip.data.decode import MAX_PIXELS, decode, read_header
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Batch, Companions, ImageSpec, RawSample, UserError, View
+from dinorankclip.types import Batch, Companions, ImageSpec, RawSample, Source, UserError, View
 
-LONGEST = 16  # times the short side: what of an image is resized to show its centre
+ORDER, VIEW, CAPTION, REPLACEMENT, SHARDS = range(5)  # purposes of draws; no two purposes share a stream
+_WORD = (1 << 64) - 1
+LONGEST = 16  # times the short side: the centre of an image that is resized to show it whole
 ASPECTS = (3 / 4, 4 / 3)  # width to height of a random crop
 
 
-def random_view(draws: np.random.Generator, height: int, width: int, scale: tuple[float, float], flip: bool) -> View:
-    """A random crop with an area of `scale` of the image, and a flip half of the time if `flip`.
+def generator(seed: int, purpose: int, epoch: int, index: int, attempt: int = 0) -> np.random.Generator:
+    """Return the generator of one sample, for one purpose."""
+    return np.random.Generator(_philox(seed, purpose, epoch, index, attempt))
 
-    Aspects are drawn (uniformly in the logarithm) from those in 3/4 … 4/3 for which the box fits, so nothing
-    is drawn twice. If none fits, as for a panorama, the box has the nearest allowed aspect and the largest
-    size that fits. `scale` (1, 1) shows the centre square. Always five draws.
+
+def permutation(seed: int, epoch: int, size: int, purpose: int = ORDER) -> np.ndarray:
+    """Return the order in which an epoch visits `size` samples.
+
+    Sorts raw 64-bit draws instead of calling `Generator.permutation`: numpy promises that the raw stream never
+    changes, so a run can be resumed after an update of numpy. The stable sort keeps equal draws in order.
+    """
+    return np.argsort(_philox(seed, purpose, epoch, 0, 0).random_raw(size), kind="stable")
+
+
+def below(draws: np.random.Generator, limit: int) -> int:
+    """Draw a whole number in 0 … limit-1. (`Generator.integers` may change between numpy versions.)"""
+    return min(int(draws.random() * limit), limit - 1)
+
+
+def _philox(seed: int, purpose: int, epoch: int, index: int, attempt: int) -> np.random.Philox:
+    key = np.array([seed & _WORD, purpose], dtype=np.uint64)
+    counter = np.array([0, attempt, index, epoch], dtype=np.uint64)  # the generator itself counts in the lowest word
+    return np.random.Philox(key=key, counter=counter)
+
+
+def random_view(draws: np.random.Generator, height: int, width: int, scale: tuple[float, float], flip: bool) -> View:
+    """Draw a random crop with an area of `scale` of the image, and a flip half of the time if `flip`.
+
+    Aspects are drawn (uniformly in the logarithm) from those in 3/4 … 4/3 for which the box fits, so nothing is drawn
+    twice. If none fits, as for a panorama, the box has the nearest allowed aspect and the largest size that fits.
+    `scale` (1, 1) shows the centre square. Every call makes five draws.
     """
     area_draw, aspect_draw, top_draw, left_draw, flip_draw = draws.random(5)
     flipped = bool(flip and flip_draw < 0.5)
     if scale[0] >= 1:
-        whole = centre_view(height, width)
-        return View(whole.top, whole.left, whole.height, whole.width, flipped)
+        return replace(centre_view(height, width), flip=flipped)
     share = scale[0] + (scale[1] - scale[0]) * area_draw
     lowest = max(ASPECTS[0], share * width / height)
     highest = min(ASPECTS[1], width / (share * height))
     if lowest <= highest:
         aspect = lowest * (highest / lowest) ** aspect_draw
         box_height = math.sqrt(share * height * width / aspect)
-        box_width = box_height * aspect
     else:
         aspect = ASPECTS[1] if lowest > ASPECTS[1] else ASPECTS[0]
         box_height = min(height, width / aspect)
-        box_width = box_height * aspect
     rows = min(height, max(1, round(box_height)))
-    columns = min(width, max(1, round(box_width)))
+    columns = min(width, max(1, round(box_height * aspect)))
     top = min(height - rows, int(top_draw * (height - rows + 1)))
     left = min(width - columns, int(left_draw * (width - columns + 1)))
     return View(top / height, left / width, rows / height, columns / width, flipped)
 
 
 def centre_view(height: int, width: int) -> View:
-    """The centre square, on whole pixels."""
+    """Return the centre square, on whole pixels."""
     side = min(height, width)
     return View((height - side) // 2 / height, (width - side) // 2 / width, side / height, side / width)
 
 
 def pixel_box(view: View, height: int, width: int) -> tuple[int, int, int, int]:
-    """(top, left, rows, columns) in whole pixels of an image of this size; at least one pixel."""
+    """Return (top, left, rows, columns) in whole pixels of an image of this size; at least one pixel."""
     top = min(height - 1, round(view.top * height))
     left = min(width - 1, round(view.left * width))
     bottom = min(height, max(top + 1, round((view.top + view.height) * height)))
@@ -70,37 +102,37 @@ def pixel_box(view: View, height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def snap(view: View, height: int, width: int) -> View:
-    """The same view on whole pixels of an image of this size (after a scaled decode)."""
+    """Move a view to whole pixels of an image of this size (after a scaled decode)."""
     top, left, rows, columns = pixel_box(view, height, width)
     return View(top / height, left / width, rows / height, columns / width, view.flip)
 
 
 def enough_pixels(view: View, size: int) -> tuple[int, int]:
-    """Height and width of the whole image from which `view` still has twice the pixels it is shown with.
+    """Return height and width of the whole image from which `view` has twice the pixels it is shown with.
 
-    Twice: moving the box to whole pixels then shifts it by at most a quarter of a shown pixel, and the
+    With twice the pixels, moving the box to whole pixels shifts it by at most a quarter of a shown pixel, and the
     antialiased resize still does most of the filtering.
     """
     return math.ceil(2 * size / view.height), math.ceil(2 * size / view.width)
 
 
 def render(pixels: np.ndarray, view: View, size: int) -> Tensor:
-    """uint8 [H, W, 3] → uint8 [3, size, size]: torch's antialiased bicubic, which matches Pillow's to one level.
-
-    Colours stay side by side in memory, as decoders give them: torch resizes three interleaved channels at once. For
-    that it must see a whole image in this layout; a crop that is a mere view it would first sort into planes.
-    """
+    """Show a view: uint8 [H, W, 3] → uint8 [3, size, size]."""
     top, left, rows, columns = pixel_box(view, *pixels.shape[:2])
     image = _resized(pixels[top : top + rows, left : left + columns], size, size)
     return image.flip(-1) if view.flip else image
 
 
 def render_whole(pixels: np.ndarray, size: int) -> Tensor:
-    """uint8 [H, W, 3] → uint8 [3, size, size], as evaluation shows an image and as open_clip does, to one level:
-    the short side resized to `size`, then the centre cut out. (The centre square of the original, resized, lies up to
-    half a shown pixel beside it, and scores differ by some tenths of a point.)
+    """Show an image as evaluation and open_clip do, to one level: uint8 [H, W, 3] → uint8 [3, size, size].
+
+    The short side is resized to `size`, then the centre is cut out. (The centre square of the original, resized, lies
+    up to half a shown pixel beside it, and scores differ by some tenths of a point.)
     """
-    pixels = _without_far_ends(pixels)
+    height, width = pixels.shape[:2]
+    most = LONGEST * min(height, width)  # a strip one pixel high and a million wide would not fit into memory, resized
+    top, left = max(0, height - most) // 2, max(0, width - most) // 2
+    pixels = pixels[top : top + most, left : left + most]
     height, width = pixels.shape[:2]
     tall, wide = (int(size * side / min(height, width)) for side in (height, width))
     top, left = round((tall - size) / 2), round((wide - size) / 2)
@@ -108,15 +140,12 @@ def render_whole(pixels: np.ndarray, size: int) -> Tensor:
     return _resized(pixels, tall, wide)[:, top : top + size, left : left + size].contiguous()
 
 
-def _without_far_ends(pixels: np.ndarray) -> np.ndarray:
-    """Of a strip a pixel high and a million wide, resized, the centre alone would fit into memory."""
-    height, width = pixels.shape[:2]
-    most = LONGEST * min(height, width)
-    top, left = max(0, height - most) // 2, max(0, width - most) // 2
-    return pixels[top : top + most, left : left + most]
-
-
 def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
+    """Resize by torch's antialiased bicubic filter, which matches Pillow's to one level.
+
+    Colours stay side by side in memory, as decoders give them: torch resizes three interleaved channels at once. It
+    does so for a whole image in this layout only; it would sort the strided view of a crop into planes first.
+    """
     if not (pixels.flags.c_contiguous and pixels.flags.writeable):  # torch warns about Pillow's read-only arrays
         pixels = pixels.copy()
     image = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
@@ -127,14 +156,10 @@ def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
     return image[0]
 
 
-# -------- samples
-# One raw sample and its random draws → what a batch holds of it. Shared by both loaders.
-
-
 @dataclass(frozen=True)
 class Sample:
     key: str
-    image: Tensor  # uint8 [3, S, S], or the row that is known of it, float32 [D]
+    image: Tensor  # uint8 [3, S, S]; of a frozen image side its embedding, float32 [D]
     view: View
     caption: str
     second_caption: str | None = None
@@ -142,7 +167,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How samples and batches are made; the same in every worker."""
+    """Makes samples and batches, in the same way in every worker."""
 
     image: ImageSpec
     tokenizer: Tokenizer
@@ -162,10 +187,17 @@ class Recipe:
     def captioned(
         self, key: str, image: Tensor, view: View, captions: Sequence[str], draws: np.random.Generator
     ) -> Sample:
-        """An image that is ready, with one of its captions (and another one, if a second is wanted)."""
-        caption = captions[streams.below(draws, len(captions))]
-        second = _another(key, captions, caption, draws) if self.second_caption else None
-        return Sample(key, image, view, caption, second)
+        """Join an image that is ready with one of its captions, and with another one if `second_caption`."""
+        caption = captions[below(draws, len(captions))]
+        if not self.second_caption:
+            return Sample(key, image, view, caption)
+        others = [other for other in captions if other != caption]
+        if not others:
+            raise UserError(
+                f"image {key} has only one caption, and ALIP compares two captions of each image. Use data with "
+                "several captions an image (a generated second caption will do), or another --method."
+            )
+        return Sample(key, image, view, caption, others[below(draws, len(others))])
 
     def batch(self, samples: Sequence[Sample], damage: list[tuple[str, str]]) -> Batch:
         keys = [sample.key for sample in samples]
@@ -184,11 +216,48 @@ class Recipe:
         )
 
 
-def _another(key: str, captions: Sequence[str], caption: str, draws: np.random.Generator) -> str:
-    others = [other for other in captions if other != caption]
-    if not others:
-        raise UserError(
-            f"image {key} has only one caption, and ALIP compares two captions of each image. Use data with "
-            "several captions an image (a generated second caption will do), or another --method."
-        )
-    return others[streams.below(draws, len(others))]
+def iterate_pairs(
+    source: Source,
+    image: ImageSpec,
+    batch: int = 256,
+    *,
+    threads: int = 2,
+    max_pixels: int = MAX_PIXELS,
+    damage: DamageCount | None = None,
+) -> Iterator[tuple[list[str], Tensor, list[tuple[str, ...]]]]:
+    """Yield the pairs of a source in order: (keys, images uint8 [b, 3, S, S], all captions of each image).
+
+    b is `batch`, less for the last. Damaged pairs are left out and counted in `damage`. Threads read ahead, one batch
+    at most: decoding and resizing run outside Python's lock, so they overlap with the model.
+    """
+    damage = damage if damage is not None else DamageCount(max_damaged=1.0)
+
+    def load(index: int) -> tuple[Tensor, tuple[str, ...]] | Damage:
+        try:
+            raw = source.read(index)
+            return render_whole(decode(raw.image, read_header(raw.image, max_pixels)), image.size), raw.captions
+        except Damage as reason:
+            return reason
+
+    keys: list[str] = []
+    images: list[Tensor] = []
+    captions: list[tuple[str, ...]] = []
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque(pool.submit(load, index) for index in range(min(batch, len(source))))
+        for index in range(len(source)):
+            if index + batch < len(source):
+                waiting.append(pool.submit(load, index + batch))
+            loaded = waiting.popleft().result()
+            if isinstance(loaded, Damage):
+                damage.add(0, [(source.key(index), loaded.cause)])
+                continue
+            damage.seen += 1
+            keys.append(source.key(index))
+            images.append(loaded[0])
+            captions.append(loaded[1])
+            if len(keys) == batch:
+                yield keys, torch.stack(images), captions
+                keys, images, captions = [], [], []
+    damage.stop_if_too_many()
+    if keys:
+        yield keys, torch.stack(images), captions

@@ -32,7 +32,7 @@ from dinorankclip.data.samples import Recipe, Sample
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.data.workers import Refusal, counted, run_workers
 from dinorankclip.io import digest
-from dinorankclip.types import Batch, Companions, ImageSpec, RawSample, UserError
+from dinorankclip.types import Batch, TeacherFeatureProvider, ImageSpec, RawSample, UserError
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class PipeLoader:
         world: int = 1,
         start: int = 0,
         second_caption: bool = False,
-        companions: Companions | None = None,
+        teacher_features: TeacherFeatureProvider | None = None,
     ) -> None:
         reading = reading or ReadingSettings()
         if batch % world:
@@ -167,7 +167,7 @@ class PipeLoader:
         self.step = start
         self.damage = DamageCount(reading.max_damaged)
         self._reading, self._source, self._batch = reading, source, batch
-        recipe = Recipe(image, tokenizer.load(), reading, second_caption, companions)
+        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features)
         self._stream = partial(_Stream, source, recipe, batch // world, seed, rank, world)
 
     def __iter__(self) -> Generator[Batch, None, None]:

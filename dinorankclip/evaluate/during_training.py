@@ -27,7 +27,6 @@ from dinorankclip.evaluate.suite import SetResult
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored
 from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.losses.distillation_terms import ON_TOKENS
-from dinorankclip.losses.resampling import resample_grid
 from dinorankclip.methods import traits_of
 from dinorankclip.models.card import FEW_SCORED
 from dinorankclip.models.joint import JointModel
@@ -125,7 +124,7 @@ class FidelityEvaluator:
         sides = {}
         for part, source in self.sources.items():
             cache = TeacherCache(
-                self.cache, part, resample=resample_grid, compare_grid=self.compare_grid, tokenizer=reads
+                self.cache, part, compare_grid=self.compare_grid, tokenizer=reads
             )
             own = self.projectors.get(branch)
             sides[part] = collect(model, cache, source, branch, FIDELITY_ITEMS[part], reads, own, self.max_pixels)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dinorankclip.data.scenes.relevance import caption_relevance_matrix, relevance_matrix
-from dinorankclip.data.scenes.scene import Mention, Scene, holds_scenes, stored_scenes
+from dinorankclip.data.scenes.scene import CaptionContent, Scene, holds_scenes, stored_scenes
 from dinorankclip.data.tar_shards import ShardSource
 from dinorankclip.evaluate.rank_metrics import kendall, others, ranking_quality, settled, spearman
 from dinorankclip.evaluate.scores import Score, mean_score
@@ -32,7 +32,7 @@ def graded_quality(
     text: Tensor,
     keys: Sequence[str],
     image_of_text: Sequence[int] | np.ndarray,
-    scenes: Mapping[str, tuple[Scene, tuple[Mention, ...]]],
+    scenes: Mapping[str, tuple[Scene, tuple[CaptionContent, ...]]],
     *,
     gallery: int = GALLERY,
     queries: int = QUERIES,
@@ -84,10 +84,10 @@ class RankingQualityScorer:
 def _drawn(
     keys: Sequence[str],
     image_of_text: np.ndarray,
-    scenes: Mapping[str, tuple[Scene, tuple[Mention, ...]]],
+    scenes: Mapping[str, tuple[Scene, tuple[CaptionContent, ...]]],
     most: int,
     seed: int,
-) -> tuple[np.ndarray, np.ndarray, list[Mention]]:
+) -> tuple[np.ndarray, np.ndarray, list[CaptionContent]]:
     """Places of the images drawn and of one caption of each, and what that caption says."""
     rng = np.random.default_rng(seed)
     known = np.array([index for index, key in enumerate(keys) if key in scenes], dtype=np.int64)

@@ -74,7 +74,7 @@ def keeping_for(criterion: str) -> Literal["gram", "both"]:
 
 
 class DistillationLoss(nn.Module):
-    """`image_grid` is the student's, `compare_grid` the one that the companions' Grams and tokens are on."""
+    """`image_grid` is the student's, `compare_grid` the one that the teacher_features' Grams and tokens are on."""
 
     resample: Tensor | None
 
@@ -100,57 +100,57 @@ class DistillationLoss(nn.Module):
         self.register_buffer("resample", resample, persistent=False)
 
     def forward(
-        self, embeddings: Embeddings, companions: Mapping[str, Tensor], progress: Progress, detailed: bool = False
+        self, embeddings: Embeddings, teacher_features: Mapping[str, Tensor], progress: Progress, detailed: bool = False
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Weighted terms of this process, whose mean over processes is the step's; and what is only watched."""
-        if not companions:
-            raise UserError("this batch carries no teacher features: distillation needs a loader with companions")
+        if not teacher_features:
+            raise UserError("this batch carries no teacher features: distillation needs a loader with teacher_features")
         terms: dict[str, Tensor] = {}
         report: dict[str, float] = {}
         for name in self.branches:
             weight = self.settings.weight * (self.settings.text_ratio if name == "text" else 1.0)
-            for term, value in self._branch(name, embeddings, companions, progress).items():
+            for term, value in self._branch(name, embeddings, teacher_features, progress).items():
                 terms[f"{term}_{name}"] = weight * value
-        if detailed and "image_gram" in companions:
+        if detailed and "image_gram" in teacher_features:
             with torch.no_grad():
                 student = cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
-                distance = gram_distance(student, normalise_gram(companions["image_gram"]))
+                distance = gram_distance(student, normalise_gram(teacher_features["image_gram"]))
             report["gram_distance_image"] = distance.nanmean().item()
         return terms, report
 
     def _branch(
-        self, name: str, embeddings: Embeddings, companions: Mapping[str, Tensor], progress: Progress
+        self, name: str, embeddings: Embeddings, teacher_features: Mapping[str, Tensor], progress: Progress
     ) -> dict[str, Tensor]:
         criterion = self.settings.criterion
         if criterion in ON_TOKENS:
-            student, mask = self._tokens(name, embeddings, companions)
-            return {criterion: ON_TOKENS[criterion](self.projectors[name](student), companions[f"{name}_tokens"], mask)}
+            student, mask = self._tokens(name, embeddings, teacher_features)
+            return {criterion: ON_TOKENS[criterion](self.projectors[name](student), teacher_features[f"{name}_tokens"], mask)}
         # Every process computes these on the same gathered items; the gather's backward adds their gradients up, and
         # the mean over processes leaves one.
         student = distributed.gather_rows(embeddings.named[f"{name}_student_class"])
-        teacher = distributed.gather_rows(companions[f"{name}_summary"])
+        teacher = distributed.gather_rows(teacher_features[f"{name}_summary"])
         if criterion == "crd":
             return {"crd": crd_loss(self.projectors[name](student), teacher.to(student.dtype))}
         items = rkd_items(len(student), self.seed, progress.step, self.settings.relational_items).to(student.device)
         relational = {"relational": rkd_loss(student[items], teacher[items])}
-        return relational if criterion == "rkd" else {"gram": self._gram(name, embeddings, companions)} | relational
+        return relational if criterion == "rkd" else {"gram": self._gram(name, embeddings, teacher_features)} | relational
 
-    def _gram(self, name: str, embeddings: Embeddings, companions: Mapping[str, Tensor]) -> Tensor:
-        student, mask = self._tokens(name, embeddings, companions)
+    def _gram(self, name: str, embeddings: Embeddings, teacher_features: Mapping[str, Tensor]) -> Tensor:
+        student, mask = self._tokens(name, embeddings, teacher_features)
         reduction = self.settings.gram_reduction
-        if f"{name}_gram" in companions:
-            return gram_loss_to(student, companions[f"{name}_gram"], mask, reduction)
-        return gram_loss(student, companions[f"{name}_tokens"], mask, reduction)
+        if f"{name}_gram" in teacher_features:
+            return gram_loss_to(student, teacher_features[f"{name}_gram"], mask, reduction)
+        return gram_loss(student, teacher_features[f"{name}_tokens"], mask, reduction)
 
     def _tokens(
-        self, name: str, embeddings: Embeddings, companions: Mapping[str, Tensor]
+        self, name: str, embeddings: Embeddings, teacher_features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor | None]:
         """Student tokens [B, g², C] and no mask, or [B, W, C] and the words that both sides have [B, W]."""
         tokens = embeddings.named[f"{name}_student_tokens"]
         if name == "image":
             return self.image_tokens(tokens), None
-        seen = companions["text_mask"]
-        words, read = word_pooling(tokens, companions["text_word_ids"], seen.shape[1])
+        seen = teacher_features["text_mask"]
+        words, read = word_pooling(tokens, teacher_features["text_word_ids"], seen.shape[1])
         return words, read & seen
 
     def image_tokens(self, tokens: Tensor) -> Tensor:

@@ -70,11 +70,11 @@ class Objective(nn.Module):
         scale: Tensor,
         progress: Progress,
         detailed: bool = False,
-        companions: Mapping[str, Tensor] | None = None,
+        teacher_features: Mapping[str, Tensor] | None = None,
     ) -> LossTerms:
         """`scale` is exponentiated. `detailed` adds numbers to the report that cost a little (a log line's).
 
-        `companions` are the batch's, on the embeddings' device: what the teacher says of the same samples.
+        `teacher_features` are the batch's, on the embeddings' device: what the teacher says of the same samples.
         """
         terms: dict[str, Tensor] = {}
         report: dict[str, float] = {}
@@ -83,7 +83,7 @@ class Objective(nn.Module):
             if traits_of(self.method).contrasts:
                 terms, report = self._pairs(embeddings, scale, progress, detailed)
             if self.distillation is not None:
-                distilled, seen = self.distillation(embeddings, companions or {}, progress, detailed)
+                distilled, seen = self.distillation(embeddings, teacher_features or {}, progress, detailed)
                 terms |= distilled
                 report |= seen
         return LossTerms(weights.total(terms.values()), terms, report)

@@ -1,4 +1,4 @@
-"""Fusion: how a student's features bend a trunk's embedding (equation `fuse`), and how far (proposition `alignment`).
+"""The equations of fusion, and the gate: a student's residual is added to the trunk's embedding (equation `fuse`).
 
 Shapes: B items, D embedding width, L dense tokens, C width of a student, S = sum of the bins.
     v  [B, D]  the trunk's embedding, not normalised         u [B, D]  the student's residual, in the trunk's space
@@ -17,8 +17,7 @@ from dinorankclip.losses.contrastive import SHORTEST, single
 from dinorankclip.models.students import StudentFeatures
 
 PYRAMID = (2, 4, 8)  # bins of the three pooled scales
-
-_NO_BOUND = 180.0
+GATE_START = -4.0  # σ(-4) = 0.018: the embedding starts within 1.03 degrees of the trunk's
 
 
 def gated_sum(v: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
@@ -33,18 +32,20 @@ def gated_sum(v: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
 
 
 def rescaled(u: Tensor, v: Tensor) -> Tensor:
-    """u in the length of v (D23): u·‖v‖/‖u‖ [B, D]. ‖v‖ passes no gradient; u = 0 stays 0, with zero gradient.
+    """u·‖v‖/‖u‖ [B, D], so that the gate alone decides how much is added (D23).
+
+    ‖v‖ passes no gradient. u = 0 stays 0, with zero gradient.
 
     As loops:
         for b in range(B):
             rescaled[b] = u[b] * norm(v[b]) / norm(u[b]) if norm(u[b]) > 1e-8 else 0
     """
-    u, target = single(u), lengths_of(v).detach()
-    own = lengths_of(u)
+    u, target = single(u), row_norms(v).detach()
+    own = row_norms(u)
     return u * torch.where(own > SHORTEST, target / own.clamp_min(SHORTEST), 0.0)
 
 
-def lengths_of(rows: Tensor) -> Tensor:
+def row_norms(rows: Tensor) -> Tensor:
     """‖row‖ [B, 1], in at least single precision."""
     return torch.linalg.vector_norm(single(rows), dim=-1, keepdim=True)
 
@@ -60,16 +61,16 @@ def fused_angle(fused: Tensor, v: Tensor) -> Tensor:
     between 0 and 0.02 degrees.
     """
     fused, v = single(fused), single(v)
-    towards = v / lengths_of(v).clamp_min(SHORTEST)
+    towards = v / row_norms(v).clamp_min(SHORTEST)
     change = fused - v
     across = change - (change * towards).sum(-1, keepdim=True) * towards
-    return torch.rad2deg(torch.atan2(lengths_of(across).squeeze(-1), (fused * towards).sum(-1)))
+    return torch.rad2deg(torch.atan2(row_norms(across).squeeze(-1), (fused * towards).sum(-1)))
 
 
 def alignment_ratio(alpha: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """max_d |α_d| · ‖u‖ / ‖v‖ [B], the sine that proposition `alignment` bounds the angle by."""
     largest = single(alpha).abs().amax(-1)
-    return largest * lengths_of(u).squeeze(-1) / lengths_of(v).squeeze(-1).clamp_min(SHORTEST)
+    return largest * row_norms(u).squeeze(-1) / row_norms(v).squeeze(-1).clamp_min(SHORTEST)
 
 
 def alignment_bound(ratio: Tensor) -> Tensor:
@@ -79,14 +80,14 @@ def alignment_bound(ratio: Tensor) -> Tensor:
     """
     ratio = single(ratio)
     bounded = ratio < 1
-    return torch.where(bounded, torch.rad2deg(torch.asin(torch.where(bounded, ratio, 0.0))), _NO_BOUND)
+    return torch.where(bounded, torch.rad2deg(torch.asin(torch.where(bounded, ratio, 0.0))), 180.0)
 
 
 def pyramid_pool(tokens: Tensor, lengths: Tensor | None = None, bins: Sequence[int] = PYRAMID) -> Tensor:
     """The pooled scales of a token sequence [B, L, C]: adaptive means over 2, 4 and 8 bins → [B, S, C].
 
-    Item b has its tokens at places 0 … lengths[b]-1 (`lengths` [B]; all L without it); what stands behind them does
-    not count. Bins share tokens when they do not divide the length, also when there are fewer tokens than bins.
+    Item b has its tokens at places 0 … lengths[b]-1 (`lengths` [B]; by default L); later places do not count.
+    Bins share tokens when they do not divide the length, also when there are fewer tokens than bins.
 
     As loops:
         for b in range(B):
@@ -98,7 +99,7 @@ def pyramid_pool(tokens: Tensor, lengths: Tensor | None = None, bins: Sequence[i
         matrix = pyramid_matrix(torch.tensor(width, device=tokens.device), width, bins)
     else:
         matrix = pyramid_matrix(lengths, width, bins)
-        # Padding may hold anything, even what 0 · x does not make 0.
+        # Padding may hold anything, also values whose product with 0 is not 0.
         padding = torch.arange(width, device=tokens.device) >= lengths[:, None]
         tokens = tokens.masked_fill(padding[..., None], 0.0)
     with torch.autocast(tokens.device.type, enabled=False):
@@ -106,7 +107,7 @@ def pyramid_pool(tokens: Tensor, lengths: Tensor | None = None, bins: Sequence[i
 
 
 def pyramid_matrix(lengths: Tensor, width: int, bins: Sequence[int] = PYRAMID) -> Tensor:
-    """A of `pyramid_pool` as a matrix: lengths [B] → [B, S, width], or one length (a scalar) → [S, width]."""
+    """`pyramid_pool` as a matrix: lengths [B] → [B, S, width], or one length (a scalar) → [S, width]."""
     count = torch.tensor([k for k in bins for _ in range(k)], device=lengths.device)
     place = torch.tensor([j for k in bins for j in range(k)], device=lengths.device)
     lengths = lengths[..., None]
@@ -117,25 +118,17 @@ def pyramid_matrix(lengths: Tensor, width: int, bins: Sequence[int] = PYRAMID) -
     return inside / (end - first).clamp_min(1)[..., None]
 
 
-# -------- gating
-# The last step of every fusion: trunk embedding + gate ⊙ residual (equation `fuse`).
-#
-# Shapes: B items, d embedding width.
-
-GATE_START = -4.0  # σ(-4) = 0.018: the embedding starts within 1.03 degrees of the trunk's
-
-
 @dataclass
 class Fused:
-    """What fusion says, in at least single precision."""
+    """The output of a fusion, in at least single precision."""
 
-    embedding: Tensor  # [B, d], v + α ⊙ u, not normalised
-    residual: Tensor  # u [B, d], as it is added
-    gate: Tensor  # α [B, d]
+    embedding: Tensor  # [B, D], v + α ⊙ u, not normalised
+    residual: Tensor  # u [B, D], as it is added
+    gate: Tensor  # α [B, D]
 
 
 class Gate(nn.Linear):
-    """α = σ(W[v; u] + b) [B, d]. W starts at zero, so that α starts at σ(-4) everywhere."""
+    """α = σ(W[v; u] + b) [B, D]. W starts at zero, so that α starts at σ(-4) everywhere."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(2 * dim, dim)
@@ -149,7 +142,7 @@ class Gate(nn.Linear):
 
 
 class Fusion(nn.Module):
-    """One branch: `residual` makes u out of the trunk's embedding and a student's features, the gate weighs it.
+    """One branch: `residual` makes u from the trunk's embedding and a student's features, the gate weighs it.
 
     Without a gate α is 1 everywhere.
     """
@@ -160,7 +153,7 @@ class Fusion(nn.Module):
         self.gate = gate
 
     def forward(self, v: Tensor, features: StudentFeatures) -> Fused:
-        """Trunk embedding [B, d], not normalised, and the student's features of the same items."""
+        """Trunk embedding [B, D], not normalised, and the student's features of the same items."""
         u = self.residual(v, features)
         alpha = torch.ones_like(u) if self.gate is None else self.gate(v, u)
         return Fused(gated_sum(v, u, alpha), u, alpha)

@@ -1,6 +1,17 @@
-"""A student's dense tokens, alone or with the pooled scales of the pyramid.
+"""The six fusions of the paper's ablation, built from shared modules (D24: one module a cell of the table).
 
-Shapes: B items, L dense tokens, T tokens of all scales (L + 14 with the pyramid), C width of a student.
+    variant        class token   pyramid   channel and spatial attention   refiner   gate
+    concat         x
+    additive       x
+    single-scale   x                                                                 x
+    spp            x             x                                         x         x
+    spp-cbam       x             x         x                                         x
+    full           x             x         x                               x         x
+
+Each module draws its initial weights from a random stream of its own: variants that share a module start it alike.
+
+Shapes: B items, D embedding width, L dense tokens, T tokens of all scales (L + 14 with the pyramid), C width of a
+student, H heads, E = C/H.
 """
 
 from __future__ import annotations
@@ -14,10 +25,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dinorankclip.models.fusion import PYRAMID, Fusion, Gate, lengths_of, pyramid_pool, rescaled
+from dinorankclip.models.fusion import PYRAMID, Fusion, Gate, pyramid_pool, rescaled, row_norms
 from dinorankclip.models.students import StudentFeatures
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import UserError
+
+REDUCTION, LEAST_HIDDEN = 8, 8  # of channel attention
+KERNEL = 7  # of spatial attention
+HEAD_WIDTH = 32  # of the refiner
+_REACH = KERNEL // 2
 
 
 @dataclass
@@ -56,62 +72,37 @@ def pyramid(tokens: Tensor, mask: Tensor | None) -> Scales:
     return Scales(torch.cat([fine.tokens, pooled.to(fine.tokens.dtype)], 1), valid, (*fine.sizes, *PYRAMID))
 
 
-# -------- attention
-# Channel attention, then spatial attention, as in CBAM, over the tokens of all scales.
-#
-# Shapes: B items, T tokens of all scales, C width of a student.
-
-REDUCTION, LEAST_HIDDEN = 8, 8
-KERNEL = 7
-_REACH = KERNEL // 2
-
-
 class ChannelAttention(nn.Module):
-    """Weighs channels: tokens ⊙ σ(MLP(mean over tokens) + MLP(maximum over tokens)), one MLP for both."""
+    """Weighs channels, as in CBAM: tokens ⊙ σ(MLP(mean over tokens) + MLP(maximum over tokens)), one MLP for both."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         hidden = max(LEAST_HIDDEN, width // REDUCTION)
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
-    def weights(self, scales: Scales) -> Tensor:
-        """[B, C] in (0, 1)."""
-        pooled = torch.stack([scales.mean(), scales.largest()])
-        return self.fc2(F.relu(self.fc1(pooled))).sum(0).sigmoid()
-
     def forward(self, scales: Scales) -> Scales:
-        return replace(scales, tokens=scales.tokens * self.weights(scales)[:, None])
+        pooled = torch.stack([scales.mean(), scales.largest()])
+        weights = self.fc2(F.relu(self.fc1(pooled))).sum(0).sigmoid()  # [B, C]
+        return replace(scales, tokens=scales.tokens * weights[:, None])
 
 
 class SpatialAttention(nn.Module):
     """Weighs tokens: a convolution over [mean over channels; maximum over channels] of neighbouring tokens.
 
-    Neighbours are of the same scale. Beyond its ends, and where a caption has no more tokens, there are zeros.
+    Neighbours are of the same scale. Beyond its ends, and after the last token of a caption, there are zeros.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv1d(2, 1, KERNEL, padding=_REACH)
 
-    def weights(self, scales: Scales) -> Tensor:
-        """[B, T] in (0, 1)."""
+    def forward(self, scales: Scales) -> Scales:
         both = torch.stack([scales.tokens.mean(-1), scales.tokens.amax(-1)], 1)
         # Zeros between the scales keep them apart, so that one convolution serves all.
         apart = torch.cat([F.pad(scale, (0, _REACH)) for scale in both.split(scales.sizes, -1)], -1)
-        seen = self.conv(apart).squeeze(1).split([size + _REACH for size in scales.sizes], -1)
-        return torch.cat([scale[:, :size] for scale, size in zip(seen, scales.sizes)], -1).sigmoid()
-
-    def forward(self, scales: Scales) -> Scales:
-        return replace(scales, tokens=scales.tokens * self.weights(scales)[..., None])
-
-
-# -------- summaries
-# Scales and the class token → one vector: by attention of the class token, or by their mean.
-#
-# Shapes: B items, T tokens of all scales, C width of a student, H heads, E = C/H.
-
-HEAD_WIDTH = 32
-_WIDENING = 4
+        scores = self.conv(apart).squeeze(1).split([size + _REACH for size in scales.sizes], -1)
+        weights = torch.cat([scale[:, :size] for scale, size in zip(scores, scales.sizes)], -1).sigmoid()  # [B, T]
+        return replace(scales, tokens=scales.tokens * weights[..., None])
 
 
 class MeanSummary(nn.Module):
@@ -124,12 +115,12 @@ class MeanSummary(nn.Module):
 class Refiner(nn.Module):
     """One transformer layer over [class token; tokens], of which only the class token's output is computed.
 
-    Tokens and class token come normalised, and are not normalised again: that would divide every token by its own
+    Tokens and class token arrive normalised, and are not normalised again: that would divide every token by its own
     length, and with it by the weight that spatial attention has given it.
 
     With a single query, keys and values need not be made token by token: q·(W_k x) = (W_kᵀq)·x, and a weighted sum
-    of W_v x is W_v times the weighted sum of x. A bias of the keys would add the same to all scores, one of the
-    values the same as the bias of `proj`: there are none.
+    of W_v x is W_v times the weighted sum of x. Keys and values have no bias: a bias of the keys would add the same
+    to all scores, a bias of the values the same as the bias of `proj`.
     """
 
     def __init__(self, width: int) -> None:
@@ -139,23 +130,23 @@ class Refiner(nn.Module):
         self.key, self.value = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.proj = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width)
-        self.fc1, self.fc2 = nn.Linear(width, _WIDENING * width), nn.Linear(_WIDENING * width, width)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, summary: Tensor, scales: Scales) -> Tensor:
         """Class token [B, C] and tokens [B, T, C] → [B, C]."""
         tokens = torch.cat([summary[:, None], scales.tokens], 1)
-        x = summary + self.proj(self._mixed(summary, tokens, scales.valid))
+        x = summary + self.proj(self._attend(summary, tokens, scales.valid))
         return x + self.fc2(F.gelu(self.fc1(self.norm(x))))
 
-    def _mixed(self, summary: Tensor, tokens: Tensor, valid: Tensor | None) -> Tensor:
+    def _attend(self, summary: Tensor, tokens: Tensor, valid: Tensor | None) -> Tensor:
         query = self.query(summary).unflatten(-1, (self.heads, -1)).transpose(0, 1)  # [H, B, E]
-        wanted = (query @ self.key.weight.unflatten(0, (self.heads, -1))).transpose(0, 1)  # [B, H, C]
-        scores = wanted @ tokens.transpose(1, 2) / math.sqrt(query.shape[-1])  # [B, H, 1+T]
+        direction = (query @ self.key.weight.unflatten(0, (self.heads, -1))).transpose(0, 1)  # [B, H, C]
+        scores = direction @ tokens.transpose(1, 2) / math.sqrt(query.shape[-1])  # [B, H, 1+T]
         if valid is not None:
             scores = scores.masked_fill(F.pad(~valid, (1, 0))[:, None], -torch.inf)
-        found = (scores.softmax(-1) @ tokens).transpose(0, 1)  # [H, B, C]
+        mixed = (scores.softmax(-1) @ tokens).transpose(0, 1)  # [H, B, C]
         values = self.value.weight.unflatten(0, (self.heads, -1)).transpose(1, 2)  # [H, C, E]
-        return (found @ values).transpose(0, 1).flatten(1)
+        return (mixed @ values).transpose(0, 1).flatten(1)
 
 
 def heads_for(width: int) -> int:
@@ -163,10 +154,19 @@ def heads_for(width: int) -> int:
     return next(heads for heads in range(max(1, width // HEAD_WIDTH), 0, -1) if width % heads == 0)
 
 
-# -------- residuals
-# What a student adds to the trunk's embedding: the u of v + α ⊙ u, one class for each way of making it.
-#
-# Shapes: B items, d embedding width, L dense tokens, C width of a student.
+class Reader(nn.Module):
+    """A student's class token and dense tokens → one vector [B, C], by the modules that a variant has."""
+
+    def __init__(self, width: int, with_pyramid: bool, attention: nn.Module, summary: nn.Module) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.scales = pyramid if with_pyramid else dense
+        self.attention = attention
+        self.summary = summary
+
+    def forward(self, features: StudentFeatures) -> Tensor:
+        scales = self.scales(self.norm(features.tokens), features.mask)
+        return self.summary(self.norm(features.summary), self.attention(scales))
 
 
 class Concatenated(nn.Module):
@@ -195,26 +195,11 @@ class Added(nn.Module):
         return self.projection(self.norm(features.summary))
 
 
-class Reader(nn.Module):
-    """A student's class token and dense tokens → one vector [B, C], by the parts that a variant has."""
-
-    def __init__(self, width: int, with_pyramid: bool, attention: nn.Module, summary: nn.Module) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.scales = pyramid if with_pyramid else dense
-        self.attention = attention
-        self.summary = summary
-
-    def forward(self, features: StudentFeatures) -> Tensor:
-        scales = self.scales(self.norm(features.tokens), features.mask)
-        return self.summary(self.norm(features.summary), self.attention(scales))
-
-
 class Projected(nn.Module):
-    """x = norm(reader(features)), projected to the trunk's width and given the trunk's length (D23).
+    """x = norm(reader(features)), projected to the trunk's width and scaled to the trunk's length (D23).
 
-    For a gate, W starts at random and u = ‖v‖·Wx/‖Wx‖: the gate alone says how much of it is added.
-    Without one, W starts at zero and u = ‖v‖·Wx: at the trunk, where Wx/‖Wx‖ would be 0/0.
+    For a gate, W starts at random and u = ‖v‖·Wx/‖Wx‖: the gate alone decides how much of u is added.
+    Without a gate, W starts at zero and u = ‖v‖·Wx: at the trunk, where Wx/‖Wx‖ would be 0/0.
     """
 
     def __init__(self, reader: Reader, dim: int, width: int, gated: bool) -> None:
@@ -228,26 +213,12 @@ class Projected(nn.Module):
 
     def forward(self, v: Tensor, features: StudentFeatures) -> Tensor:
         u = self.projection(self.norm(self.reader(features)))
-        return rescaled(u, v) if self.gated else u * lengths_of(v).detach()
-
-
-# -------- variants
-# The six fusions of the paper's ablation, as compositions of parts (D24).
-#
-#     variant        class token   pyramid   channel and spatial attention   refiner   gate
-#     concat         x
-#     additive       x
-#     single-scale   x                                                                 x
-#     spp            x             x                                         x         x
-#     spp-cbam       x             x         x                                         x
-#     full           x             x         x                               x         x
-#
-# Each part draws its initial weights from a stream of its own: variants that share a part start it alike.
+        return rescaled(u, v) if self.gated else u * row_norms(v).detach()
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a variant that reads the student's dense tokens is made of."""
+class ReaderModules:
+    """The modules of a variant that reads the student's dense tokens."""
 
     pyramid: bool = False
     attention: bool = False
@@ -256,10 +227,10 @@ class Parts:
 
 FROM_CLASS_TOKEN = {"concat": Concatenated, "additive": Added}
 FROM_TOKENS = {
-    "single-scale": Parts(),
-    "spp": Parts(pyramid=True, refiner=True),
-    "spp-cbam": Parts(pyramid=True, attention=True),
-    "full": Parts(pyramid=True, attention=True, refiner=True),
+    "single-scale": ReaderModules(),
+    "spp": ReaderModules(pyramid=True, refiner=True),
+    "spp-cbam": ReaderModules(pyramid=True, attention=True),
+    "full": ReaderModules(pyramid=True, attention=True, refiner=True),
 }
 VARIANTS = (*FROM_CLASS_TOKEN, *FROM_TOKENS)
 
@@ -267,24 +238,24 @@ VARIANTS = (*FROM_CLASS_TOKEN, *FROM_TOKENS)
 def build_fusion(variant: str, gate: bool, dim: int, student_width: int, branch: str, seed: int = 0) -> Fusion:
     """The fusion of one branch, "image" or "text": (trunk embedding [B, dim], `StudentFeatures`) → `Fused`.
 
-    concat and additive have no gate, whatever `gate` says: their α is 1. (Training refuses to switch off what is not
-    there; models of earlier versions may say so, and are built as they were.)
+    concat and additive have no gate, whatever `gate` says: their α is 1. (Training refuses to switch off a gate that
+    they do not have; folders of earlier versions may say so, and load as they were built.)
     """
     if variant not in VARIANTS:
         raise UserError(f"no fusion is called '{variant}'; there are {', '.join(VARIANTS)}")
 
-    def drawn(part: str, build: Callable[[], nn.Module]) -> nn.Module:
-        with drawing_from(seed, f"fusion {branch}", part):
+    def drawn(stream: str, build: Callable[[], nn.Module]) -> nn.Module:
+        with drawing_from(seed, f"fusion {branch}", stream):
             return build()
 
     if variant in FROM_CLASS_TOKEN:
         return Fusion(drawn("projection", lambda: FROM_CLASS_TOKEN[variant](dim, student_width)), None)
-    parts = FROM_TOKENS[variant]
+    modules = FROM_TOKENS[variant]
     attention = OrderedDict()
-    if parts.attention:
+    if modules.attention:
         attention["channel"] = drawn("channel", lambda: ChannelAttention(student_width))
         attention["spatial"] = drawn("spatial", SpatialAttention)
-    summary = drawn("refiner", lambda: Refiner(student_width)) if parts.refiner else MeanSummary()
-    reader = Reader(student_width, parts.pyramid, nn.Sequential(attention), summary)
+    summary = drawn("refiner", lambda: Refiner(student_width)) if modules.refiner else MeanSummary()
+    reader = Reader(student_width, modules.pyramid, nn.Sequential(attention), summary)
     residual = drawn("projection", lambda: Projected(reader, dim, student_width, gated=gate))
     return Fusion(residual, Gate(dim) if gate else None)

@@ -22,7 +22,7 @@ from torch import Tensor
 from dinorankclip.data.damage import CAUSES, Damage
 from dinorankclip.data.decode import decode, from_pillow
 from dinorankclip.data.samples import render_whole
-from dinorankclip.data.scenes.make import Job, Part, sample_files
+from dinorankclip.data.scenes.make import SampleSpec, SetSplit, sample_files
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
 from dinorankclip.models.folder import check_vocabulary, design_of, find_model, load_folder
@@ -132,7 +132,7 @@ _WIDELY = "a very long caption " * 30  # fills the whole context
 
 def trial_pairs(count: int) -> tuple[list[bytes], list[str]]:
     """JPEGs of built-in scenes and as many captions, the shortest and the longest possible among them."""
-    made = [sample_files(Job(Part("pairs", "test", count), index, 0, SIZE)) for index in range(count)]
+    made = [sample_files(SampleSpec(SetSplit("pairs", "test", count), index, 0, SIZE)) for index in range(count)]
     captions = [sample["txt"].decode().splitlines()[0] for sample in made]
     return [sample["jpg"] for sample in made], ["", _WIDELY, *captions][:count]
 

@@ -1,4 +1,4 @@
-"""Tensors in a safetensors file, with the rights that the user's other files have, and errors that name the cause."""
+"""Tensors in safetensors files, and hashes of tensors, for model folders, checkpoints and exports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from torch.overrides import TorchFunctionMode
 
 from dinorankclip.types import UserError
 
+_DIGITS = 32  # hexadecimal: 128 bits
+_DRAWS = {Tensor.normal_, Tensor.uniform_, Tensor.erfinv_}  # erfinv_ turns uniform draws into truncated normals
+
 
 def write_weights(tensors: dict[str, Tensor], path: Path) -> None:
-    path.touch()  # made as the user's umask says; safetensors puts a file in its place that only its owner may read
+    """Write a file with the permissions of the user's other files: safetensors alone would write it for its owner."""
+    path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     path.chmod(mode)
@@ -34,44 +38,31 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def demand_readable(path: Path) -> None:
-    """Readers of weights say that there is no such file, or a damaged one, where they are not allowed to read it."""
+    """Refuse a file without read permission, which readers of weights would call missing or damaged."""
     try:
         path.open("rb").close()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
 
 
-# -------- undrawn
-# Build a model whose weights are about to be loaded without drawing random ones first.
-#
-# Drawing the weights of a ViT-B/32 takes seconds, reading them a fraction of one. Inside `Undrawn()` draws give zeros,
-# and other tensors hold what memory held: only for a model into which every weight is then loaded.
+class skip_init(TorchFunctionMode):
+    """Within the block, modules are built without random initial weights.
 
-# erfinv_ turns uniform draws into truncated normals.
-_FILLS = {Tensor.normal_, Tensor.uniform_, Tensor.erfinv_}
+    Drawing the weights of a ViT-B/32 takes seconds, reading them a fraction of one. Tensors are zero or hold what
+    memory held: use it only for a model into which every weight is then loaded.
+    """
 
-
-class Undrawn(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if function in _FILLS:
-            return args[0].zero_()  # not left as it is: torch draws a truncated normal again until all values fit
+        if function in _DRAWS:
+            return args[0].zero_()  # torch would draw a truncated normal again until all values fit
         if getattr(function, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         if function is torch.randn:
             function = torch.empty
         return function(*args, **kwargs)
-
-
-# -------- identity
-# Which model is this? A hash of how it is built and of its weights.
-#
-# The same weights under the same configuration have the same identity in every process, folder and format version,
-# whatever file they lie in: caches of embeddings are kept under it, and an exported folder proves itself by it.
-
-_DIGITS = 32  # 128 bits
 
 
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:
@@ -86,6 +77,9 @@ def weights_hash(tensors: Mapping[str, Tensor]) -> str:
 
 
 def identity(config: Mapping[str, Any], weights: str) -> str:
-    """Hex hash of a model's configuration and the hash of its weights."""
+    """Hex hash of a model's configuration and of the hash of its weights.
+
+    It is the same in every process, folder and format version. Embeddings are cached under it.
+    """
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{text} {weights}".encode()).hexdigest()[:_DIGITS]

@@ -32,7 +32,7 @@ from dinorankclip.data.damage import Damage, refuse_passing
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.io import write_bytes
 from dinorankclip.teachers import cache_format
-from dinorankclip.teachers.cache_format import REDUCED, Keeping, fit_basis
+from dinorankclip.teachers.cache_format import REDUCED, CacheLayout, fit_basis
 from dinorankclip.teachers.caption_features import encode_captions, pool_words, text_record
 from dinorankclip.teachers.frozen_teacher import Teacher, TextTeacher, whole_images
 from dinorankclip.types import Source, UserError
@@ -48,13 +48,13 @@ def make_cache(
     parts: dict[str, Source],
     teacher: Teacher,
     text_teacher: TextTeacher | None = None,
-    keeping: Keeping | None = None,
+    keeping: CacheLayout | None = None,
     max_pixels: int = MAX_PIXELS,
     show: bool = True,
 ) -> dict[str, Any]:
     """Make (or finish) the cache of `parts` (name → source, undivided). All processes call; returns the manifest."""
     folder = Path(folder)
-    keeping = cache_format.as_begun(folder, keeping or Keeping())
+    keeping = cache_format.as_begun(folder, keeping or CacheLayout())
     maker = _Maker(folder, parts, teacher, text_teacher, keeping, max_pixels, show)
     plan = maker.plan()
     distributed.leader_first(lambda: cache_format.claim(folder, plan))
@@ -79,7 +79,7 @@ class _Maker:
         parts: dict[str, Source],
         teacher: Teacher,
         text_teacher: TextTeacher | None,
-        keeping: Keeping,
+        keeping: CacheLayout,
         max_pixels: int,
         show: bool,
     ) -> None:

@@ -35,7 +35,7 @@ COSINE_BLOCK = 256  # cosines are alike: fewer offsets and steps
 _LEVELS = 255
 
 
-class Numbers:
+class NumberCodec:
     """K numbers an item: float [N, K] ↔ uint8 [N, `bytes`]."""
 
     def __init__(self, count: int, coding: Coding, block: int = BLOCK) -> None:
@@ -84,8 +84,8 @@ class Gram:
 
     def __init__(self, tokens: int, coding: Coding) -> None:
         self.tokens = tokens
-        self._lengths = Numbers(tokens, "fp32" if coding == "fp32" else "fp16")
-        self._cosines = Numbers(tokens * (tokens - 1) // 2, coding, COSINE_BLOCK)
+        self._lengths = NumberCodec(tokens, "fp32" if coding == "fp32" else "fp16")
+        self._cosines = NumberCodec(tokens * (tokens - 1) // 2, coding, COSINE_BLOCK)
         self.bytes = self._lengths.bytes + self._cosines.bytes
         self._above = np.triu_indices(tokens, 1)
         # Where entry (i, j) of the whole matrix stands among the cosines; the diagonal takes the 1 put behind them.
@@ -163,7 +163,7 @@ _MEANING = {
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CacheLayout:
     """What is kept of each image and caption, in how many bits, and how many to a file."""
 
     keep: Keep = "gram"
@@ -176,12 +176,12 @@ class ImageRecord:
     """Where the parts of an image's record lie."""
 
     def __init__(self, tokens: int, summary: int, reduced: int, keep: Keep, coding: Coding) -> None:
-        self.coders: dict[str, Gram | Numbers] = {}
+        self.coders: dict[str, Gram | NumberCodec] = {}
         if keep in ("gram", "both"):
             self.coders["gram"] = Gram(tokens, coding)
         if keep in ("tokens", "both"):
-            self.coders["tokens"] = Numbers(tokens * reduced, coding)
-        self.coders["summary"] = Numbers(summary, coding)
+            self.coders["tokens"] = NumberCodec(tokens * reduced, coding)
+        self.coders["summary"] = NumberCodec(summary, coding)
         self._start: dict[str, int] = {}
         self.bytes = 1
         for name, coder in self.coders.items():
@@ -246,7 +246,7 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
     write_json(stored, plan)
 
 
-def as_begun(folder: Path, keeping: Keeping) -> Keeping:
+def as_begun(folder: Path, keeping: CacheLayout) -> CacheLayout:
     """How many records go into a file is settled by whoever began the folder: caches of other sizes stay valid."""
     stored = folder / PLAN
     if not stored.is_file():

@@ -1,4 +1,4 @@
-"""A teacher cache at training time: features by key and caption, following crop and flip. A `types.Companions`.
+"""A teacher cache at training time: features by key and caption, following crop and flip. A `types.TeacherFeatureProvider`.
 
 What a call gives, each batch first, B samples (those of them that are `wanted` and kept):
     image_gram     [B, g², g²]  unnormalised token Gram of the view, on the comparing grid g×g: A·G·Aᵀ

@@ -20,7 +20,7 @@ from dinorankclip.data.splits import whole
 from dinorankclip.io import digest
 from dinorankclip.teachers import cache_format
 from dinorankclip.teachers.cache_build import HELD_OUT, make_cache
-from dinorankclip.teachers.cache_format import Keeping
+from dinorankclip.teachers.cache_format import CacheLayout
 from dinorankclip.teachers.registry import open_teacher, open_text_teacher
 from dinorankclip.types import Source, UserError
 
@@ -32,14 +32,14 @@ _NAMED_ROWS, _NAMED_CAPTIONS = 2048, 16384
 
 
 @dataclass(frozen=True)
-class Wish:
+class CacheSpec:
     """What a cache is to be made of. `split`: parts of the data; all there are if empty."""
 
     data: str
     teacher: str
     input_size: int | None = None
     text_teacher: str | None = None
-    keeping: Keeping = field(default_factory=Keeping)
+    keeping: CacheLayout = field(default_factory=CacheLayout)
     split: tuple[str, ...] = ()
 
     @property
@@ -52,7 +52,7 @@ class Wish:
         return f"{self.teacher}{size}{text}" + (", with tokens" if self.keeps_tokens else "")
 
 
-def cache_of_data(out: str | Path, wish: Wish, reading: FindingSettings, device: torch.device) -> dict[str, Any]:
+def cache_of_data(out: str | Path, wish: CacheSpec, reading: FindingSettings, device: torch.device) -> dict[str, Any]:
     """Make (or finish) the cache. All processes call; returns the manifest."""
     parts = undivided_parts(wish, reading)
     frozen = open_teacher(wish.teacher, wish.input_size).to(device)
@@ -62,7 +62,7 @@ def cache_of_data(out: str | Path, wish: Wish, reading: FindingSettings, device:
     return make_cache(out, parts, frozen, reader, wish.keeping, reading.max_pixels)
 
 
-def undivided_parts(wish: Wish, reading: FindingSettings) -> dict[str, Source]:
+def undivided_parts(wish: CacheSpec, reading: FindingSettings) -> dict[str, Source]:
     """Part → source. A validation part carved from the data belongs to the same cache as the rest."""
     if wish.data.startswith("pipe:"):
         raise UserError("a cache is made of data that can be read in any order; pipe: shards cannot. Store them first.")
@@ -71,7 +71,7 @@ def undivided_parts(wish: Wish, reading: FindingSettings) -> dict[str, Source]:
     return {part: whole(source) for part, source in opened.items()}
 
 
-def amount(wish: Wish, reading: FindingSettings) -> tuple[int, int]:
+def amount(wish: CacheSpec, reading: FindingSettings) -> tuple[int, int]:
     """Images, and about how many captions, a cache of this wish has to read: some of the images tell of the others."""
     images = captions = 0
     for part, source in undivided_parts(wish, reading).items():
@@ -90,7 +90,7 @@ def _captions_an_image(source: Source) -> float:
     return found / max(1, len(asked))
 
 
-def automatic_folder(wish: Wish, reading: FindingSettings) -> Path:
+def automatic_folder(wish: CacheSpec, reading: FindingSettings) -> Path:
     """Where the cache of this wish lies: another name for other data, other teachers, other keeping. A complete folder
     is used as it is, so the name must tell images and weights apart that were replaced under their old names."""
     prints = []

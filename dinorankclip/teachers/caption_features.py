@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.teachers.cache_format import Coding, Gram, Keep, Numbers
+from dinorankclip.teachers.cache_format import Coding, Gram, Keep, NumberCodec
 from dinorankclip.teachers.frozen_teacher import TextTeacher
 
 
@@ -87,18 +87,18 @@ class TextRecord:
     """One caption ↔ bytes."""
 
     def __init__(self, summary: int, reduced: int, keep: Keep, coding: Coding) -> None:
-        self._summary = Numbers(summary, coding)
+        self._summary = NumberCodec(summary, coding)
         self._reduced, self._keep, self._coding = reduced, keep, coding
-        self._made: dict[int, dict[str, Gram | Numbers]] = {}
+        self._made: dict[int, dict[str, Gram | NumberCodec]] = {}
 
-    def _coders(self, words: int) -> dict[str, Gram | Numbers]:
+    def _coders(self, words: int) -> dict[str, Gram | NumberCodec]:
         if words in self._made:
             return self._made[words]
-        coders: dict[str, Gram | Numbers] = {"summary": self._summary}
+        coders: dict[str, Gram | NumberCodec] = {"summary": self._summary}
         if self._keep in ("gram", "both"):
             coders["gram"] = Gram(words, self._coding)
         if self._keep in ("tokens", "both"):
-            coders["tokens"] = Numbers(words * self._reduced, self._coding)
+            coders["tokens"] = NumberCodec(words * self._reduced, self._coding)
         self._made[words] = coders
         return coders
 

@@ -17,8 +17,8 @@ from dinorankclip.device import declare_missing
 from dinorankclip.seeds import drawing_from
 from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.dinotxt import HEAD_WIDTH, TextTower, clip_reader
-from dinorankclip.teachers.frozen_teacher import Card, Interpolation, Preprocessing, Teacher, TextTeacher
-from dinorankclip.teachers.registry import Shape
+from dinorankclip.teachers.frozen_teacher import TeacherCard, Interpolation, Preprocessing, Teacher, TextTeacher
+from dinorankclip.teachers.registry import FeatureShape
 from dinorankclip.types import UserError, first_line
 
 USUAL_SIZE = 224  # 14×14 tokens for patches of 16 pixels, as in the paper
@@ -116,7 +116,7 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
     _demand_tokens(vit, source)
     _demand_same_biases(vit, tensors, name, path)
     teacher = Teacher(
-        Card(source, config.license or "see timm"),
+        TeacherCard(source, config.license or "see timm"),
         PatchTokens(vit),
         weights_files.hash_of(tensors),
         Preprocessing(size, tuple(config.mean), tuple(config.std), _interpolation(config.interpolation)),
@@ -126,7 +126,7 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
     return teacher
 
 
-def timm_shape(name: str) -> Shape:
+def timm_shape(name: str) -> FeatureShape:
     """What the ViT gives, from its architecture alone."""
     declare_missing()
     import timm
@@ -136,7 +136,7 @@ def timm_shape(name: str) -> Shape:
     with torch.device("meta"):  # weights take no memory there
         vit: Any = timm.create_model(name, num_classes=0)
     _demand_tokens(vit, source)
-    return Shape(source, width=vit.embed_dim, summary=vit.embed_dim, patch=vit.patch_embed.patch_size[0])
+    return FeatureShape(source, width=vit.embed_dim, summary=vit.embed_dim, patch=vit.patch_embed.patch_size[0])
 
 
 def _config(name: str) -> Any:
@@ -215,7 +215,7 @@ def random_teacher(seed: int = 0, input_size: int | None = None) -> Teacher:
         )
     preprocessing = Preprocessing(size, _MEAN, _STD)
     return Teacher(
-        Card(source, "none", NOTE), PatchTokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid
+        TeacherCard(source, "none", NOTE), PatchTokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid
     )
 
 
@@ -223,7 +223,7 @@ def random_text_teacher(seed: int = 0) -> TextTeacher:
     """A small causal transformer over CLIP's byte pairs."""
     with drawing_from(seed, "random-text"):
         tower = TextTower(Tokenizer().vocabulary, CONTEXT, TEXT_WIDTH, TEXT_DEPTH, 4 * TEXT_WIDTH, TEXT_WIDTH)
-    card = Card(f"random-text:{seed}", "none", NOTE)
+    card = TeacherCard(f"random-text:{seed}", "none", NOTE)
     return TextTeacher(card, tower, weights_files.hash_of(tower.state_dict()), clip_reader(CONTEXT))
 
 
@@ -279,7 +279,7 @@ def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
     vit = _load(folder, source)
     licence = "DINOv3 licence (gated weights)"
     name = f"hf:{folder.name}" if Path(where).is_dir() else source
-    teacher = Teacher(Card(name, licence), _Tokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid)
+    teacher = Teacher(TeacherCard(name, licence), _Tokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid)
     demand_final_norm(teacher, vit.norm)
     return teacher
 

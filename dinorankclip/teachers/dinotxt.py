@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.caption_features import bpe_word_ids
-from dinorankclip.teachers.frozen_teacher import Card, Reader, TextTeacher
+from dinorankclip.teachers.frozen_teacher import TeacherCard, Reader, TextTeacher
 from dinorankclip.types import TextSpec, UserError
 
 PREFIX = "text_model."
@@ -143,7 +143,7 @@ def dinotxt_teacher(file: str | Path) -> TextTeacher:
     if vocabulary != reader_vocabulary or width % HEAD_WIDTH:
         raise UserError(f"{path}: {vocabulary} tokens of width {width}; dino.txt has {reader_vocabulary} of width 1280")
     return TextTeacher(
-        Card("dinotxt", "DINOv3 licence (gated weights)"),
+        TeacherCard("dinotxt", "DINOv3 licence (gated weights)"),
         tower,
         weights_files.hash_of(tensors),
         clip_reader(tower.backbone.positional_embedding.shape[0]),

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dinorankclip.teachers import weights_files
-from dinorankclip.teachers.frozen_teacher import Card, Preprocessing, Teacher
+from dinorankclip.teachers.frozen_teacher import TeacherCard, Preprocessing, Teacher
 from dinorankclip.types import UserError
 
 SOURCE = "efficientnet-lite0"
@@ -103,7 +103,7 @@ def lite0_teacher(file: str | Path | None = None, input_size: int | None = None)
         raise UserError(f"{path} does not hold EfficientNet-Lite0: {weights_files.complaint(error)}") from error
     used = {name: tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
     return Teacher(
-        Card(SOURCE, "Apache-2.0", NOTE),
+        TeacherCard(SOURCE, "Apache-2.0", NOTE),
         network,
         weights_files.hash_of(used),
         Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3),  # (pixel - 127)/128

@@ -28,7 +28,7 @@ Interpolation = Literal["bilinear", "bicubic"]
 
 
 @dataclass(frozen=True)
-class Card:
+class TeacherCard:
     """Who a teacher is. `note` is what a table must say beside its results."""
 
     name: str
@@ -85,7 +85,7 @@ class TextFeatures:
 class _Frozen:
     """A network that can no longer change."""
 
-    def __init__(self, card: Card, network: nn.Module, weights_hash: str) -> None:
+    def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str) -> None:
         self.card = card
         self.weights_hash = weights_hash
         self._network = network.float().eval().requires_grad_(False)
@@ -118,7 +118,7 @@ class Teacher(_Frozen):
 
     def __init__(
         self,
-        card: Card,
+        card: TeacherCard,
         network: nn.Module,
         weights_hash: str,
         preprocessing: Preprocessing,
@@ -158,7 +158,7 @@ Reader = Callable[[Sequence[str]], tuple[Tensor, Tensor, Tensor]]
 class TextTeacher(_Frozen):
     """A text teacher. Its network maps (ids [B, T], mask [B, T]) to (tokens [B, T, C], summary [B, C'])."""
 
-    def __init__(self, card: Card, network: nn.Module, weights_hash: str, reader: Reader) -> None:
+    def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str, reader: Reader) -> None:
         super().__init__(card, network, weights_hash)
         self._reader = reader
 

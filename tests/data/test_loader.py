@@ -113,11 +113,11 @@ def test_captions_take_turns_and_second_captions_differ(source, tokenizer):
 
 
 def test_companions_get_keys_and_views(source, tokenizer):
-    def companions(keys, views, captions):
+    def teacher_features(keys, views, captions):
         return {"sizes": torch.tensor([[view.height, view.width] for view in views])}
 
-    for batch in batches(source, tokenizer, 2, WITH_TWO, companions=companions):
-        assert batch.companions["sizes"][3].tolist() == pytest.approx([batch.views[3].height, batch.views[3].width])
+    for batch in batches(source, tokenizer, 2, WITH_TWO, teacher_features=teacher_features):
+        assert batch.teacher_features["sizes"][3].tolist() == pytest.approx([batch.views[3].height, batch.views[3].width])
 
 
 def test_two_hundred_damaged_samples_of_ten_kinds(tmp_path, tokenizer):

@@ -22,8 +22,8 @@ from dinorankclip.data.scenes.relevance import caption_relevance, relevance, rel
 from dinorankclip.data.scenes.rendering import RENDITIONS, render
 from dinorankclip.data.scenes.scene import (
     Chance,
-    Mention,
-    Said,
+    CaptionContent,
+    MentionedThing,
     Scene,
     Thing,
     mentions_from_json,
@@ -140,12 +140,12 @@ def test_captions_say_only_what_is_there(many):
     assert seen_relations == {"left", "right", "above", "below", "beside", "on"}
 
 
-def _true(mention: Mention, scene: Scene) -> bool:
+def _true(mention: CaptionContent, scene: Scene) -> bool:
     """Checked anew, by search over assignments and without the library's matching."""
     if mention.background not in (None, scene.background):
         return False
 
-    def fits(said: Said, t: Thing) -> bool:
+    def fits(said: MentionedThing, t: Thing) -> bool:
         kind = KINDS[t.kind]
         facts = vars(t) | {"family": kind.family, "group": kind.group, "column": t.column, "row": t.row}
         return all(value is None or facts[name] == value for name, value in vars(said).items())
@@ -260,15 +260,15 @@ def test_relevance_matrix_equals_the_slow_form(many):
 
 def test_caption_relevance_by_hand():
     scene = Scene("beach", (thing("mug", "red", x=0.2), thing("cat", "black", x=0.8)))
-    assert caption_relevance(Mention((Said(kind="mug", colour="red"),)), scene) == 1.0
-    assert caption_relevance(Mention((Said(kind="mug", colour="blue"),)), scene) == pytest.approx(40 / 64)
-    assert caption_relevance(Mention((Said(kind="tumbler"),)), scene) == pytest.approx(0.7)
-    assert caption_relevance(Mention((Said(family="cups"),), background="snow"), scene) == pytest.approx(0.5)
-    mug_left = Mention((Said(kind="mug"), Said(kind="cat")), relations=((0, "left", 1),))
-    cat_left = Mention((Said(kind="mug"), Said(kind="cat")), relations=((1, "left", 0),))
+    assert caption_relevance(CaptionContent((MentionedThing(kind="mug", colour="red"),)), scene) == 1.0
+    assert caption_relevance(CaptionContent((MentionedThing(kind="mug", colour="blue"),)), scene) == pytest.approx(40 / 64)
+    assert caption_relevance(CaptionContent((MentionedThing(kind="tumbler"),)), scene) == pytest.approx(0.7)
+    assert caption_relevance(CaptionContent((MentionedThing(family="cups"),), background="snow"), scene) == pytest.approx(0.5)
+    mug_left = CaptionContent((MentionedThing(kind="mug"), MentionedThing(kind="cat")), relations=((0, "left", 1),))
+    cat_left = CaptionContent((MentionedThing(kind="mug"), MentionedThing(kind="cat")), relations=((1, "left", 0),))
     assert caption_relevance(mug_left, scene) == 1.0
     assert caption_relevance(cat_left, scene) == pytest.approx(2 / 3)
-    assert caption_relevance(Mention((Said(kind="mug"),) * 3), scene) == pytest.approx((1 + 0.1) / 3)
+    assert caption_relevance(CaptionContent((MentionedThing(kind="mug"),) * 3), scene) == pytest.approx((1 + 0.1) / 3)
 
 
 # --- on disk ------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def loss_of(criterion, **others):
     return DistillationLoss(settings(criterion, **others), IMAGE, STUDENT_GRID, GRID, TEXT, seed=2)
 
 
-def companions(dtype=torch.float32):
+def teacher_features(dtype=torch.float32):
     draw = torch.Generator().manual_seed(5)
     tokens, words = torch.randn(PAIRS, 4, 5, generator=draw), torch.randn(PAIRS, WORDS, 3, generator=draw)
     mask = torch.ones(PAIRS, WORDS, dtype=torch.bool)
@@ -62,7 +62,7 @@ def student(dtype=torch.float32):
 
 
 def test_the_papers_weights_and_terms():
-    named, told = student(), companions()
+    named, told = student(), teacher_features()
     terms, report = loss_of("gram+rel")(Embeddings(named), told, NOW, detailed=True)
     assert set(terms) == {"gram_image", "relational_image", "gram_text", "relational_text"}
     pooled = named["image_student_tokens"].unflatten(1, (4, 4))
@@ -88,7 +88,7 @@ def test_the_papers_weights_and_terms():
 
 
 def test_the_gram_of_cached_tokens_stands_in_for_a_cached_gram():
-    named, told = student(), companions()
+    named, told = student(), teacher_features()
     loss = loss_of("gram+rel")
     with_gram, _ = loss(Embeddings(named), told, NOW)
     without, _ = loss(Embeddings(named), {n: t for n, t in told.items() if not n.endswith("gram")}, NOW)
@@ -131,9 +131,9 @@ def run(rows):
     results = {}
     for criterion in CRITERIA:
         own = {n: x[rows].clone().requires_grad_() for n, x in student(torch.float64).items()}
-        told = {n: x[rows] for n, x in companions(torch.float64).items()}
+        told = {n: x[rows] for n, x in teacher_features(torch.float64).items()}
         objective = Objective(3, "distil", distillation=loss_of(criterion)).double()
-        out = objective(Embeddings(own), torch.tensor(1.0), NOW, companions=told)
+        out = objective(Embeddings(own), torch.tensor(1.0), NOW, teacher_features=told)
         out.total.backward()
         size = distributed.world().size
         distributed.mean_gradients(objective.parameters())
@@ -172,7 +172,7 @@ def test_relational_items_are_drawn_by_seed_and_step():
 
 
 def test_the_relational_term_looks_at_no_more_pairs_than_it_is_told():
-    named, told, few = student(), companions(), loss_of("rkd", relational_items=4, weight=1.0)
+    named, told, few = student(), teacher_features(), loss_of("rkd", relational_items=4, weight=1.0)
     found = []
     for step in (3, 3, 4):
         value = few(Embeddings(named), told, Progress(step, 10, 1))[0]["relational_image"]
@@ -185,7 +185,7 @@ def test_the_relational_term_looks_at_no_more_pairs_than_it_is_told():
 
 @pytest.fixture(scope="module")
 def whole_step():
-    """A small model with both students, and a batch with companions."""
+    """A small model with both students, and a batch with teacher_features."""
     # Imported here: the processes above import this module, and need no open_clip.
     from dinorankclip.models.joint import JointModel, Students
     from dinorankclip.models.trunk import trunk_config
@@ -200,7 +200,7 @@ def whole_step():
         keys=[str(i) for i in range(PAIRS)],
         views=[View()] * PAIRS,
         captions=[""] * PAIRS,
-        companions=companions(),
+        teacher_features=teacher_features(),
     )
     return model, batch
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dinorankclip.data.scenes.make import Job, Part, make_sample
+from dinorankclip.data.scenes.make import SampleSpec, SetSplit, make_sample
 from dinorankclip.models.folder import save_model
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
 from dinorankclip.models.trunk import trunk_config
@@ -37,7 +37,7 @@ def saved(folder: Path, model: JointModel, seal: bool = False) -> Path:
 
 def photo(number: int = 0, width: int = 128, height: int = 96) -> Image.Image:
     """A drawn scene with photo-like noise, not square."""
-    sample = make_sample(Job(Part("pairs", "val", 1), number, 0, 128))
+    sample = make_sample(SampleSpec(SetSplit("pairs", "val", 1), number, 0, 128))
     scene = Image.open(io.BytesIO(sample["jpg"])).resize((width, height), Image.Resampling.BICUBIC)
     noise = np.random.default_rng(number).normal(0, 4, (height, width, 3))
     return Image.fromarray(np.clip(np.asarray(scene) + noise, 0, 255).astype(np.uint8))

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.losses.transitions import TransitionHeads
-from dinorankclip.teachers.cache_request import Wish, cache_of_data
+from dinorankclip.teachers.cache_request import CacheSpec, cache_of_data
 from dinorankclip_studies.material import KeptModels
 from tests.models.model_making import saved, small_model
 from tests.set_making import write_captions, write_classes
@@ -27,7 +27,7 @@ def kept_folder(tmp_path_factory) -> Path:
     for split, times in (("train", 6), ("test", 4)):
         write_classes(fine, LABELS * times, split)
     (fine / "families.json").write_text(json.dumps(FAMILIES))
-    cache_of_data(root / "cache", Wish(str(pairs), "random-vit", 64), ReadingSettings(), torch.device("cpu"))
+    cache_of_data(root / "cache", CacheSpec(str(pairs), "random-vit", 64), ReadingSettings(), torch.device("cpu"))
     settings = replace(TrainSettings(), data=str(pairs))
     for number, (cell, variant) in enumerate((("clip", None), ("rankclip", None), ("rank-3", None), ("full", "full"))):
         run = root / cell

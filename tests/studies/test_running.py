@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from dinorankclip.teachers.cache_request import Wish
+from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip import plans
 from dinorankclip_studies.prepare import choose, name_of, rates, read_tuned, told_of
@@ -161,7 +161,7 @@ def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tm
     force = Force([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
     (dead,) = force.workers
     dead.wait()
-    here, elsewhere = (Wish("pairs", teacher) for teacher in ("a", "b"))
+    here, elsewhere = (CacheSpec("pairs", teacher) for teacher in ("a", "b"))
     for wish, host in ((here, os.uname().nodename), (elsewhere, "another")):
         (tmp_path / "holds").mkdir(exist_ok=True)
         (tmp_path / "holds" / name_of(wish)).write_text(json.dumps({"pid": dead.pid, "host": host}))

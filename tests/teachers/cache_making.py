@@ -12,7 +12,7 @@ from torch import nn
 
 from dinorankclip.data.damage import Damage
 from dinorankclip.io import digest
-from dinorankclip.teachers.frozen_teacher import Card, Preprocessing, Teacher, TextTeacher
+from dinorankclip.teachers.frozen_teacher import TeacherCard, Preprocessing, Teacher, TextTeacher
 from dinorankclip.teachers.weights_files import hash_of
 from dinorankclip.types import RawSample
 
@@ -81,7 +81,7 @@ def local_teacher(size: int = 64, seed: int = 0, dies_after: int | None = None) 
     network = Local(seed, dies_after)
     preprocessing = Preprocessing(size, (0.5,) * 3, (0.25,) * 3)
     grid = (size // PATCH, size // PATCH)
-    return Teacher(Card(f"local {seed}", "none"), network, hash_of(network.state_dict()), preprocessing, grid)
+    return Teacher(TeacherCard(f"local {seed}", "none"), network, hash_of(network.state_dict()), preprocessing, grid)
 
 
 class Letters(nn.Module):
@@ -109,7 +109,7 @@ def letter_teacher() -> TextTeacher:
         return ids, word_ids >= 0, word_ids
 
     network = Letters()
-    return TextTeacher(Card("letters", "none"), network, hash_of(network.state_dict()), read)
+    return TextTeacher(TeacherCard("letters", "none"), network, hash_of(network.state_dict()), read)
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:

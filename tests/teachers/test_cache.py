@@ -13,10 +13,9 @@ import torch.nn.functional as F
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses.distillation import cosine_gram, gram_distance, normalise_gram
-from dinorankclip.losses.resampling import resample_grid
 from dinorankclip.teachers import cache_read, cache_request
 from dinorankclip.teachers.cache_build import make_cache
-from dinorankclip.teachers.cache_format import Keeping
+from dinorankclip.teachers.cache_format import CacheLayout
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.teachers.caption_features import pool_words
 from dinorankclip.types import TextSpec, UserError, View
@@ -45,12 +44,12 @@ def pictures():
 
 
 def made(folder, pictures, coding="fp32", keep="both", **settings):
-    make_cache(folder, {"train": pictures}, local_teacher(), keeping=Keeping(keep, coding), show=False, **settings)
+    make_cache(folder, {"train": pictures}, local_teacher(), keeping=CacheLayout(keep, coding), show=False, **settings)
     return folder
 
 
 def opened(folder, part="train", **settings):
-    return TeacherCache(folder, part, resample=resample_grid, **settings)
+    return TeacherCache(folder, part, **settings)
 
 
 def cut_out(pictures, views):
@@ -119,7 +118,7 @@ def test_without_tokens_the_class_token_stands_for_every_view(pictures, tmp_path
 
 def test_captions_by_words(pictures, tmp_path):
     teacher = letter_teacher()
-    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), teacher, Keeping("both", "fp32"), show=False)
+    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), teacher, CacheLayout("both", "fp32"), show=False)
     captions = ["a picture", pictures.texts[0], pictures.texts[3], pictures.texts[0]]
     tokenizer = Tokenizer()
     found = pickle.loads(pickle.dumps(opened(tmp_path / "c", tokenizer=tokenizer))).texts(captions)
@@ -136,19 +135,19 @@ def test_captions_by_words(pictures, tmp_path):
 def die(rank, folder):
     torch.set_num_threads(1)
     teacher = local_teacher(dies_after=3)  # one call for the plan and one for each of two shards
-    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, teacher, keeping=Keeping(rows=16), show=False)
+    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, teacher, keeping=CacheLayout(rows=16), show=False)
 
 
 def share(rank, folder, meeting):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, local_teacher(), keeping=Keeping(rows=16), show=False)
+    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, local_teacher(), keeping=CacheLayout(rows=16), show=False)
     dist.destroy_process_group()
 
 
 def test_killed_and_shared_out_it_ends_byte_identical(tmp_path):
     damaged = Pictures(40, damaged=(5,))
-    make_cache(tmp_path / "whole", {"train": damaged}, local_teacher(), keeping=Keeping(rows=16), show=False)
+    make_cache(tmp_path / "whole", {"train": damaged}, local_teacher(), keeping=CacheLayout(rows=16), show=False)
     killed = tmp_path / "killed"
     with pytest.raises(mp.ProcessExitedException, match="SIGKILL"):
         mp.spawn(die, (killed,))
@@ -194,9 +193,9 @@ def test_other_bounds_on_pixels_are_another_cache(pictures, tmp_path):
 def test_what_does_not_fit_is_refused(pictures, tmp_path):
     folder = made(tmp_path / "c", pictures, "8bit", "gram")
     with pytest.raises(UserError, match=r"something else: the teacher: local 0 → local 1; the teacher's weights"):
-        make_cache(folder, {"train": pictures}, local_teacher(seed=1), keeping=Keeping(), show=False)
+        make_cache(folder, {"train": pictures}, local_teacher(seed=1), keeping=CacheLayout(), show=False)
     with pytest.raises(UserError, match=r"something else: the data"):
-        make_cache(folder, {"train": Pictures(5)}, local_teacher(), keeping=Keeping(), show=False)
+        make_cache(folder, {"train": Pictures(5)}, local_teacher(), keeping=CacheLayout(), show=False)
     cache = opened(folder)
     cache.check_data(pictures)
     with pytest.raises(UserError, match="made of other data"):
@@ -242,7 +241,7 @@ def interrupted(teacher, after: int):
 
 
 def test_captions_that_were_read_survive_a_stop(tmp_path, capsys):
-    pictures, keeping = Impatient(64), Keeping(captions=80)  # 192 captions: files of 80, 80 and 32; 64 at once
+    pictures, keeping = Impatient(64), CacheLayout(captions=80)  # 192 captions: files of 80, 80 and 32; 64 at once
     make_cache(tmp_path / "whole", {"train": pictures}, local_teacher(), letter_teacher(), keeping, show=False)
     stopped = interrupted(letter_teacher(), after=4)  # one call for the plan, two for the first file, one of the second
     with pytest.raises(KeyboardInterrupt):
@@ -251,18 +250,18 @@ def test_captions_that_were_read_survive_a_stop(tmp_path, capsys):
     assert f"what is finished stays in {tmp_path / 'c'}" in told.out
     assert "144/192" in told.err  # the bar knows of every batch, also within a file
     assert (tmp_path / "c" / "text-00000.bin").exists() and not (tmp_path / "c" / "text-00001.bin").exists()
-    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), Keeping(captions=32), show=False)
+    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), CacheLayout(captions=32), show=False)
     assert bytes_of(tmp_path / "c") == bytes_of(tmp_path / "whole")  # with the file sizes it was begun with
 
 
 def test_a_caches_name_does_not_hang_on_the_size_of_its_files(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_request, "undivided_parts", lambda wish, reading: {"train": Pictures(4)})
     names = {
-        str(cache_request.automatic_folder(cache_request.Wish("d", "t", keeping=keeping), ReadingSettings()))
-        for keeping in (Keeping(), Keeping(rows=16), Keeping(captions=16384))
+        str(cache_request.automatic_folder(cache_request.CacheSpec("d", "t", keeping=keeping), ReadingSettings()))
+        for keeping in (CacheLayout(), CacheLayout(rows=16), CacheLayout(captions=16384))
     }
     assert len(names) == 1
-    both = cache_request.automatic_folder(cache_request.Wish("d", "t", keeping=Keeping("both")), ReadingSettings())
+    both = cache_request.automatic_folder(cache_request.CacheSpec("d", "t", keeping=CacheLayout("both")), ReadingSettings())
     assert both.as_posix() not in names
 
 
@@ -273,7 +272,7 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
     (tmp_path / "text").mkdir()
     for file in ("w.pt", "text/a.bin"):
         (tmp_path / file).write_bytes(bytes(100_000))
-    wish = cache_request.Wish(
+    wish = cache_request.CacheSpec(
         str(tmp_path / "t.csv"), f"timm:vit:{tmp_path / 'w.pt'}", text_teacher=f"minilm:{tmp_path / 'text'}"
     )
     names = [cache_request.automatic_folder(wish, ReadingSettings())]
@@ -303,7 +302,7 @@ def test_weights_below_the_home_folder_are_looked_at(tmp_path, monkeypatch):
 
 def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
     folder = tmp_path / "cache"
-    keeping = Keeping("both", "fp32", rows=1, captions=2)
+    keeping = CacheLayout("both", "fp32", rows=1, captions=2)
     make_cache(folder, {"train": pictures}, local_teacher(), text_teacher=letter_teacher(), keeping=keeping, show=False)
     keys = [pictures.key(index) for index in (0, 1, 2, 3, 1, 0)]
     captions = [pictures.texts[index] for index in (0, 1, 2, 3, 1, 0)]

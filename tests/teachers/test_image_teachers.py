@@ -10,7 +10,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from dinorankclip.teachers.dino_vits import _demand_tokens, timm_teacher, transformers_teacher
-from dinorankclip.teachers.frozen_teacher import Card, Preprocessing, Teacher
+from dinorankclip.teachers.frozen_teacher import TeacherCard, Preprocessing, Teacher
 from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import UserError
 from tests.teachers import layouts
@@ -279,7 +279,7 @@ class PositionCode(nn.Module):
 
 def test_a_teacher_is_frozen_foreign_and_in_eval_mode():
     network = PositionCode().train()
-    teacher = Teacher(Card("fake", "none"), network, "0", Preprocessing(32, (0, 0, 0), (1, 1, 1)), (4, 4))
+    teacher = Teacher(TeacherCard("fake", "none"), network, "0", Preprocessing(32, (0, 0, 0), (1, 1, 1)), (4, 4))
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     model = nn.Linear(6, 6)
     model.teacher = teacher

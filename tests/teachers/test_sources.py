@@ -8,7 +8,7 @@ import torch
 
 from dinorankclip.commands.teacher import main
 from dinorankclip.teachers import weights_files
-from dinorankclip.teachers.registry import KINDS, kinds_of, open_teacher, open_text_teacher, shape_of
+from dinorankclip.teachers.registry import TEACHER_KINDS, kinds_of, open_teacher, open_text_teacher, shape_of
 from dinorankclip.types import UserError
 from tests.teachers import layouts
 
@@ -18,7 +18,7 @@ def test_an_unknown_teacher_is_told_of_all_there_are(modality, open_it):
     for ask in (open_it, lambda spec: shape_of(spec, modality)):
         with pytest.raises(UserError, match=f"'nobody' is no {modality} teacher; there are") as told:
             ask("nobody")
-        assert [kind.name for kind in KINDS.values() if kind.usage in str(told.value)] == [
+        assert [kind.name for kind in TEACHER_KINDS.values() if kind.usage in str(told.value)] == [
             kind.name for kind in kinds_of(modality)
         ]
 
@@ -30,7 +30,7 @@ def test_a_teacher_of_the_other_modality_is_told_apart():
 
 def test_messages_about_missing_weights_name_teachers_of_the_right_modality():
     for modality, said in (("image", weights_files.INSTEAD), ("text", weights_files.INSTEAD_TEXT)):
-        assert {kind.name for kind in KINDS.values() if f" {kind.name}{kind.at_hand}" in said and kind.at_hand} == {
+        assert {kind.name for kind in TEACHER_KINDS.values() if f" {kind.name}{kind.at_hand}" in said and kind.at_hand} == {
             kind.name for kind in kinds_of(modality) if kind.at_hand
         }
 
@@ -39,11 +39,11 @@ def test_help_lists_every_teacher(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # no usage is broken over two lines
     main(["--help"])
     told = capsys.readouterr().out
-    assert all(kind.usage in told and kind.about in told for kind in KINDS.values())
+    assert all(kind.usage in told and kind.about in told for kind in TEACHER_KINDS.values())
     with pytest.raises(SystemExit):
         main(["cache", "--help"])
     told = capsys.readouterr().out
-    assert all(kind.usage in told for kind in KINDS.values())
+    assert all(kind.usage in told for kind in TEACHER_KINDS.values())
 
 
 def test_help_answers_without_heavy_libraries():

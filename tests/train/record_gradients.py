@@ -16,7 +16,7 @@ from dinorankclip.presets import for_method, preset
 from dinorankclip.train.assemble import assemble
 from dinorankclip.train.gradients import backward
 from dinorankclip.types import Progress
-from dinorankclip.validate import settled
+from dinorankclip.validate import validated
 
 STEPS = 10
 
@@ -24,7 +24,7 @@ STEPS = 10
 def main() -> None:
     out, data, method, changes = sys.argv[1:]
     common = {"data": data, "model.trunk": "drc-tiny", "budget.batch": 16, "budget.threads": 1}
-    settings = settled(with_changes(for_method(preset("scenes"), method), common | json.loads(changes)))
+    settings = validated(with_changes(for_method(preset("scenes"), method), common | json.loads(changes)))
     parts = assemble(settings)
     found = {}
     with closing(iter(parts.loader)) as batches:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from dinorankclip.commands.train import parse
 from dinorankclip.config import TrainSettings
-from dinorankclip.validate import settled
+from dinorankclip.validate import validated
 
 WORDS = ("red", "green", "blue", "round", "square", "tiny", "huge", "cat", "dog", "boat", "tree", "house")
 
@@ -54,7 +54,7 @@ def command(data: Path, run: Path, *flags: str, processes: int = 1) -> list[str]
 
 def settings_from(*flags: object) -> TrainSettings:
     """What `train` with these flags would train with."""
-    return settled(parse([str(word) for word in flags])[0])
+    return validated(parse([str(word) for word in flags])[0])
 
 
 def run_to_end(words: list[str], timeout: float = 240) -> subprocess.CompletedProcess:

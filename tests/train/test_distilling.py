@@ -16,7 +16,7 @@ from dinorankclip.io import one_at_a_time
 from dinorankclip.models.folder import load_folder
 from dinorankclip.teachers import cache_request, registry
 from dinorankclip.teachers.cache_read import half_as_fine
-from dinorankclip.teachers.cache_request import AUTOMATIC, Wish, automatic_folder
+from dinorankclip.teachers.cache_request import AUTOMATIC, CacheSpec, automatic_folder
 from dinorankclip.teachers.weights_files import hash_of
 from dinorankclip.train import checkpoints, distil_setup
 from dinorankclip.train.assemble import assemble
@@ -289,7 +289,7 @@ def test_a_few_training_images_use_the_cache_of_all(pairs, cached):
     whole, *_ = trained(pairs, "--distil.cache", cached)
     assert len(few.train) == 20 and few.length == whole.length and seen[-1].total.isfinite()
     assert few.state.data_fingerprint != whole.state.data_fingerprint
-    wish = Wish(str(pairs), TEACHER, SIZE, TEXT_TEACHER)
+    wish = CacheSpec(str(pairs), TEACHER, SIZE, TEXT_TEACHER)
     assert automatic_folder(wish, few.settings.reading) == automatic_folder(wish, whole.settings.reading)
     scores = take_fidelity(few)
     assert scores["image gram distance"] > 0

@@ -12,7 +12,7 @@ Drawing = Callable[[Pen], None]
 
 
 @dataclass(frozen=True)
-class Word:
+class Noun:
     """A noun in both numbers. A "pair of scissors" takes its adjectives behind the `of`."""
 
     one: str
@@ -23,45 +23,45 @@ class Word:
 class Group:
     """Kinds of one sort: the word for any of them, and what they are doing when they are somewhere."""
 
-    word: Word
+    word: Noun
     poses: tuple[str, ...]
 
 
 GROUPS: dict[str, Group] = {
-    "vehicles": Group(Word("vehicle", "vehicles"), ("parked", "waiting")),
-    "animals": Group(Word("animal", "animals"), ("sitting", "standing", "resting")),
-    "birds": Group(Word("bird", "birds"), ("sitting", "perched")),
-    "food": Group(Word("piece of food", "pieces of food"), ("lying", "placed")),
-    "buildings": Group(Word("building", "buildings"), ("standing", "built")),
-    "furniture": Group(Word("piece of furniture", "pieces of furniture"), ("standing", "placed")),
-    "tools": Group(Word("tool", "tools"), ("lying", "placed")),
-    "household": Group(Word("household item", "household items"), ("standing", "placed")),
-    "clothes": Group(Word("piece of clothing", "pieces of clothing"), ("lying", "laid out")),
-    "plants": Group(Word("plant", "plants"), ("growing", "standing")),
-    "toys": Group(Word("toy", "toys"), ("lying", "placed")),
-    "instruments": Group(Word("musical instrument", "musical instruments"), ("lying", "placed")),
+    "vehicles": Group(Noun("vehicle", "vehicles"), ("parked", "waiting")),
+    "animals": Group(Noun("animal", "animals"), ("sitting", "standing", "resting")),
+    "birds": Group(Noun("bird", "birds"), ("sitting", "perched")),
+    "food": Group(Noun("piece of food", "pieces of food"), ("lying", "placed")),
+    "buildings": Group(Noun("building", "buildings"), ("standing", "built")),
+    "furniture": Group(Noun("piece of furniture", "pieces of furniture"), ("standing", "placed")),
+    "tools": Group(Noun("tool", "tools"), ("lying", "placed")),
+    "household": Group(Noun("household item", "household items"), ("standing", "placed")),
+    "clothes": Group(Noun("piece of clothing", "pieces of clothing"), ("lying", "laid out")),
+    "plants": Group(Noun("plant", "plants"), ("growing", "standing")),
+    "toys": Group(Noun("toy", "toys"), ("lying", "placed")),
+    "instruments": Group(Noun("musical instrument", "musical instruments"), ("lying", "placed")),
 }
 
 # Kinds of a family share most of what is drawn and differ in small parts. The word is what people say who do not
 # look closely; families without one have no everyday word that fits all their kinds and no other kind.
-FAMILIES: dict[str, Word | None] = {
-    "cars": Word("car", "cars"),
-    "trucks": Word("truck", "trucks"),
-    "boats": Word("boat", "boats"),
-    "pets": Word("pet", "pets"),
+FAMILIES: dict[str, Noun | None] = {
+    "cars": Noun("car", "cars"),
+    "trucks": Noun("truck", "trucks"),
+    "boats": Noun("boat", "boats"),
+    "pets": Noun("pet", "pets"),
     "small birds": None,
     "round fruit": None,
     "gabled houses": None,
-    "seats": Word("seat", "seats"),
+    "seats": Noun("seat", "seats"),
     "long tools": None,
     "hand tools": None,
     "pouring pots": None,
-    "cups": Word("cup", "cups"),
-    "cutlery": Word("piece of cutlery", "pieces of cutlery"),
-    "tops": Word("top", "tops"),
-    "hats": Word("hat", "hats"),
-    "flowers": Word("flower", "flowers"),
-    "trees": Word("tree", "trees"),
+    "cups": Noun("cup", "cups"),
+    "cutlery": Noun("piece of cutlery", "pieces of cutlery"),
+    "tops": Noun("top", "tops"),
+    "hats": Noun("hat", "hats"),
+    "flowers": Noun("flower", "flowers"),
+    "trees": Noun("tree", "trees"),
     "plucked strings": None,
 }
 
@@ -71,11 +71,11 @@ class Kind:
     """One kind of thing. `seat` is the height (unit square) on which another thing can rest, if any can."""
 
     name: str
-    word: Word
+    word: Noun
     group: str
     draw: Drawing = field(compare=False)
     family: str | None = None
-    synonyms: tuple[Word, ...] = ()
+    synonyms: tuple[Noun, ...] = ()
     colours: tuple[str, ...] = ANY
     patterned: bool = True
     seat: float | None = None
@@ -120,13 +120,13 @@ def kind(
         raise ValueError(f"kind {name!r}: unknown group or family, or entered twice")
 
     def enter(draw: Drawing) -> Drawing:
-        word = Word(name, plural or name + "s")
+        word = Noun(name, plural or name + "s")
         KINDS[name] = Kind(name, word, group, draw, family, tuple(map(_word, also)), colours, patterned, seat)
         return draw
 
     return enter
 
 
-def _word(text: str) -> Word:
+def _word(text: str) -> Noun:
     one, _, many = text.partition("/")
-    return Word(one, many or one + "s")
+    return Noun(one, many or one + "s")

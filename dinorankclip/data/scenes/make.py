@@ -20,7 +20,7 @@ from tqdm import tqdm
 from dinorankclip.data.scenes.composition import compose, compose_single
 from dinorankclip.data.scenes.kinds import FAMILIES, KINDS, members
 from dinorankclip.data.scenes.rendering import RENDITIONS, jpeg, render
-from dinorankclip.data.scenes.scene import VERSION, Captioned, Chance, to_json
+from dinorankclip.data.scenes.scene import VERSION, CaptionedScene, Chance, to_json
 from dinorankclip.data.scenes.wording import caption_scene
 from dinorankclip.types import UserError
 
@@ -45,7 +45,7 @@ TEMPLATES = (
 
 
 @dataclass(frozen=True)
-class Part:
+class SetSplit:
     """One split of one set: `folder`/`split`, with `count` samples."""
 
     folder: str
@@ -69,27 +69,27 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Job:
+class SampleSpec:
     """One sample to make."""
 
-    part: Part
+    part: SetSplit
     index: int
     seed: int
     size: int
 
 
-def captioned_scene(seed: int, split: str, index: int) -> Captioned:
+def captioned_scene(seed: int, split: str, index: int) -> CaptionedScene:
     """The scene and captions of sample `index` of a split of the pairs ("train", "val", "test")."""
     name = f"pairs/{split}"
     return caption_scene(compose(Chance(seed, name, index, "content")), Chance(seed, name, index, "captions"))
 
 
-def make_sample(job: Job) -> dict[str, str | bytes]:
+def make_sample(job: SampleSpec) -> dict[str, str | bytes]:
     """A sample as the tar writer wants it: its key and, by extension, the bytes of its files."""
     return {"__key__": f"{job.part.split}-{job.index:06d}", **sample_files(job)}
 
 
-def sample_files(job: Job) -> dict[str, bytes]:
+def sample_files(job: SampleSpec) -> dict[str, bytes]:
     sample: dict[str, bytes] = {}
     classes = job.part.classes
     # Renditions draw the very things of the plain set of that split, so that scores differ by the rendition alone.
@@ -149,14 +149,14 @@ def make_scenes(
     Bytes depend on the arguments before `workers` alone. Renditions have as many samples as `kinds_test`.
     """
     parts = [
-        Part("pairs", "train", train),
-        Part("pairs", "val", val),
-        Part("pairs", "test", test),
-        Part("kinds", "train", kinds_train),
-        Part("kinds", "test", kinds_test),
-        *(Part(f"kinds-{rendition}", "test", kinds_test) for rendition in OTHER_RENDITIONS),
-        Part("fine", "train", fine_train),
-        Part("fine", "test", fine_test),
+        SetSplit("pairs", "train", train),
+        SetSplit("pairs", "val", val),
+        SetSplit("pairs", "test", test),
+        SetSplit("kinds", "train", kinds_train),
+        SetSplit("kinds", "test", kinds_test),
+        *(SetSplit(f"kinds-{rendition}", "test", kinds_test) for rendition in OTHER_RENDITIONS),
+        SetSplit("fine", "train", fine_train),
+        SetSplit("fine", "test", fine_test),
     ]
     manifest = {"version": VERSION, "seed": seed, "size": size, "counts": {part.name: part.count for part in parts}}
     folder = Path(folder)
@@ -166,7 +166,7 @@ def make_scenes(
     _remove_stale(folder)
     unfinished = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
     try:
-        jobs = (Job(part, index, seed, size) for part in parts for index in range(part.count))
+        jobs = (SampleSpec(part, index, seed, size) for part in parts for index in range(part.count))
         _write_shards(unfinished, jobs, sum(part.count for part in parts), workers or _cores())
         _write_descriptions(unfinished, parts)
         (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
@@ -216,7 +216,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _made(jobs: Iterator[Job], workers: int) -> Iterator[tuple[Job, dict[str, str | bytes]]]:
+def _made(jobs: Iterator[SampleSpec], workers: int) -> Iterator[tuple[SampleSpec, dict[str, str | bytes]]]:
     """Jobs with their samples, in order."""
     if workers == 1:
         yield from ((job, make_sample(job)) for job in jobs)
@@ -231,7 +231,7 @@ def _made(jobs: Iterator[Job], workers: int) -> Iterator[tuple[Job, dict[str, st
         pool.shutdown(cancel_futures=True)
 
 
-def _write_shards(folder: Path, jobs: Iterator[Job], total: int, workers: int) -> None:
+def _write_shards(folder: Path, jobs: Iterator[SampleSpec], total: int, workers: int) -> None:
     from webdataset import TarWriter  # takes two seconds to import
 
     made = tqdm(_made(jobs, workers), total=total, desc="drawing scenes", unit=" pictures", disable=None)
@@ -243,7 +243,7 @@ def _write_shards(folder: Path, jobs: Iterator[Job], total: int, workers: int) -
                 tar.write(sample)
 
 
-def _write_descriptions(folder: Path, parts: list[Part]) -> None:
+def _write_descriptions(folder: Path, parts: list[SetSplit]) -> None:
     """The small text files beside the tars."""
     for part in parts:
         top = folder / part.folder

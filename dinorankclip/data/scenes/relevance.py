@@ -25,7 +25,7 @@ from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
 from dinorankclip.data.scenes.composition import PATTERNS, RELATIONS, holding
 from dinorankclip.data.scenes.drawing import COLOURS
 from dinorankclip.data.scenes.kinds import KINDS
-from dinorankclip.data.scenes.scene import COLUMNS, ROWS, SIZES, Mention, Said, Scene, Thing
+from dinorankclip.data.scenes.scene import COLUMNS, ROWS, SIZES, CaptionContent, MentionedThing, Scene, Thing
 
 # Whole numbers, so that both forms below agree to the last bit and the same content is exactly 1.
 KIN_SAME, KIN_FAMILY, KIN_GROUP, KIN_OTHER = 10, 7, 3, 1  # tenths
@@ -81,7 +81,7 @@ def relevance_matrix(rows: Sequence[Scene], columns: Sequence[Scene] | None = No
     return result
 
 
-def caption_relevance(mention: Mention, scene: Scene) -> float:
+def caption_relevance(mention: CaptionContent, scene: Scene) -> float:
     """How well what a caption says fits a scene: 1 exactly when all of it is true there.
 
     The mean over everything said: each mentioned thing counts 1 times how well its match fits what was said of it
@@ -101,7 +101,7 @@ def caption_relevance(mention: Mention, scene: Scene) -> float:
     return (best + (mention.background == scene.background)) / total
 
 
-def kin_to_noun(said: Said, kind: str) -> int:
+def kin_to_noun(said: MentionedThing, kind: str) -> int:
     """How close a kind is to the noun of a caption, in tenths."""
     if said.kind is not None:
         return kinship(said.kind, kind)
@@ -113,7 +113,7 @@ def kin_to_noun(said: Said, kind: str) -> int:
     return KIN_SAME if KINDS[kind].group == said.group else KIN_OTHER
 
 
-def _fits(said: Said, thing: Thing) -> float:
+def _fits(said: MentionedThing, thing: Thing) -> float:
     spoken = {name: weight for name, weight in WEIGHTS.items() if getattr(said, name) is not None}
     agreeing = sum(weight for name, weight in spoken.items() if getattr(said, name) == getattr(thing, name))
     return kin_to_noun(said, thing.kind) * (BASE + agreeing) / (KIN_SAME * (BASE + sum(spoken.values())))
@@ -170,7 +170,7 @@ def _kinships() -> np.ndarray:
 DIGITS = 6
 
 
-def caption_relevance_matrix(mentions: Sequence[Mention], scenes: Sequence[Scene]) -> np.ndarray:
+def caption_relevance_matrix(mentions: Sequence[CaptionContent], scenes: Sequence[Scene]) -> np.ndarray:
     """`caption_relevance` of each of `mentions` to each of `scenes`, rounded to six digits: float32 [C, S]."""
     codes = encode_scenes(scenes)
     holds = _relations(scenes)
@@ -180,7 +180,7 @@ def caption_relevance_matrix(mentions: Sequence[Mention], scenes: Sequence[Scene
     return result
 
 
-def _one(mention: Mention, codes: dict[str, np.ndarray], holds: dict[str, np.ndarray]) -> np.ndarray:
+def _one(mention: CaptionContent, codes: dict[str, np.ndarray], holds: dict[str, np.ndarray]) -> np.ndarray:
     """One caption against all scenes: float64 [S]. A slot without a thing fits nothing, as no partner does."""
     fits = [_fits_of_scenes(said, codes) for said in mention.things]  # each [4, S]
     best = np.zeros(codes["background"].shape)
@@ -195,7 +195,7 @@ def _one(mention: Mention, codes: dict[str, np.ndarray], holds: dict[str, np.nda
     return (best + (codes["background"] == NUMBERS["background"][mention.background])) / (total + 1)
 
 
-def _fits_of_scenes(said: Said, codes: dict[str, np.ndarray]) -> np.ndarray:
+def _fits_of_scenes(said: MentionedThing, codes: dict[str, np.ndarray]) -> np.ndarray:
     """How well each thing of each scene fits what was said: float64 [4, S]."""
     kin = _kin(said.kind, said.family, said.group)
     agreeing = np.full(codes["kind"].shape, float(BASE))
@@ -211,7 +211,7 @@ def _fits_of_scenes(said: Said, codes: dict[str, np.ndarray]) -> np.ndarray:
 @lru_cache(maxsize=1024)
 def _kin(kind: str | None, family: str | None, group: str | None) -> np.ndarray:
     """`kin_to_noun` of every kind, and a last 0 that code -1 (no thing) finds."""
-    noun = Said(kind, family, group)
+    noun = MentionedThing(kind, family, group)
     return np.array([*(kin_to_noun(noun, other) for other in KINDS), 0])
 
 

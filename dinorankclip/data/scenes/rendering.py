@@ -137,7 +137,7 @@ JPEG_QUALITY = 95
 
 
 @dataclass(frozen=True)
-class Look:
+class Appearance:
     """What a scene leaves open about a thing: the exact tint, which way it faces, how far it leans."""
 
     main: Rgb
@@ -179,12 +179,12 @@ def _lit(colour: Rgb, light: float) -> Rgb:
     return red, green, blue
 
 
-def _look(thing: Thing, chance: Chance, *, leaning: bool) -> Look:
+def _look(thing: Thing, chance: Chance, *, leaning: bool) -> Appearance:
     tilt = chance.within(-TILT, TILT)
-    return Look(_tinted(COLOURS[thing.colour], chance), chance.happens(0.5), tilt if leaning else 0.0)
+    return Appearance(_tinted(COLOURS[thing.colour], chance), chance.happens(0.5), tilt if leaning else 0.0)
 
 
-def _draw_thing(canvas: Image.Image, thing: Thing, look: Look, style: Rendition) -> None:
+def _draw_thing(canvas: Image.Image, thing: Thing, look: Appearance, style: Rendition) -> None:
     kind, side = KINDS[thing.kind], canvas.width
     left, top, right, bottom = kind.bounds
     pen = Pen(

@@ -132,7 +132,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Said:
+class MentionedThing:
     """What a caption says of one thing; None where it is silent. Exactly one of the first three is given."""
 
     kind: str | None = None
@@ -146,27 +146,27 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Mention:
+class CaptionContent:
     """What a caption says: things, the background or None, and relations as (index, word, index) into `things`.
 
     The things are different ones: "two mugs" is two entries.
     """
 
-    things: tuple[Said, ...]
+    things: tuple[MentionedThing, ...]
     background: str | None = None
     relations: tuple[tuple[int, str, int], ...] = ()
 
 
 @dataclass(frozen=True)
-class Captioned:
+class CaptionedScene:
     """A scene with its captions and, one for each of them, what it says."""
 
     scene: Scene
     captions: tuple[str, ...]
-    mentions: tuple[Mention, ...]
+    mentions: tuple[CaptionContent, ...]
 
 
-def to_json(captioned: Captioned) -> dict[str, Any]:
+def to_json(captioned: CaptionedScene) -> dict[str, Any]:
     """For a sample's key.json. Unsaid entries are left out; captions themselves are in key.txt."""
     return {
         "scene": {
@@ -190,11 +190,11 @@ def scene_from_json(data: dict[str, Any]) -> Scene:
     return Scene(scene["background"], tuple(Thing(**thing) for thing in scene["things"]))
 
 
-def mentions_from_json(data: dict[str, Any]) -> tuple[Mention, ...]:
+def mentions_from_json(data: dict[str, Any]) -> tuple[CaptionContent, ...]:
     """What the captions of a sample say, in the order of the lines of its key.txt."""
     return tuple(
-        Mention(
-            tuple(Said(**said) for said in mention["things"]),
+        CaptionContent(
+            tuple(MentionedThing(**said) for said in mention["things"]),
             mention["background"],
             tuple((i, word, j) for i, word, j in mention["relations"]),
         )
@@ -234,7 +234,7 @@ def holds_scenes(shards: Sequence[Path]) -> bool:
     return False
 
 
-def stored_scenes(shards: Sequence[Path]) -> dict[str, tuple[Scene, tuple[Mention, ...]]]:
+def stored_scenes(shards: Sequence[Path]) -> dict[str, tuple[Scene, tuple[CaptionContent, ...]]]:
     """Scene and mentions by key. Samples that are damaged or hold no scene are left out."""
     source = SceneSource(shards)
     found = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
 from dinorankclip.data.scenes.composition import RELATIONS, holding
-from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind, Word
+from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind, Noun
 from dinorankclip.data.scenes.scene import (
     CAPTIONS,
     MANNERS,
@@ -21,10 +21,10 @@ from dinorankclip.data.scenes.scene import (
     P_SIZE,
     P_SYNONYM,
     P_TOGETHER,
-    Captioned,
+    CaptionedScene,
     Chance,
-    Mention,
-    Said,
+    CaptionContent,
+    MentionedThing,
     Scene,
     Thing,
 )
@@ -78,7 +78,7 @@ class Phrase:
 
     core: str
     members: tuple[int, ...]
-    said: Said  # holds for each member
+    said: MentionedThing  # holds for each member
     pose: str
 
     @property
@@ -121,10 +121,10 @@ def describe(scene: Scene, members: Sequence[int], manner: str, chance: Chance) 
 
     noun = word.many if len(things) > 1 else word.one
     pose = chance.pick(GROUPS[kind.group].poses)
-    return Phrase(with_adjectives(noun, adjectives) + ending, tuple(members), Said(**said), pose)
+    return Phrase(with_adjectives(noun, adjectives) + ending, tuple(members), MentionedThing(**said), pose)
 
 
-def _word(kind: Kind, count: int, chance: Chance) -> tuple[Word, tuple[str, str]]:
+def _word(kind: Kind, count: int, chance: Chance) -> tuple[Noun, tuple[str, str]]:
     """The noun, and what it says: ("kind", …), ("family", …) or ("group", …).
 
     Things counted together keep their own name: "two birds" would have to count every bird.
@@ -177,10 +177,10 @@ PLACES = {
 TRIES = 8  # for a caption that the scene does not have yet
 
 
-def caption_scene(scene: Scene, chance: Chance) -> Captioned:
+def caption_scene(scene: Scene, chance: Chance) -> CaptionedScene:
     """A scene with its captions. They differ from each other where the scene offers enough to say."""
     texts: list[str] = []
-    mentions: list[Mention] = []
+    mentions: list[CaptionContent] = []
     for _ in range(CAPTIONS):
         for _ in range(TRIES):
             text, mention = write_caption(scene, chance)
@@ -188,10 +188,10 @@ def caption_scene(scene: Scene, chance: Chance) -> Captioned:
                 break
         texts.append(text)
         mentions.append(mention)
-    return Captioned(scene, tuple(texts), tuple(mentions))
+    return CaptionedScene(scene, tuple(texts), tuple(mentions))
 
 
-def write_caption(scene: Scene, chance: Chance) -> tuple[str, Mention]:
+def write_caption(scene: Scene, chance: Chance) -> tuple[str, CaptionContent]:
     """One caption and what it says."""
     manner = chance.weighted(MANNERS)
     phrases = [describe(scene, unit, manner, chance) for unit in _units(scene, manner, chance)]
@@ -244,7 +244,7 @@ def _texts(phrases: Sequence[Phrase], chance: Chance) -> list[str]:
 
 def _tell_relation(
     phrases: list[Phrase], related: tuple[int, str, int], background: str | None, chance: Chance
-) -> tuple[str, Mention]:
+) -> tuple[str, CaptionContent]:
     i, word, j = related
     turned = chance.happens(0.3)
     order = [j, i] if turned else [i, j]
@@ -274,7 +274,7 @@ def _tell_relation(
     return sentence(text), _mention(ordered, background, relation)
 
 
-def _tell_places(scene: Scene, phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, Mention]:
+def _tell_places(scene: Scene, phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, CaptionContent]:
     parts, placed = [], []
     for phrase, text in zip(phrases, _texts(phrases, chance)):
         options = _true_places(scene, phrase)
@@ -302,7 +302,7 @@ def _true_places(scene: Scene, phrase: Phrase) -> list[tuple[str | None, str | N
     return [(column, row) for column, row in PLACES if column in columns and row in rows]
 
 
-def _tell_list(phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, Mention]:
+def _tell_list(phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, CaptionContent]:
     things = listed(_texts(phrases, chance))
     is_are = "are" if phrases[0].many else "is"
     mention = _mention(phrases, background)
@@ -330,9 +330,9 @@ def _add_background(text: str, background: str | None, chance: Chance) -> str:
 
 def _mention(
     phrases: Sequence[Phrase], background: str | None, relation: tuple[int, str, int] | None = None
-) -> Mention:
+) -> CaptionContent:
     """What the phrases say, a phrase of several things as that many entries; `relation` is between phrases."""
-    things: list[Said] = []
+    things: list[MentionedThing] = []
     entries: list[range] = []
     for phrase in phrases:
         entries.append(range(len(things), len(things) + len(phrase.members)))
@@ -341,4 +341,4 @@ def _mention(
     if relation is not None:
         a, word, b = relation
         relations = tuple((m, word, n) for m in entries[a] for n in entries[b])
-    return Mention(tuple(things), background, relations)
+    return CaptionContent(tuple(things), background, relations)

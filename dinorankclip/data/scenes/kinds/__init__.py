@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dinorankclip.data.scenes.kind import FAMILIES, GROUPS, KINDS, Group, Kind, Word
+from dinorankclip.data.scenes.kind import FAMILIES, GROUPS, KINDS, Group, Kind, Noun
 from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the kinds they enter
     animals,
     buildings_and_clothes,
@@ -12,7 +12,7 @@ from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the ki
     vehicles,
 )
 
-__all__ = ["FAMILIES", "GROUPS", "KINDS", "Group", "Kind", "Word", "members"]
+__all__ = ["FAMILIES", "GROUPS", "KINDS", "Group", "Kind", "Noun", "members"]
 
 
 def members(family: str) -> tuple[str, ...]:

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import time
 
-from bench.dated_record import newest, today
-from bench.harness import arguments
-from bench.ratios import written
+from bench.harness import arguments, newest, today, written
 
 BENCHES = ("step", "end_to_end", "embedding", "orders", "scaling")
 RECORDS = tuple(bench.replace("_", "-") for bench in BENCHES)

@@ -19,13 +19,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bench.alternation import alternate
-from bench.harness import Comparison, arguments, write_record
-from bench.machine import machine_now
+from bench.harness import Comparison, alternate, arguments, machine_now, write_record
 from bench.open_clip_side import OpenClipTrainer, open_clip
 from bench.photos import LARGE, enlarged, read_pairs, stored
-from bench.recipe import starting_model
-from bench.sides import Built, running
+from bench.sides import Built, running, starting_model
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.decode import decode
 from dinorankclip.data.folders import FolderSource

@@ -13,14 +13,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from bench.alternation import alternate
-from bench.harness import Comparison, arguments, write_record
-from bench.machine import machine_now
+from bench.harness import Comparison, alternate, arguments, machine_now, write_record
 from bench.open_clip_side import OpenClipTrainer
-from bench.our_side import OurTrainer
 from bench.photos import LARGE, caption_lengths, enlarged, read_pairs, stored, whole_batches
-from bench.recipe import starting_model, training_loader
-from bench.sides import Built, running
+from bench.sides import Built, OurTrainer, running, starting_model, training_loader
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.tokens import Tokenizer
 

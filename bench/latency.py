@@ -15,9 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bench.alternation import alternate, timed
-from bench.dated_record import today, write_dated
-from bench.machine import in_words, machine_now
+from bench.harness import alternate, in_words, machine_now, timed, today, write_dated
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.students import count, image_student

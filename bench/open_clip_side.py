@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bench.recipe import TOTAL_STEPS, WARMUP
+from bench.sides import TOTAL_STEPS, WARMUP
 from dinorankclip.models.joint import JointModel
 
 if importlib.util.find_spec("pandas") is None:

@@ -17,11 +17,8 @@ from typing import Any
 
 import torch
 
-from bench.alternation import alternate
-from bench.harness import Comparison, arguments, write_record
-from bench.machine import machine_now
+from bench.harness import Comparison, alternate, arguments, machine_now, write_record, written
 from bench.photos import read_pairs
-from bench.ratios import written
 from bench.sides import Built, running
 from dinorankclip.config import ReadingSettings, TrainSettings, with_changes
 from dinorankclip.data.pack import Writer

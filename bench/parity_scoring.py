@@ -17,7 +17,7 @@ from typing import Any
 
 import tyro
 
-from bench.oblong import oblong_set
+from bench.photos import oblong_set
 from dinorankclip.evaluate.retrieval import APART
 
 SAME = {  # ours → theirs

@@ -9,8 +9,7 @@ import argparse
 from pathlib import Path
 
 from bench.all import RECORDS
-from bench.dated_record import newest
-from bench.ratios import written
+from bench.harness import newest, written
 
 
 def ratios(record: dict) -> dict[tuple[str, str], dict[str, float]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from bench.resident import forget_peak, resident
+from bench.harness import forget_peak, resident
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,89 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from bench.resident import forget_peak, resident
+from bench.harness import forget_peak, resident
+from dinorankclip.config import OptimSettings, ReadingSettings
+from dinorankclip.data.loader import PairLoader
+from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.device import choose, keep_freed_memory
+from dinorankclip.losses import Objective
+from dinorankclip.models.joint import JointModel
+from dinorankclip.models.trunk import trunk_config
+from dinorankclip.train.gradients import backward
+from dinorankclip.train.optimizer import Updater
+from dinorankclip.types import Batch, Progress, Source, View
+
+# What both sides share: the weights they start from, the batches, and open_clip's recipe for ViTs.
+
+TOTAL_STEPS, WARMUP = 10_000, 500  # a choice of ours; a schedule costs no time
+# Gradients are not clipped, since open_clip's trainer does not clip unless told to.
+OPTIMISER = OptimSettings(
+    lr=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.2, warmup_steps=WARMUP, clip_norm=None
+)  # fmt: skip
+
+
+def starting_model(name: str) -> JointModel:
+    """A trunk at its first weights, which depend on the name alone."""
+    return JointModel(trunk_config(name))
+
+
+def training_loader(model: JointModel, source: Source, batch: int, workers: int = 0) -> PairLoader:
+    """Batches as training sees them, with open_clip's crops: 90 to 100 % of the area, no flip."""
+    trunk = model.trunk
+    reading = ReadingSettings(workers=workers, crop_scale=(0.9, 1.0))
+    return PairLoader(source, trunk.image_spec, Tokenizer(trunk.text_spec), batch=batch, seed=0, reading=reading)
+
+
+# Pairs of a trunk's shapes and a place in a schedule, for steps whose cost does not depend on what is in a picture.
+
+LATE = Progress(900, 1000, 64)  # every order acts
+TOKENS = 20  # of each caption
+# Ids of CLIP's vocabulary, which is not loaded for two numbers: some benches measure memory.
+START_OF_TEXT, END_OF_TEXT = 49406, 49407
+
+
+def made_up_pairs(model: JointModel, count: int, seed: int = 0) -> Batch:
+    draws = torch.Generator().manual_seed(seed)
+    size = model.trunk.image_spec.size
+    images = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=draws)
+    texts = torch.randint(1, START_OF_TEXT, (count, TOKENS), generator=draws)
+    texts[:, -1] = END_OF_TEXT
+    return Batch(images, texts, [""] * count, [View()] * count, [""] * count)
+
+
+# Our training step at order 0, as `pretrain` takes it.
+
+
+class OurTrainer:
+    def __init__(self, name: str):
+        keep_freed_memory()
+        self.model = starting_model(name)
+        self.objective = Objective(self.model.dim, "clip")
+        self.updater = Updater({"model": self.model, "objective": self.objective}, OPTIMISER, TOTAL_STEPS)
+        self.placement = choose("cpu", "fp32")
+        self.losses: list[Tensor] = []
+        self._done = 0
+
+    def steps(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            progress = Progress(self._done, TOTAL_STEPS, 1)
+            terms = backward(self.model, self.objective, batch, progress, self.placement)
+            self.updater.step(progress, self.model.trunk.logit_scale)
+            self.losses.append(terms.total.detach())
+            self._done += 1
+
+    @torch.no_grad()
+    def loss_of(self, batch: Batch) -> float:
+        embeddings = self.model(batch.images, batch.texts)
+        return float(self.objective(embeddings, self.model.scale(), Progress(0, TOTAL_STEPS, 1)).total)
+
 
 Run = Callable[[], object]
 Built = tuple[Run, dict[str, Any]]  # what is timed, and what the side wants to say about itself

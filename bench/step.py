@@ -14,13 +14,9 @@ from itertools import islice
 
 import torch
 
-from bench.alternation import alternate
-from bench.harness import Comparison, arguments, write_record
-from bench.machine import machine_now
+from bench.harness import Comparison, alternate, arguments, machine_now, write_record
 from bench.open_clip_side import OpenClipTrainer
-from bench.our_side import OurTrainer
-from bench.recipe import starting_model, training_loader
-from bench.sides import Built, running
+from bench.sides import Built, OurTrainer, running, starting_model, training_loader
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.joint import JointModel

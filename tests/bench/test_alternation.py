@@ -4,8 +4,7 @@ from functools import partial
 
 import pytest
 
-from bench.alternation import alternate, in_turn, timed
-from bench.ratios import ratio, written
+from bench.harness import alternate, in_turn, ratio, timed, written
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.dated_record import newest, told, write_dated
-from bench.machine import LOAD, in_words, machine, machine_now
+from bench.harness import LOAD, in_words, machine, machine_now, newest, told, write_dated
 
 
 def test_options_are_told_without_paths():

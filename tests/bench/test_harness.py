@@ -7,9 +7,8 @@ from functools import partial
 import pytest
 
 from bench import all as every_bench
-from bench.figure import panels
-from bench.harness import Comparison, arguments, write_record
-from bench.machine import machine_now
+from bench.harness import Comparison, arguments, machine_now, write_record
+from bench.scaling import panels
 from bench.sides import running
 
 

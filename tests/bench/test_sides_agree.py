@@ -7,9 +7,8 @@ import torch
 from bench import embedding, end_to_end, orders, scaling, step
 from bench.harness import Comparison
 from bench.open_clip_side import OpenClipTrainer
-from bench.our_side import OurTrainer
 from bench.photos import caption_lengths, enlarged, read_pairs, stored
-from bench.recipe import starting_model, training_loader
+from bench.sides import OurTrainer, starting_model, training_loader
 from dinorankclip.config import with_changes
 from dinorankclip.data.decode import read_header
 from dinorankclip.data.open_data import open_pairs

@@ -2,8 +2,7 @@
 
 import torch
 
-from bench.made_up import END_OF_TEXT, START_OF_TEXT, TOKENS, made_up_pairs
-from bench.recipe import starting_model
+from bench.sides import END_OF_TEXT, START_OF_TEXT, TOKENS, made_up_pairs, starting_model
 from dinorankclip.data.tokens import Tokenizer
 
 

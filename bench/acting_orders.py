@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from dinorankclip.config import LossSettings, ReadingSettings
-from dinorankclip.data.loader import iterate_pairs
 from dinorankclip.data.open_data import open_pairs
+from dinorankclip.data.samples import iterate_pairs
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses import Objective
 from dinorankclip.models.folder import find_model, load_folder

@@ -26,8 +26,7 @@ from bench.sides import Built, running, starting_model
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.decode import decode
 from dinorankclip.data.folders import FolderSource
-from dinorankclip.data.loader import iterate_pairs
-from dinorankclip.data.samples import Recipe, render_whole
+from dinorankclip.data.samples import Recipe, iterate_pairs, render_whole
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import choose, keep_freed_memory
 from dinorankclip.models.loaded import LoadedModel

@@ -24,7 +24,7 @@ from dinorankclip.config import ReadingSettings, TrainSettings, with_changes
 from dinorankclip.data.pack import Writer
 from dinorankclip.methods import LABEL
 from dinorankclip.presets import for_method, preset
-from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER
+from dinorankclip_studies.papers.dinorankclip import PAPER
 
 BASE, FULL_ORDER = "order 0", 3
 FULL = f"full method, order {FULL_ORDER}"
@@ -99,7 +99,7 @@ def beside_paper(comparison: Comparison) -> str:
         f"| order | measured, times order 0 | {LABEL}, times order 0 | {LABEL} ms |",
         "| --- | --- | --- | --- |",
     ]
-    projected = {order: row["step ms"] for order, row in PAPER["tab:cost-accuracy"].items()}
+    projected = {order: row["step ms"] for order, row in PAPER.values["tab:cost-accuracy"].items()}
     for order, milliseconds in projected.items():
         if (side := f"order {order}") in comparison.seconds:
             ours = "1" if side == BASE else written(comparison.ratio(side))

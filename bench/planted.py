@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from bench.harness import machine_now, today, write_dated
 from dinorankclip.config import OptimSettings
-from dinorankclip.losses import weights
 from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll
+from dinorankclip.losses.ranking import RAMP_TOP, RANKCLIP_SIZE, gate_l1
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.train.optimizer import Updater
@@ -152,8 +152,8 @@ def learn(heads: TransitionHeads, updater: Updater, train: Sequence[Lists], step
     temperature = nn.Parameter(torch.zeros(()))  # there is none here; the updater clamps one
     for step in range(steps):
         data = train[step % len(train)]
-        size = weights.RAMP_TOP * weights.RANKCLIP_SIZE / data.order.shape[1]
-        l1 = weights.total(weights.gate_l1(r) * heads.gate(r) for r in orders_of(heads))
+        size = RAMP_TOP * RANKCLIP_SIZE / data.order.shape[1]
+        l1 = sum(gate_l1(r) * heads.gate(r) for r in orders_of(heads))
         (size * nll(heads, data, orders_of(heads)) + l1).backward()
         updater.step(Progress(step, steps, EPOCHS), temperature)
 

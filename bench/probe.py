@@ -35,8 +35,9 @@ from tqdm import tqdm
 
 from bench.harness import alternate, in_words, machine_now, ratio, timed, today, write_dated, written
 from bench.probe_reference import Problem, Setting, least_objectives, loosest, whole_path
-from dinorankclip.data.benchmark_sets import BenchmarkSet, carve_validation, find_sets, open_set
+from dinorankclip.data.benchmark_sets import BenchmarkSet, find_sets, open_set
 from dinorankclip.data.decode import decode
+from dinorankclip.data.splits import carve_validation
 from dinorankclip.evaluate.logistic import Fit, fit_path
 from dinorankclip.evaluate.probe import GRID, Scaling, linear_probe
 from dinorankclip.teachers.registry import open_teacher

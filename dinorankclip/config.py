@@ -1,6 +1,6 @@
-"""Every setting of a training run as frozen dataclasses. No torch in here: `--help` is fast.
+"""Defines every setting of a training run as frozen dataclasses, and compares the settings of two runs.
 
-A docstring below a field is its help text on the command line.
+The docstring below a field is its help text on the command line. Nothing here imports torch, so `--help` is fast.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from dinorankclip.types import UserError
 
 @dataclass(frozen=True)
 class FindingSettings:
-    """How pairs are found and divided: what every command that opens data asks for."""
+    """How pairs are found and divided. Every command that opens data has these settings."""
 
     image_column: str = "image"
     """CSV/Parquet: the column with image paths, relative to the table."""
     caption_column: str = "caption"
-    """CSV/Parquet: the column with captions; several rows of one image are its several captions."""
+    """CSV/Parquet: the column with captions; rows with the same image are several captions of it."""
     group_column: str | None = None
-    """CSV/Parquet: keep rows of one group (a product, a patient) on the same side of the validation cut."""
+    """CSV/Parquet: keep rows of the same group (a product, a patient) on the same side of the validation cut."""
     val_fraction: float = 0.1
     """Share of images set aside for validation when the data has no validation part of its own."""
     val_most: int = 2000
     """At most this many images are set aside."""
     train_items: int | None = None
-    """Train on this many images only (smaller choices are part of larger ones; whatever the seed). An epoch keeps the
+    """Train on this many images only. A smaller choice is part of a larger one, whatever the seed. An epoch keeps the
     length that the whole training part gives it, so that runs on more and on less data take the same steps."""
     max_pixels: int = 50_000_000
     """Images larger than this are refused before they are decoded."""
     epoch_samples: int | None = None
-    """`pipe:` shards only: how many samples make an epoch, since they cannot be counted beforehand."""
+    """`pipe:` shards only: the samples of an epoch, since they cannot be counted beforehand."""
 
 
 @dataclass(frozen=True)
 class CheckingSettings(FindingSettings):
-    """How pairs are found, and how many damaged ones are too many."""
+    """How pairs are found, and how many damaged samples are too many."""
 
     max_damaged: float = 0.05
-    """Stop when more than this share of samples (of at least 200 seen) had to be replaced."""
+    """Stop when more than this share of samples (of at least 200) had to be replaced."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ReadingSettings(CheckingSettings):
     workers: int = 1
     """Processes that decode and augment, for each training process."""
     patience: float = 300.0
-    """Seconds to wait for a batch before saying that reading hangs."""
+    """Seconds to wait for a batch before reading is reported to hang."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ModelSettings:
     image_size: int | None = None
     """Image side in pixels; by default the trunk's own."""
     frozen_image_tower: bool = False
-    """The image side as it is: its embeddings are computed once, and only the text side learns."""
+    """Keep the image tower as it is: its embeddings are computed once, and only the text tower learns."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class DistilSettings:
-    """Distillation of a cached teacher into students. Without a cache there is none of it."""
+    """Distillation of a cached teacher into students. Without a cache there is no distillation."""
 
     cache: str | None = None
     """A folder that `dinorankclip teacher cache` made of this data; switches distillation on, with any method.
-    auto: made of the teachers below before training, under built/teacher. none: no distillation."""
+    auto: made with the teachers below before training, under built/teacher. none: no distillation."""
     teacher: str = "efficientnet-lite0"
     """cache auto: the image teacher, e.g. timm:NAME:FILE (dinorankclip teacher --help lists all)."""
     text_teacher: str = "minilm"
@@ -109,13 +109,13 @@ class DistilSettings:
     teacher_size: int | None = None
     """cache auto: side at which the teacher sees images; by default its own."""
     criterion: Literal["gram+rel", "mse", "cosine", "rkd", "crd"] = "gram+rel"
-    """What a student must share with its teacher. mse and cosine need cached tokens (teacher cache --keep)."""
+    """The loss between student and teacher. mse and cosine need cached tokens (teacher cache --keep)."""
     into: Literal["student", "trunk"] = "student"
     """trunk: no students; the trunk's own tokens and class token learn from the teacher (a control)."""
     weight: float = 0.5
-    """μ_d, of all distillation terms."""
+    """μ_d, the weight of all distillation terms."""
     text_ratio: float = 0.5
-    """ρ, of the text branch beside the image branch."""
+    """ρ, the weight of the text branch relative to the image branch."""
     branches: Literal["image", "image+text"] = "image"
     """image+text needs a cache with text features (teacher cache --text-teacher)."""
     image_student: str = "vit-tiny"
@@ -136,7 +136,7 @@ UNGATED = ("concat", "additive")  # variants that have no gate
 
 @dataclass(frozen=True)
 class FusionSettings:
-    """How the students' features enter the embeddings. Fusion brings students along, with or without a teacher."""
+    """How the students' features enter the embeddings. Fusion adds students, with or without a teacher."""
 
     variant: FusionVariant = "none"
     """full (the paper's), spp-cbam (no refiner), spp (no attention), single-scale, additive, concat, or none."""
@@ -158,17 +158,17 @@ class OptimSettings:
     """Gradient norm limit; None switches it off."""
     heads_rate: float = 1.0
     """Factor on the learning rate of the transition heads and their gates. Adam moves a number by at most about its
-    rate a step: in a few hundred steps at 1 a gate that starts nearly closed stays so, whatever the data."""
+    rate per step: with factor 1, a gate that starts nearly closed stays nearly closed for a few hundred steps."""
     heads_eps: float | None = None
     """Adam's epsilon for the transition heads and their gates; by default eps. Behind a nearly closed gate gradients
-    are as small as 1e-6, which then takes most of a step: the log's undamped3_image says what is left."""
+    are as small as 1e-6, so that eps takes most of a step: the log's undamped3_image says what is left."""
     freeze: tuple[str, ...] = ()
-    """Parameters not to train, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
+    """Parameters that are not trained, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """How much is computed, and how it is cut up."""
+    """How much is computed, and in which pieces."""
 
     batch: int = 256
     """Pairs a step, over all processes."""
@@ -185,7 +185,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True)
 class RecordSettings:
-    """What is written, and how often."""
+    """Logs and checkpoints, and how often they are written."""
 
     log_every: int = 10
     save_every: int = 200
@@ -199,13 +199,13 @@ class RecordSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Everything a run depends on."""
+    """All settings of a run."""
 
     preset: str = "scenes"
     """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
     method: Method = "clip"
-    """What is learned from pairs: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher
-    and fusion), cyclip and alip (other baselines), distil (students alone)."""
+    """The objective: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher and fusion),
+    cyclip and alip (other baselines), distil (students alone)."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""
@@ -214,7 +214,7 @@ class TrainSettings:
     init: str | None = None
     """Start from the weights of this run, checkpoint, model folder or open_clip:NAME:FILE (fine-tuning)."""
     seed: int = 0
-    """Of weights, order of the data and augmentation. Runs of the same seed begin alike and see the same pairs."""
+    """Seed of weights, data order and augmentation. Runs with the same seed begin alike and see the same pairs."""
     reading: ReadingSettings = field(default_factory=ReadingSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     loss: LossSettings = field(default_factory=LossSettings)
@@ -226,7 +226,7 @@ class TrainSettings:
 
 
 def changed_at(settings: Any, name: str, value: Any) -> Any:
-    """A copy of the settings with the one at a dotted name replaced."""
+    """Return a copy of the settings with the value at a dotted name replaced."""
     first, _, rest = name.partition(".")
     if first not in {field.name for field in dataclasses.fields(settings)}:
         raise UserError(f"there is no setting '{name}' in {type(settings).__name__}")
@@ -235,7 +235,7 @@ def changed_at(settings: Any, name: str, value: Any) -> Any:
 
 
 def with_changes(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSettings:
-    """A copy of the settings with several changed, by their dotted names: {"loss.order": 2}."""
+    """Return a copy of the settings with the values at dotted names replaced: {"loss.order": 2}."""
     for name, value in changes.items():
         settings = changed_at(settings, name, value)
     return settings
@@ -245,14 +245,15 @@ def as_dict(settings: Any) -> dict[str, Any]:
     return dataclasses.asdict(settings)
 
 
-# -------- settings_difference
-# What differs between the settings of two runs, and matters to their results.
-
 # Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
-# threads: up to rounding; workers: unless they share `pipe:` shards, which pretrain/changes.py looks at).
+# threads: up to rounding; workers: unless they share `pipe:` shards, which train/run_folder.py checks).
 FREE_ON_RESUME = (
     "run", "reading.workers", "reading.patience", "reading.max_damaged", "budget.threads", "budget.chunk", "record.",
 )  # fmt: skip
+
+
+def free_on_resume(name: str) -> bool:
+    return any(name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -267,23 +268,18 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Lines `name: old → new` for every setting that matters to the result and differs."""
-    # A run of a version that lacked a setting was made with its default.
-    defaults = flatten(as_dict(TrainSettings()))
+    """Return a line `name: old → new` for every setting that differs and affects the result."""
+    defaults = flatten(as_dict(TrainSettings()))  # of settings that a run of an older version lacks
     old, new = defaults | flatten(old), defaults | flatten(new)
-    lines = []
     idle = idle_groups(old) & idle_groups(new)
-    for name in sorted(old.keys() | new.keys()):
-        if name.split(".")[0] in idle:
-            continue
-        if any(name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME):
-            continue
-        if old.get(name) != new.get(name):
-            lines.append(f"{name}: {old.get(name)} → {new.get(name)}")
-    return lines
+    return [
+        f"{name}: {old.get(name)} → {new.get(name)}"
+        for name in sorted(old.keys() | new.keys())
+        if name.split(".")[0] not in idle and not free_on_resume(name) and old.get(name) != new.get(name)
+    ]
 
 
 def idle_groups(flat: dict[str, Any]) -> set[str]:
-    """Groups of settings that do not matter: of students and fusion, when there are none."""
+    """Return the groups of settings without effect: those of fusion and of students, when a run has none."""
     fused = flat.get("fusion.variant", "none") != "none"
     return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})

@@ -1,6 +1,6 @@
-"""Processes: who we are, and the few exchanges training needs. One process needs no torch.distributed at all.
+"""Processes: the rank of this one, and the exchanges that training needs. One process needs no torch.distributed.
 
-Convention for losses: each process returns the mean over its own rows, the loss of a step is the mean over
+A loss follows this convention: each process returns the mean over its own rows, the loss of a step is the mean over
 processes, and `mean_gradients` after backward gives its gradient.
 """
 
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from dinorankclip.types import UserError
 
-# Others wait while the leading process scores or writes; the default of nccl, ten minutes, is too short for that.
+# Other processes wait while the leading one scores or writes; the ten minutes of nccl are too short for that.
 PATIENCE = timedelta(hours=3)
-_SHOWING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that prints and writes."""
+        """Return whether this is the process that prints and writes."""
         return self.rank == 0
 
 
 def join(device: str = "cpu") -> World:
-    """Join the group that `torchrun` described in the environment; alone if there is none."""
+    """Join the group that `torchrun` describes in the environment. Without it, the process stays alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
@@ -52,17 +52,17 @@ def join(device: str = "cpu") -> World:
 
 
 def _gpu_of(local_rank: int) -> int:
-    """The GPU of a process: of its number on the machine, or the only one that it is shown (as SLURM may bind them)."""
+    """Return the GPU of a process: its own number, or 0 where it sees a single GPU (as SLURM may bind them)."""
     if not torch.cuda.is_available():
         raise UserError("--budget.device cuda: torch sees no GPU here; use cpu")
-    seen = torch.cuda.device_count()
-    # A process that is shown one GPU of many is told so in the environment; without a word there is one for all.
-    shown_its_own = seen == 1 and any(name in os.environ for name in _SHOWING)
-    if local_rank >= seen and not shown_its_own:
+    visible = torch.cuda.device_count()
+    # A scheduler that shows a process one GPU of many sets such a variable; otherwise the machine has only this one.
+    bound = visible == 1 and any(name in os.environ for name in _VISIBLE)
+    if local_rank >= visible and not bound:
         raise UserError(
-            f"process {local_rank} of this machine has no GPU: --nproc-per-node {seen} starts as many as it has GPUs"
+            f"process {local_rank} of this machine has no GPU: --nproc-per-node {visible} starts as many as it has GPUs"
         )
-    return 0 if seen == 1 else local_rank
+    return 0 if visible == 1 else local_rank
 
 
 def leave() -> None:
@@ -71,7 +71,7 @@ def leave() -> None:
 
 
 def world() -> World:
-    """Who we are now; alone unless a group was joined."""
+    """Return the rank of this process and the size of its group; alone unless a group was joined."""
     if dist.is_available() and dist.is_initialized():
         on_gpu = dist.get_backend() == "nccl"
         local_rank = torch.cuda.current_device() if on_gpu else int(os.environ.get("LOCAL_RANK", "0"))
@@ -80,7 +80,7 @@ def world() -> World:
 
 
 class _GatherRows(torch.autograd.Function):
-    """Concatenate every process's rows. Backward sums the gradients that all processes have for our rows."""
+    """Concatenates the rows of all processes. Backward sums the gradients that all processes have for own rows."""
 
     @staticmethod
     def forward(ctx, rows: Tensor) -> Tensor:
@@ -91,21 +91,20 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        # all_reduce and a slice rather than reduce_scatter: gloo has it in every version we support, and these
-        # are embeddings, a few megabytes.
+        # gloo has all_reduce, but not reduce_scatter, in every supported version; embeddings are a few megabytes
         grad = grad.contiguous().clone()
         dist.all_reduce(grad)
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """[B, …] on each process → [W·B, …] on all, in process order, with gradient. Every process has the same B."""
+    """Gather rows [B, …] of each process into [W·B, …], in process order, with gradient. B is the same everywhere."""
     return rows if world().size == 1 else _GatherRows.apply(rows)
 
 
 def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 23) -> None:
-    """Average gradients over processes, in buckets of about `bucket` numbers. A missing gradient stays missing,
-    so the set of parameters with gradients must not depend on the process."""
+    """Average gradients over processes, in buckets of about `bucket` numbers. A missing gradient stays missing, so the
+    same parameters must have gradients on every process."""
     if world().size == 1:
         return
     waiting: list[Tensor] = []
@@ -133,16 +132,16 @@ def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
-    """For each flag, whether it is set on any process."""
+    """Return for each flag whether it is set on any process."""
     if world().size == 1:
         return flags
-    seen = torch.tensor(flags, dtype=torch.int32, device=_device())
-    dist.all_reduce(seen, op=dist.ReduceOp.MAX)
-    return tuple(bool(v) for v in seen.tolist())
+    largest = torch.tensor(flags, dtype=torch.int32, device=_device())
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return tuple(map(bool, largest.tolist()))
 
 
 def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
-    """Average numbers that every process has under the same names."""
+    """Average numbers over processes. Every process must give the same names."""
     if world().size == 1 or not values:
         return values
     names = sorted(values)
@@ -152,7 +151,7 @@ def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
 
 
 def gather_bytes(state: Tensor) -> list[Tensor]:
-    """The same-sized uint8 tensor of every process, on all of them."""
+    """Gather the uint8 tensors of all processes, which must have the same size."""
     if world().size == 1:
         return [state]
     mine = state.to(_device())
@@ -162,7 +161,7 @@ def gather_bytes(state: Tensor) -> list[Tensor]:
 
 
 def leader_first(work: Callable[[], object]) -> None:
-    """Done by the leading process while the others wait; an error there ends all of them."""
+    """Let the leading process work while the others wait. An error there ends all of them."""
     failure: Exception | None = None
     if world().leads:
         try:
@@ -174,12 +173,12 @@ def leader_first(work: Callable[[], object]) -> None:
 
 
 def same_everywhere(number: int) -> bool:
-    """Whether all processes have the same number."""
+    """Return whether all processes have the same number."""
     if world().size == 1:
         return True
-    seen = torch.tensor([number, -number], dtype=torch.int64, device=_device())
-    dist.all_reduce(seen, op=dist.ReduceOp.MAX)
-    return seen[0].item() == -seen[1].item()
+    largest = torch.tensor([number, -number], dtype=torch.int64, device=_device())
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return largest[0].item() == -largest[1].item()
 
 
 def wait_for_all() -> None:

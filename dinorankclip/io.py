@@ -1,6 +1,13 @@
-"""Files and folders that appear whole or not at all: written beside their place, renamed into it at the end.
+"""Files for every room: atomic writes, locks between processes, short names for content, and the folder of caches.
 
-A reader never sees half of one, and a kill, a full disk or a power cut leaves what was there before.
+A file or folder is written beside its place and renamed at the end. A reader never sees half of it, and a kill, a full
+disk or a power cut leaves the previous version.
+
+All caches lie under `home()`: the environment variable DINORANKCLIP_HOME, by default `built` in the current folder.
+Everything there can be deleted; making it again costs time only.
+    index/     tar indexes, validation cuts       scenes/       the built-in data     teacher/  automatic teacher caches
+    features/  rows of a frozen image tower       embeddings/   rows for scoring      scores/   scores of foreign models
+    photo-index/  photo folders that cannot be written
 """
 
 from __future__ import annotations
@@ -17,14 +24,19 @@ from pathlib import Path
 from typing import Any
 
 
+def home() -> Path:
+    """Return the folder of all caches. Rooms read it when they are imported, so set the variable before that."""
+    return Path(os.environ.get("DINORANKCLIP_HOME") or "built")
+
+
 def _writer() -> str:
-    """Several processes may write the same file, also of machines that share a disk and count processes alike."""
+    """Name this process. Machines that share a disk may use the same process ids."""
     return f"{platform.node()}.{os.getpid()}"
 
 
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """Yields a path to write to; on success that file takes the place of `path`, on any error it vanishes."""
+    """Yield a path to write to. On success that file replaces `path`; on any error it is removed."""
     path = Path(path)
     aside = path.with_name(f".{path.name}.{_writer()}")
     try:
@@ -37,9 +49,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """Yields an empty folder; on success it becomes `out`, which may be there if it is empty; else it vanishes."""
+    """Yield an empty folder. On success it becomes `out`, which must be absent or empty; on any error it is removed."""
     aside = out.with_name(f".{out.name}.{_writer()}.unfinished")
-    shutil.rmtree(aside, ignore_errors=True)  # of a process of the same number that was killed
+    shutil.rmtree(aside, ignore_errors=True)  # left by a killed process with the same id
     aside.mkdir(parents=True)
     try:
         yield aside
@@ -64,27 +76,23 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def to_disk(path: Path) -> None:
-    """Before the name is given: a rename can reach the disk earlier than what was written."""
+    """Flush a file before it is renamed: a rename can reach the disk earlier than the contents."""
     with open(path, "r+b") as file:
         os.fsync(file.fileno())
 
 
-# -------- locks
-# Locks between processes of one machine: a file each, which is gone when nobody holds it.
-
-
 @contextlib.contextmanager
 def if_free(name: str, folder: Path) -> Iterator[bool]:
-    """Whether nobody else of this machine is at a piece of work; if so, it is ours until the end of the block."""
+    """Try to take a lock for the length of the block. Yield whether it is ours."""
     with _locked(name, folder, wait=False) as free:
         yield free
 
 
 @contextlib.contextmanager
 def one_at_a_time(name: str, folder: Path) -> Iterator[None]:
-    """Let one process of this machine do a piece of work while the others wait, then find it done.
+    """Wait for a lock and hold it for the length of the block, so that one process works and the others find it done.
 
-    A file lock rather than a barrier between training processes: it also works if only one of them comes here.
+    Unlike a barrier between training processes, a lock also works if only one of them comes here.
     """
     with _locked(name, folder, wait=True):
         yield
@@ -92,57 +100,33 @@ def one_at_a_time(name: str, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(name: str, folder: Path, wait: bool) -> Iterator[bool]:
-    """Where there are no locks, everybody is free: several processes may do the same work, with the same result."""
-    path = folder / f"{name}.lock"
+    """Hold a lock file. Without locks on a disk, every process is free: the same work may be done twice.
+
+    The holder removes the file before it lets go of the lock. A process that waited for the removed file notices that
+    the file has no name any more, and starts over (filelock does so from version 3.21 on).
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / f"{name}.lock", -1 if wait else 0, poll_interval=0.02, fallback_to_soft=False)
+    free = True
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = _lock(path, wait)
-    except (ImportError, OSError):
-        yield True
-        return
-    if handle is None:
-        yield False
-        return
+        lock.acquire()
+    except Timeout:
+        free = False
+    except OSError:
+        pass
     try:
-        yield True
+        yield free
     finally:
-        with contextlib.suppress(OSError):
-            if _lies_at(handle, path):
-                path.unlink()  # as long as the lock is ours: who waits for this file sees that it is gone (`_lock`)
-        os.close(handle)
-
-
-def _lock(path: Path, wait: bool) -> int | None:
-    """The open lock file, or None if somebody else has it."""
-    import fcntl
-
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        except OSError:
-            return handle  # a disk without locks
-        if _lies_at(handle, path):
-            return handle
-        os.close(handle)  # the one before us removed it, so others lock another file of that name by now
-
-
-def _lies_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-# -------- digests
-# Short stable names for combinations of values: of data, models, settings, whatever is kept on disk under one.
+        if lock.is_locked:
+            with contextlib.suppress(OSError):
+                os.unlink(lock.lock_file)
+            lock.release()
 
 
 def digest(*parts: object) -> str:
-    """A short stable name for a combination of values."""
+    """Return a short stable name for a combination of values: data, models, settings."""
     summary = hashlib.blake2b(digest_size=12)
     for part in parts:
         data = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogateescape")
@@ -150,33 +134,26 @@ def digest(*parts: object) -> str:
     return summary.hexdigest()
 
 
-# -------- kept
-# Small derived tables kept on disk: tar indexes and validation cuts. Deleting them only costs time.
-#
-# They live in `built/index/` under the current folder, never beside the data, which may be read-only. If that
-# folder cannot be written either, the tables are made anew each time. Files are arrays (.npz, nothing unpickled).
-
-INDEX_FOLDER = Path("built/index")
+# Never beside the data, which may be read-only. Files are plain arrays (.npz); nothing is unpickled.
+INDEX_FOLDER = home() / "index"
 
 
 def load_table(name: str) -> dict[str, Any] | None:
-    """The table kept under this name, or None."""
+    """Return the index table stored under this name, or None."""
     import numpy as np
 
     try:
         with np.load(INDEX_FOLDER / f"{name}.npz", allow_pickle=False) as table:
             return {column: table[column] for column in table.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-        return None  # absent, or written by a machine that lost power
+        return None  # absent, or damaged by a power cut
 
 
 def save_table(name: str, table: dict[str, Any]) -> None:
-    """Keep a table, if the disk lets us."""
+    """Store an index table. A read-only or full disk is no error: the table is made again next time."""
     import numpy as np
 
-    try:
+    with contextlib.suppress(OSError):
         INDEX_FOLDER.mkdir(parents=True, exist_ok=True)
         with whole_file(INDEX_FOLDER / f"{name}.npz") as aside, open(aside, "wb") as file:
             np.savez(file, **table)  # type: ignore[arg-type]  # the stubs take any name for `allow_pickle`
-    except OSError:
-        return  # a read-only or full disk must not stop anybody from reading data

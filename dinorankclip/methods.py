@@ -1,4 +1,4 @@
-"""The methods there are, and what is particular about each."""
+"""The table of training methods: the loss terms of each, its fixed settings, and its description."""
 
 from __future__ import annotations
 
@@ -12,63 +12,76 @@ Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "
 METHODS: tuple[str, ...] = get_args(Method)
 
 HIGHEST_ORDER = 5
-AUTO = "auto"  # of distil.cache: make the cache if it is not there
+AUTO = "auto"  # value of distil.cache: make the cache if it is absent
+
+LABEL = "paper (projected)"  # stands beside every number that is the paper's; all others are in the studies package
+STUDENT_MILLIONS = 5.7  # the paper's parameters of either student; it states none for towers and fusion
+HEAD_MILLIONS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)  # the paper's parameters of the rank heads, by order
 
 
 @dataclass(frozen=True)
 class MethodTraits:
-    """What is particular about a method, beside its loss (losses/objective.py)."""
+    """The properties of a method. Distillation can be added to any of them by settings."""
 
-    words: str  # for the card of a model; {order} stands for that of its run
-    title: str = ""  # in tables, where the name alone would mislead
+    words: str  # for the model card; {order} stands for the order of the run
+    terms: tuple[str, ...] = ("contrastive",)  # keys of losses.objective.TERMS; without any, only students learn
+    title: str = ""  # for tables, where the name alone would mislead
     fixed_order: int | None = None  # None: `loss.order` decides
-    ranks: bool = False  # lists are part of the loss
-    contrasts: bool = True  # False: students learn from their teacher alone, the trunk does not
-    second_caption: bool = False  # pairs are weighed by another caption of the image
-    brings: Mapping[str, Any] = field(default_factory=dict)  # settings, unless others are asked for
+    brings: Mapping[str, Any] = field(default_factory=dict)  # default settings of the method
+
+    @property
+    def ranks(self) -> bool:
+        """Lists are part of the loss."""
+        return "ranking" in self.terms
+
+    @property
+    def contrasts(self) -> bool:
+        """The trunk learns; otherwise students learn from their teacher alone."""
+        return bool(self.terms)
+
+    @property
+    def second_caption(self) -> bool:
+        """Pairs are weighted by another caption of the image."""
+        return "agreement" in self.terms
 
 
 TRAITS: dict[str, MethodTraits] = {
     "clip": MethodTraits("contrastive loss (CLIP)", fixed_order=0),
-    "cyclip": MethodTraits("contrastive loss with cyclic consistency (CyCLIP)", fixed_order=0),
+    "cyclip": MethodTraits(
+        "contrastive loss with cyclic consistency (CyCLIP)", terms=("contrastive", "cyclic"), fixed_order=0
+    ),
     "alip": MethodTraits(
         "contrastive loss weighted by a second caption (ALIP-style)",
-        title="alip-style",  # its second captions are others of the image, not synthetic ones
+        terms=("agreement",),
+        title="alip-style",  # its second captions are other captions of the image, not synthetic ones
         fixed_order=0,
-        second_caption=True,
     ),
-    "rankclip": MethodTraits("contrastive loss with first-order ranking consistency (RankCLIP)", fixed_order=1, ranks=True),
-    "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ranks=True),
+    "rankclip": MethodTraits(
+        "contrastive loss with first-order ranking consistency (RankCLIP)",
+        terms=("contrastive", "ranking"),
+        fixed_order=1,
+    ),
+    "rank": MethodTraits(
+        "contrastive loss with ranking consistency of order {order}", terms=("contrastive", "ranking")
+    ),
     "dinorankclip": MethodTraits(
         "contrastive loss, ranking consistency of order {order}, distillation and fusion (DinoRankCLIP)",
-        ranks=True,
+        terms=("contrastive", "ranking"),
         brings={"distil.cache": AUTO, "distil.branches": "image+text", "fusion.variant": "full"},
     ),
     "distil": MethodTraits(
-        "distillation of a teacher into students alone: the trunk did not learn", fixed_order=0, contrasts=False
+        "distillation of a teacher into students alone: the trunk did not learn", terms=(), fixed_order=0
     ),
 }
 
 
 def traits_of(method: str) -> MethodTraits:
-    """`UserError` if there is no such method."""
+    """Return the traits of a method; raise `UserError` if there is no such method."""
     if method not in TRAITS:
         raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
     return TRAITS[method]
 
 
 def traits_of_stored(method: str) -> MethodTraits:
-    """Of a run in a folder, which may be of another version: nothing is known of a method that is not here."""
+    """Return the traits of a stored run's method, which this version may not know."""
     return TRAITS.get(method, MethodTraits(method, fixed_order=0))
-
-
-# -------- paper
-# What rooms before `study` need of the paper's own numbers, and the words that must stand beside any of them.
-#
-# All its other numbers, by table and row, are in `study/paper_values.py`.
-
-LABEL = "paper (projected)"
-# Millions of parameters that it states: of either student, and of the rank heads by order. Of towers and fusion it
-# states none.
-STUDENT_MILLIONS = 5.7
-HEAD_MILLIONS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)

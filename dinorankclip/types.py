@@ -1,4 +1,4 @@
-"""The nouns that travel between rooms, and the protocols rooms are handed instead of importing each other.
+"""The data types that travel between rooms, and the protocols that rooms accept instead of importing each other.
 
 Shapes: B pairs of a batch, L tokens of a caption, D embedding width, S image side in pixels.
 """
@@ -10,22 +10,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import torch
     from numpy import ndarray
     from torch import Tensor
 
 
 class UserError(Exception):
-    """Something the user can mend. Commands print its text without a traceback and exit with status 2."""
+    """A mistake that the user can correct. Commands print its text without a traceback and exit with status 2."""
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, for a `UserError` that quotes it; the error's kind if it says nothing."""
+    """Return the first line of another library's error, to quote in a `UserError`; its type if the text is empty."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What an image tower wants to see. `mean` and `std` are for pixels in [0, 1]."""
+    """The input of an image tower. `mean` and `std` are for pixels in [0, 1]."""
 
     size: int
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
@@ -34,7 +35,7 @@ class ImageSpec:
 
 @dataclass(frozen=True)
 class TextSpec:
-    """What a text tower wants to read: CLIP's BPE ids, at most `context_length` of them."""
+    """The input of a text tower: CLIP's BPE ids, at most `context_length` of them."""
 
     context_length: int = 77
 
@@ -43,7 +44,7 @@ class TextSpec:
 class View:
     """The part of the whole (upright) image that a sample shows: a box in fractions of its sides, and a flip.
 
-    The box is taken first; `flip` then mirrors it left to right.
+    The box is cut first; `flip` then mirrors it left to right.
     """
 
     top: float = 0.0
@@ -63,24 +64,24 @@ class RawSample:
 
 
 class _Listed(Protocol):
-    """Items in a fixed order, each with a key of its own."""
+    """Items in a fixed order, each with a unique key."""
 
-    fingerprint: str  # changes when the data does
+    fingerprint: str  # changes when the data changes
 
     def __len__(self) -> int: ...
     def key(self, index: int) -> str: ...
-    def stamps(self) -> ndarray: ...  # int64 [n, …]: tell a replaced image where the fingerprint knows its name only
+    def stamps(self) -> ndarray: ...  # int64 [n, …]: change with an image whose name alone is in the fingerprint
 
 
 class ImageSource(_Listed, Protocol):
-    """Images that can be read in any order. `image` raises `data.damage.Damage(cause)` for one that cannot be used."""
+    """Images that can be read in any order. `image` raises `data.damage.Damage(cause)` for an unusable image."""
 
     def image(self, index: int) -> bytes: ...
     def sizes(self) -> ndarray: ...  # int64 [n]: bytes of each image, -1 where there is none
 
 
 class CaptionSource(_Listed, Protocol):
-    """Captions that can be read in any order, some for each item; `Damage` as with images."""
+    """Captions that can be read in any order, one or more for each item; raises `Damage` as `ImageSource` does."""
 
     def captions(self, index: int) -> tuple[str, ...]: ...  # without reading an image
 
@@ -89,49 +90,49 @@ class Source(ImageSource, CaptionSource, Protocol):
     """Pairs that can be read in any order. `read` is a pure function of the index, safe in worker processes."""
 
     def read(self, index: int) -> RawSample:
-        """Image and captions at once."""
+        """Return image and captions at once."""
         return RawSample(self.key(index), self.image(index), self.captions(index))
 
 
 @runtime_checkable
 class Grouped(Protocol):
-    """A source whose items come in groups (a product, a patient) that a validation cut must not tear apart."""
+    """A source whose items form groups (a product, a patient) that a validation cut must keep together."""
 
     def group(self, index: int) -> str: ...
 
 
 @dataclass
 class Batch:
-    """One process's share of a step. Images stay uint8 until they are on the device."""
+    """The share of one process in a step. Images stay uint8 until they are on the device."""
 
-    images: Tensor  # uint8 [B, 3, S, S]; of a frozen image side its raw embeddings, float32 [B, D]
+    images: Tensor  # uint8 [B, 3, S, S]; for a frozen image tower its raw embeddings, float32 [B, D]
     texts: Tensor  # int64 [B, L], padded with 0, cut to the longest caption of the batch
     keys: list[str]
     views: list[View]
     captions: list[str]
     second_texts: Tensor | None = None  # another caption of the same image, int64 [B, L'] (ALIP)
-    teacher_features: dict[str, Tensor] = field(default_factory=dict)  # e.g. cached teacher features, batch first
+    teacher_features: dict[str, Tensor] = field(default_factory=dict)  # batch first
     damage: list[tuple[str, str]] = field(default_factory=list)  # (key, cause) of samples that were replaced
 
 
 class TeacherFeatureProvider(Protocol):
-    """Extra tensors for the samples of a batch, found by key and following the view (the teacher cache)."""
+    """Looks up teacher features of a batch by key and caption, for the views that it shows (the teacher cache)."""
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]: ...
 
 
 class ImageRows(Protocol):
-    """What is known of the images of a source, found by index: float32 [D] each. Raises `Damage` as reading would."""
+    """Looks up the stored row of an image by its index: float32 [D]. Raises `Damage` as reading the image would."""
 
     def __call__(self, index: int) -> Tensor: ...
 
 
 @dataclass
 class Embeddings:
-    """What a model says of a batch, before normalisation: every entry is batch first.
+    """The outputs of a model for a batch, before normalisation. Every entry is batch first.
 
-    `image` and `text` are always there, unless students alone learn. Others (student tokens, second captions, …)
-    carry their own names, so that gradient caching can treat all of them alike.
+    `image` and `text` are always there, except when only students learn. Other outputs (student tokens, second
+    captions, …) have their own names, so that gradient caching treats all entries alike.
     """
 
     named: dict[str, Tensor]
@@ -147,7 +148,7 @@ class Embeddings:
 
 @dataclass
 class LossTerms:
-    """A loss as the sum of its named, already weighted terms; `report` holds numbers that are only watched."""
+    """A loss as the sum of its named, already weighted terms; the numbers in `report` are logged, not minimised."""
 
     total: Tensor
     terms: dict[str, Tensor]
@@ -156,7 +157,7 @@ class LossTerms:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands. Schedules are functions of this alone, so a resumed run follows the same curve."""
+    """The position in a run. Schedules are functions of it alone, so a resumed run follows the same curve."""
 
     step: int  # steps done
     total_steps: int
@@ -168,15 +169,30 @@ class Progress:
         return self.epochs * self.step / max(1, self.total_steps)
 
 
+@dataclass(frozen=True)
+class Placement:
+    """The device and precision of a process, with the reason in words. `device.choose` makes it."""
+
+    device: torch.device
+    precision: str  # "fp32" or "bf16"
+    reason: str
+
+    def autocast(self) -> torch.autocast:
+        """Return the mixed-precision context of the encoders; parameters and losses stay fp32."""
+        import torch
+
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+
+
 class Encoder(Protocol):
-    """A model as evaluation sees it: uint8 images and token ids in, unit-norm rows out."""
+    """The part of a model that evaluation uses: uint8 images and token ids in, unit-norm rows out."""
 
     def encode_image(self, images: Tensor) -> Tensor: ...
     def encode_text(self, texts: Tensor) -> Tensor: ...
 
 
 class Evaluator(Protocol):
-    """A score taken during training; the loop is handed these and never imports scoring."""
+    """A score computed during training. The loop receives evaluators and never imports scoring."""
 
     name: str
 
@@ -185,7 +201,7 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check-up saw, and what to do about it. `level` is "fine", "note" or "problem"."""
+    """A result of `doctor` and the advice that follows from it. `level` is "fine", "note" or "problem"."""
 
     level: str
     what: str

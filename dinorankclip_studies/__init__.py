@@ -1,24 +1,38 @@
-"""Studies: many runs under matched budgets, and what follows from them for a paper's claims.
+"""Studies: many runs at matched budgets, and the verdicts on a paper's claims that follow from them.
 
-claim.py                   Who taught the cells of a claim, as their runs recorded it.
-claims_page.py             docs claims.md: every claim of the paper with what was measured, the rule, and the verdict.
-command.py                 `dinorankclip study plan|run|status`: many runs at equal pairs and steps.
-material.py                The models that a study keeps (seed 0 of every cell) and the sets they were scored on, open
-papers/
-plan.py                    Matched budgets: cells of one table agree in pairs seen, steps, batch, data, trunk, start,
-prepare.py                 What runs of a study share, made once: scenes before the workers start, teachers' features
-quantities.py              Numbers a claim is about, one for each seed: scores of cells, differences and relative gain
-queue_workers.py           A worker: takes one run after another from a study's queue until nothing is left, or until
-results.py                 What a study has found, as everything after its runs reads it: `results.json` in the study
-run_cell.py                What stays of a finished run: settings, log, scores; of seed 0 also the model and the heads
-run_queue.py               The runs of a study on disk, so that any worker, here or on another machine, can take the n
-run_times.py               How long runs take, from those that are finished; before there are any, from measured ratio
-runners.py                 The same queue on a SLURM cluster: one array job, each element makes one run (through submi
-study.py                   What a table of the study is made of: rows are cells, columns are scores, one row is what t
-study_figures.py           Pictures that outlive the models they were drawn from.
-study_files.py             What `report` writes for a study: the page, and tables, figures and claims as files of thei
-study_page.py              The report of a study as one HTML file: what was compared, tables, figures, claims, cost, h
-study_tables.py            An experiment and a study's results become a table: means over seeds, differences paired by
-table_files.py             A table as rows of short texts, the same for every format: what was measured, the paper's v
-verdicts.py                Means over seeds and differences paired by seed, with t-intervals and the smallest effect a
+Where is a cell of a study defined? In cells.toml of the paper's folder in papers/: a name, a method, and the settings
+that it changes. The module `plans` beside it puts cells, seeds, evaluation sets and tables together into the studies
+`small`, `full`, `flickr8k` and `cc3m`. Cells become runs in study.py; `dinorankclip study plan NAME` lists them.
+
+How do I write a study of my own? Add a function to `plans` that returns a `Study`, and its name to `STUDIES` there:
+
+    def mine() -> Study:
+        cells = (Cell("clip", "clip"), Cell("rank-2", "rank", {"loss.order": 2}))
+        rows = tuple(Row(cell.name, cell.name) for cell in cells)
+        table = Experiment("main", "Orders", rows, (Column(CHOOSES_BEST, "R@1"),), reference="clip")
+        base = replace(preset("scenes"), data="my-pairs")
+        return Study("mine", "Two orders on my pairs", base, cells, {"clip": 3, "rank-2": 3}, ("my-pairs",), (table,))
+
+`dinorankclip study run mine` makes the runs, `dinorankclip report mine` writes the tables. A paper of your own, with
+printed values and claims, is another folder in papers/.
+
+define    study.py            cells, runs, experiments, studies, and the key of a run
+          papers/             one folder for each paper: cells, tables, claims, figures, printed values
+run       command.py          `dinorankclip study plan|run|status`
+          plan.py             matched budgets; what a study costs and how far it is
+          runners.py          `study run` step by step: tuning, local or SLURM runs, adopted results
+          run_queue.py        the queue on disk: locks, failures, the next run
+          queue_workers.py    worker processes and the pool that watches them
+          run_cell.py         one run: teacher features, training, scoring, what is kept
+          run_times.py        how long runs and training steps take
+judge     results.py          records of finished runs, results.json, tuned rates, chance levels
+          verdicts.py         intervals, paired differences, rules of verdicts
+          quantities.py       numbers that a claim is about
+          claim.py            claims and their judges
+write     material.py         results, tables and models of a study, opened for its report
+          study_tables.py     tables from experiments and results
+          table_files.py      tables as Markdown, LaTeX, CSV and traces
+          claims_page.py      claims.md
+          study_page.py       the report as an HTML page
+          study_files.py      files of a report, and their committed copies
 """

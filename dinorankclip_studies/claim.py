@@ -1,17 +1,20 @@
-"""Who taught the cells of a claim, as their runs recorded it."""
+"""Claims of a paper: what each compares, the rule that judges it, and the evidence that the judging leaves behind.
+
+A claim has a judge. A judge turns contrasts, which are quantities with what the paper says of them, into a verdict:
+`AllHold`, `AllEquivalent` or `AllBelow`. The rules themselves are in verdicts.py; papers/claims_file.py reads claims.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, zip_longest
 from typing import Literal, Protocol
 
 from dinorankclip.run_files import is_inert
-from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER
-from dinorankclip_studies.papers.dinorankclip.paper_values import gain as projected_gain
-from dinorankclip_studies.quantities import DECIDES, QUALITY, Context, Quantity, Score, gain, score_name, spread
+from dinorankclip_studies.papers import paper_of
+from dinorankclip_studies.quantities import DECIDES, Context, Quantity, score_name, spread
 from dinorankclip_studies.results import Results, at_chance
+from dinorankclip_studies.run_times import Bench
 from dinorankclip_studies.verdicts import (
     Comparison,
     Effect,
@@ -27,30 +30,14 @@ from dinorankclip_studies.verdicts import (
     unless_inert,
 )
 
-PAPER_TEACHER = "dinov3"
-CONTROL = "random-"  # teachers of random weights are no teachers
-
-
-def caveat(results: Results, cells: Sequence[str]) -> str:
-    """What must be said beside a verdict that a teacher other than the paper's has a part in; empty if none has."""
-    told: dict[str, str] = {}
-    for run in (run for cell in cells for run in results.of(cell).values()):
-        name = run.settings["distil"]["teacher"]
-        if run.teacher and not name.startswith(CONTROL) and PAPER_TEACHER not in name:
-            told[name] = max(run.teacher, told.get(name, ""), key=len)  # with the captions' teacher, where there is one
-    return f"teacher {'; '.join(told.values())}: not DINOv3" if told else ""
-
-
-# -------- shapes
-# What a claim is, how it is judged, and what the judging leaves behind.
-
+CONTROL = "random-"  # begins the names of teachers with random weights, which are no teachers
 INERT, AT_CHANCE, SMALLER = "an order is inert", "near chance", "smaller than claimed"  # marks of a verdict
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A quantity and what the paper says of it. `size`: the claimed one in the quantity's own unit, if printed;
-    `borrowed`: what the paper printed it of, where that is another comparison."""
+    """A quantity and what the paper says of it. `size`: the claimed size in the quantity's own unit, if printed;
+    `borrowed`: the comparison that the paper printed the size of, where that is another one."""
 
     label: str
     quantity: Quantity
@@ -63,14 +50,14 @@ class Contrast:
         return level(self.quantity.values(context))
 
     def deciding(self, context: Context) -> Effect:
-        """What is measured, without its interval where models are compared at what none of them can do."""
-        found = self.measured(context)
+        """Return the measured effect, without its interval where no compared model is above chance."""
+        effect = self.measured(context)
         if self.at_chance(context):
-            return replace(found, low=None, high=None, sd=None, detectable=None)
-        return found
+            return replace(effect, low=None, high=None, sd=None, detectable=None)
+        return effect
 
     def at_chance(self, context: Context) -> tuple[str, ...]:
-        """Scores that no cell of this contrast has raised by a point above chance."""
+        """Return the scores that no cell of this contrast has raised by a point above chance."""
         names = (score_name(score, context.measures) for score in self.quantity.scores)
         return tuple(name for name in names if at_chance(context.results, self.quantity.cells, name))
 
@@ -79,8 +66,8 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One line of evidence. `decisive` lines make the verdict, the others are told beside it."""
+class EvidenceLine:
+    """One line of evidence. `decisive` lines make the verdict; the others stand beside it."""
 
     label: str
     effect: Effect
@@ -89,25 +76,25 @@ class Shown:
     size: float | None
     scores: tuple[str, ...]
     decisive: bool = True
-    family: int = 1  # of how many comparisons it is one, for Holm
+    family: int = 1  # number of comparisons that Holm corrects over
     borrowed: str = ""
     rounds: bool = False  # n counts rounds of a bench, not seeds
     level: bool = False  # the measure of one cell itself, no difference of two
-    deciding: bool = False  # of several that must all hold, the one that brought the verdict about
+    deciding: bool = False  # of several that must all hold, the line that brought the verdict about
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """`remarks` are sentences about the claim, `marks` what must stand beside the verdict itself."""
+    """`remarks` are sentences about the claim; `marks` must stand beside the verdict itself."""
 
     verdict: Verdict
-    shown: tuple[Shown, ...] = ()
+    shown: tuple[EvidenceLine, ...] = ()
     remarks: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
 
 
 class Judge(Protocol):
-    """Decides a claim; `contrasts` are all that it decides by."""
+    """Decides a claim by its `contrasts` alone."""
 
     @property
     def contrasts(self) -> Sequence[Contrast]: ...
@@ -118,7 +105,8 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class AllHold:
-    """Every contrast must hold. `acting`: (cell, order) that must not be inert (D13); `also`: told, not decisive."""
+    """Every contrast must hold. `acting`: (cell, order) that must not be inert, since an order that does nothing cannot
+    help (D13); `also`: shown, not decisive."""
 
     contrasts: tuple[Contrast, ...]
     acting: tuple[tuple[str, int], ...] = ()
@@ -148,9 +136,9 @@ class AllHold:
 
 @dataclass(frozen=True)
 class AllEquivalent:
-    """Every contrast must be zero up to the margin (two one-sided tests). `given`: what must be shown to be there
-    before its being equal, or adding up, says anything. `acting`: (cell, order) that must not be inert: what does
-    nothing is equal by necessity."""
+    """Every contrast must be zero up to the margin (two one-sided tests). `given`: effects that must be shown to exist
+    before their equality, or their sum, says anything. `acting`: (cell, order) that must not be inert: an order that
+    does nothing is equal by necessity."""
 
     equal: tuple[Contrast, ...]
     margin: float
@@ -213,7 +201,8 @@ class AllBelow:
                 verdicts.append(below(level({seed: -value for seed, value in values.items()}), -self.bound, many))
             else:
                 verdicts.append(below(level(values), self.bound, many))
-        return Evidence(together(verdicts), tuple(replace(one, level=True) for one in _lines(self.contrasts, context)))
+        lines = tuple(replace(line, level=True) for line in _lines(self.contrasts, context))
+        return Evidence(together(verdicts), lines)
 
 
 @dataclass(frozen=True)
@@ -226,7 +215,7 @@ class Claim:
     experiments: tuple[str, ...]
     judge: Judge
     remark: str = ""
-    only: Literal["", "scenes", "cc3m"] = ""  # the kind of study that alone has what it needs
+    only: Literal["", "scenes", "cc3m"] = ""  # the kind of study that alone has what the claim needs
     control: bool = False  # the paper has no such comparison: it is counted apart from its claims
 
     @property
@@ -234,18 +223,47 @@ class Claim:
         return tuple(dict.fromkeys(cell for contrast in self.judge.contrasts for cell in contrast.quantity.cells))
 
     def evidence(self, context: Context) -> Evidence:
-        found = self.judge(context)
+        evidence = self.judge(context)
         taught_by = caveat(context.results, self.cells)
-        remarks = [self.remark, *found.remarks, taught_by]
-        if found.verdict == "not run":
+        remarks = [self.remark, *evidence.remarks, taught_by]
+        if evidence.verdict == "not run":
             missing = [cell for cell in self.cells if not context.results.of(cell)]
             remarks.insert(0, f"no finished run of {', '.join(missing)}" if missing else "not measured")
-        marks = found.marks if found.verdict == "not run" or not taught_by else (*found.marks, taught_by)
-        return replace(found, remarks=tuple(remark for remark in remarks if remark), marks=marks)
+        marks = evidence.marks if evidence.verdict == "not run" or not taught_by else (*evidence.marks, taught_by)
+        return replace(evidence, remarks=tuple(remark for remark in remarks if remark), marks=marks)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim and the evidence of one study."""
+
+    claim: Claim
+    study: str
+    evidence: Evidence
+
+
+def judged(results: Results, bench: Bench | None = None) -> tuple[Judged, ...]:
+    """Judge every claim that such a study can speak about; a claim whose cells have not run says so."""
+    paper = paper_of(results.name)
+    measures = paper.measures(results.name)
+    context = Context(results, measures, bench or Bench())
+    return tuple(Judged(claim, results.name, claim.evidence(context)) for claim in paper.claims_of(measures))
+
+
+def caveat(results: Results, cells: Sequence[str]) -> str:
+    """Return the words beside a verdict on cells that a teacher other than the paper's has taught; else nothing."""
+    own = paper_of(results.name).teacher
+    others: dict[str, str] = {}
+    for run in (run for cell in cells for run in results.of(cell).values()):
+        name = run.settings["distil"]["teacher"]
+        if run.teacher and not name.startswith(CONTROL) and own.lower() not in name:
+            # The longest description names the captions' teacher, too.
+            others[name] = max(run.teacher, others.get(name, ""), key=len)
+    return f"teacher {'; '.join(others.values())}: not {own}" if others else ""
 
 
 def in_unit(value: float, unit: Unit) -> str:
-    """Points are shown times 100, with their unit."""
+    """Write a value with its unit; points are shown times 100."""
     if unit in ("points", "points a step"):
         return f"{100 * value:.2f} {unit}"
     return {"degrees": f"{value:.2f}°", "times": f"{value:.2f}×"}.get(unit, f"{value:.4g}")
@@ -257,9 +275,9 @@ def _lines(
     decisive: bool = True,
     family: int = 1,
     deciding: int | None = None,
-) -> tuple[Shown, ...]:
+) -> tuple[EvidenceLine, ...]:
     return tuple(
-        Shown(
+        EvidenceLine(
             contrast.label.replace(DECIDES, context.measures.accuracy_word),
             contrast.measured(context),
             contrast.unit,
@@ -279,12 +297,12 @@ def _lines(
 def _inertness(context: Context, acting: Sequence[tuple[str, int]]) -> tuple[bool, tuple[str, ...]]:
     inert, remarks = False, []
     for cell, order in acting:
-        found = spread(context.results, cell, order)
-        if found is None:
+        mean = spread(context.results, cell, order)
+        if mean is None:
             continue
-        inert |= is_inert(found)
-        state = "inert" if is_inert(found) else "acts"
-        remarks.append(f"order {order} of {cell}: relative spread {found:.2g}, {state}")
+        inert |= is_inert(mean)
+        state = "inert" if is_inert(mean) else "acts"
+        remarks.append(f"order {order} of {cell}: relative spread {mean:.2g}, {state}")
     return inert, tuple(remarks)
 
 
@@ -295,54 +313,3 @@ def _chance_remarks(contrasts: Sequence[Contrast], context: Context) -> tuple[st
 
 def _marks(held: Mapping[str, bool]) -> tuple[str, ...]:
     return tuple(mark for mark, holds in held.items() if holds)
-
-
-# -------- building
-# Short forms in which the claims are written down.
-
-
-def points(table: str, column: str, row: str, over: str) -> float:
-    """The paper's projected difference of two rows as a share (a point is 0.01), without its sign."""
-    return abs(projected_gain(table, column, row, over)) / 100
-
-
-def relative(table: str, column: str, row: str, over: str) -> float:
-    """The paper's projected relative gain, as a share."""
-    return PAPER[table][row][column] / PAPER[table][over][column] - 1
-
-
-def better(
-    cell: str, over: str, score: Score, size: float | None = None, what: str = "", borrowed: str = ""
-) -> Contrast:
-    """`cell` scores higher than `over`."""
-    return Contrast(_label(cell, over, what), gain(cell, over, score), 1, size, _unit(score), borrowed)
-
-
-def worse(cell: str, over: str, score: Score, size: float | None = None, what: str = "") -> Contrast:
-    return Contrast(_label(cell, over, what), gain(cell, over, score), -1, size, _unit(score))
-
-
-def smaller(cell: str, over: str, score: Score, size: float | None = None, unit: Unit = "degrees") -> Contrast:
-    """`cell` measures less than `over`, in degrees unless another unit is given."""
-    return Contrast(_label(cell, over, ""), gain(cell, over, score), -1, size, unit)
-
-
-def rising(cells: Sequence[str], score: Score, sizes: Sequence[float] = (), what: str = "") -> tuple[Contrast, ...]:
-    """Each cell better than the one before; `sizes` of the steps, if the paper has them."""
-    steps = zip_longest(pairwise(cells), sizes)
-    return tuple(better(cell, before, score, size, what) for (before, cell), size in steps)
-
-
-def named(
-    label: str, quantity: Quantity, size: float | None = None, unit: Unit = "points", borrowed: str = ""
-) -> Contrast:
-    return Contrast(label, quantity, 1, size, unit, borrowed)
-
-
-def _unit(score: Score) -> Unit:
-    """Scores are shares, but for τ-b."""
-    return "number" if score is QUALITY else "points"
-
-
-def _label(cell: str, over: str, what: str) -> str:
-    return f"{cell} - {over}" + (f", {what}" if what else "")

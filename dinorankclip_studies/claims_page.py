@@ -1,5 +1,7 @@
-"""docs/claims.md: every claim of the paper with what was measured, the rule, and the verdict. Complete at any stage:
-what has not run is said to be so.
+"""Writes claims.md: every claim of the paper with what was measured, the rule, and the verdict.
+
+The page is complete at any stage: a claim that has not been tested says so. `own_claims` judges by one study and stands
+beside its report; `all_claims` judges by all committed studies and is docs/claims.md.
 """
 
 from __future__ import annotations
@@ -9,23 +11,47 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, median
 
 from dinorankclip.formatting import MISSING
 from dinorankclip.methods import LABEL
-from dinorankclip_studies.claim import Claim, Shown, caveat, in_unit
+from dinorankclip.report.html import wrapped
+from dinorankclip_studies.claim import EvidenceLine, Judged, caveat, in_unit, judged
 from dinorankclip_studies.material import StudyMaterial
-from dinorankclip_studies.papers.dinorankclip.all_claims import CLAIMS, Judged, judged
-from dinorankclip_studies.papers.dinorankclip.contradictions import CONTRADICTIONS
-from dinorankclip_studies.papers.dinorankclip.extra_tables import ORDER_COST
-from dinorankclip_studies.papers.dinorankclip.measures import measures_of
-from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
+from dinorankclip_studies.papers import all_studies, measures_of, paper_of
 from dinorankclip_studies.results import RESULTS, Results
-from dinorankclip_studies.run_times import Bench, load_bench
-from dinorankclip_studies.verdicts import ALPHA, SMALLEST, VERDICTS, detectable_at
+from dinorankclip_studies.run_times import Bench, duration, load_bench
+from dinorankclip_studies.verdicts import ALPHA, SMALLEST, VERDICTS, Verdict, detectable_at
 
-SHOWN_AT_MOST = 3  # effects in one row of the overview; of more, the deciding one is shown
+JUDGING = ("full", "flickr8k")  # studies whose verdicts are in the docs, in the order of the page
+MOST_SHOWN = 3  # effects in one row of the overview; of more, only the deciding effect is shown
+COST_TABLE = "order-cost"  # the table of claims that only a bench measures
 
-Link = Callable[[str, str], str]  # (study, experiment) → where its table is, from the page
+Link = Callable[[str, str], str]  # (study, experiment) → address of its table, from the page
+
+
+def own_claims(material: StudyMaterial) -> str:
+    """Judge by one study; links lead to the tables beside its report."""
+    bench = load_bench(material.bench)
+    return claims_markdown(
+        [material.results], bench, machine=machine_of(material), link=lambda study, name: f"tables/{name}.md"
+    )
+
+
+def all_claims(docs: Path, bench: Path, machine: str) -> str:
+    """Judge by every study in JUDGING whose results are committed below `docs`."""
+    paths = [docs / "study" / name / RESULTS for name in JUDGING]
+    return claims_markdown([Results.load(path) for path in paths if path.is_file()], load_bench(bench), machine=machine)
+
+
+def machine_of(material: StudyMaterial) -> str:
+    """Describe the machine that most runs were made on; empty for a copy without run folders."""
+    environments = material.environments()
+    if not environments:
+        return ""
+    about = environments[0][0]
+    gpus = ", ".join(about["gpus"]) or "no GPU"
+    return f"{about['system']}, {about['cores']} cores, {about['threads']} thread(s) a run, {gpus}"
 
 
 def table_link(study: str, experiment: str) -> str:
@@ -35,117 +61,161 @@ def table_link(study: str, experiment: str) -> str:
 def claims_markdown(
     results: Sequence[Results], bench: Bench | None = None, *, machine: str = "", link: Link = table_link
 ) -> str:
-    """The whole page. `results`: the scenes study first, then others; they need not be complete, nor there at all."""
+    """Return the whole page. `results`: the scenes study first, then others; they may be incomplete or empty."""
     bench = bench or Bench()
     studies = list(results) or [Results("full", ())]
-    found = {study.name: judged(study, bench) for study in studies}
+    verdicts = {study.name: judged(study, bench) for study in studies}
     parts = [
-        *_head(studies, bench, machine),
-        *_reading(),
-        *_counts(found),
-        *(line for study in studies for line in _overview(study, found[study.name])),
-        *_details(found, link),
-        *_contradictions(),
+        "# The paper's claims, measured",
+        "",
+        "Generated from the studies' results; do not edit.",
+        "",
+        *_summary(studies, verdicts),
+        *_sources(studies, bench, machine),
+        _reading(),
+        *(line for study in studies for line in _overview(study, verdicts[study.name])),
+        *_details(verdicts, link),
+        paper_of(studies[0].name).contradictions,
     ]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _head(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
-    lines = ["# The paper's claims, measured", "", "Generated from the studies' results; do not edit."]
-    if not all(measures_of(study.name).dinov3 for study in studies):
-        lines += [
-            "Verdicts speak about the scale they were measured at: tiny trunks, thousands of pairs, minutes of",
-            "training on two CPU cores. The paper speaks about CC3M, ViT-B/32 and DINOv3.",
-        ]
-    told = dict.fromkeys(caveat(study, study.cells()) for study in studies)
-    lines += [f"Where a teacher has a part here: {one}." for one in told if one]
-    lines += [
-        "The paper prints numbers of its own method as projections, and most of its baselines as results; sizes that",
-        f"are claimed are differences of the two, and stand here labelled “{LABEL}”.",
-        "",
-    ]
+def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]]) -> list[str]:
+    """Say what was tested on what data, what was found, and what the verdicts do not show."""
+    count = len({each.claim.id for claims in verdicts.values() for each in claims if not each.claim.control})
+    lines = ["## Summary", ""]
+    lines += _paragraph(
+        f"**What was tested.** {count} claims of the paper, each as a comparison of models that were trained here on "
+        "the same pairs, with the same number of steps and the same seeds. A *cell* is one variant of the method, "
+        "trained with several seeds. A verdict rests on the differences between cells, seed by seed."
+    )
     for study in studies:
-        lines.append(f"- **{study.name}**: {_about(study)}")
-    lines.append(f"- **step costs**: {bench.title}; {bench.machine} ({bench.source})" if bench.seconds else
-                 "- **step costs**: not measured yet")  # fmt: skip
-    if machine:
-        lines.append(f"- **machine of the studies**: {machine}")
+        lines += _paragraph(_study_sentences(study))
+    for study in studies:
+        lines += _verdict_lines(study.name, [each for each in verdicts[study.name] if not each.claim.control])
+    lines += _limits(studies)
+    lines += [f"| study | claims | {' | '.join(VERDICTS)} |", f"| --- | --: |{' --: |' * len(VERDICTS)}"]
+    for name, claims in verdicts.items():
+        for label, control in ((name, False), (f"{name}, premises and controls that the paper lacks", True)):
+            counts = Counter(each.evidence.verdict for each in claims if each.claim.control == control)
+            if counts:
+                cells = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
+                lines.append(f"| {label} | {counts.total()} | {cells} |")
     return [*lines, ""]
 
 
-def _about(study: Results) -> str:
+def _paragraph(text: str) -> list[str]:
+    return [wrapped(text), ""]
+
+
+def _study_sentences(study: Results) -> str:
+    """Say how many runs a study has, how long they took, and how good their models are."""
+    if not study.runs:
+        return f"**Study {study.name}**: no finished run yet."
+    first, means = study.runs[0], _mean_r1(study)
+    text = (
+        f"**Study {study.name}**: {study.title or 'a study'}. {len(study.runs)} runs of {len(study.cells())} cells, "
+        f"{_seeds(study)} seeds each; {first.pairs_seen:,} pairs seen in {first.settings['budget']['epochs']} epochs "
+        f"by a run of {first.cell}; a run took {duration(median(run.seconds for run in study.runs))} (median)."
+    )
+    if means:
+        named = ", ".join(f"{cell} {_percent(means[cell])}" for cell in ("clip", "rankclip", "full") if cell in means)
+        worst, best = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+        text += f" Mean R@1 on held-out pairs, averaged over seeds: {named}" if named else " Mean R@1 on held-out pairs"
+        text += f"; lowest {worst} with {_percent(means[worst])}, highest {best} with {_percent(means[best])}."
+    return text
+
+
+def _mean_r1(study: Results) -> dict[str, float]:
+    """Return the mean R@1 of each cell over its seeds."""
+    score = measures_of(study.name).mean_r1
+    return {cell: mean(values.values()) for cell in study.cells() if (values := study.values(cell, score))}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _verdict_lines(study: str, claims: Sequence[Judged]) -> list[str]:
+    """List supported and contradicted claims with the deciding effect; count the others and say why."""
+    groups: dict[Verdict, list[Judged]] = {verdict: [] for verdict in VERDICTS}
+    for each in claims:
+        groups[each.evidence.verdict].append(each)
+    counts = ", ".join(f"{len(groups[verdict])} {verdict}" for verdict in VERDICTS if groups[verdict])
+    lines = [f"**Verdicts of study {study}** on {len(claims)} claims: {counts}.", ""]
+    for verdict in ("supported", "contradicted"):
+        for each in groups[verdict]:
+            effects = (f"{line.label} {effect_text(line)}" for line in _most_telling(each))
+            effect = f" Measured: {'; '.join(effects)}."
+            lines.append(f"- *{verdict.capitalize()}:* {each.claim.says}{effect} [↓](#{each.claim.id})")
+    if groups["not supported"]:
+        lines.append(
+            f"- *Not supported:* {len(groups['not supported'])} claims. No difference in the claimed direction was "
+            "shown, although a difference of the claimed size would have been."
+        )
+    if groups["inconclusive"]:
+        near_chance = sum("near chance" in each.evidence.marks for each in groups["inconclusive"])
+        lines.append(
+            f"- *Inconclusive:* {len(groups['inconclusive'])} claims. Seeds are too few, or spread too much, to tell"
+            + (f"; for {near_chance} of them no compared model is clearly above chance." if near_chance else ".")
+        )
+    if groups["not run"]:
+        lines.append(f"- *Not run:* {len(groups['not run'])} claims. What they compare has not been measured.")
+    return [*lines, ""]
+
+
+def _limits(studies: Sequence[Results]) -> list[str]:
+    lines = []
+    small = [study for study in studies if not measures_of(study.name).dinov3]
+    if small:
+        means = [value for study in small for value in _mean_r1(study).values()]
+        stand = f"at {_percent(min(means))} to {_percent(max(means))} mean R@1" if means else "at no score yet"
+        lines += _paragraph(
+            "**What this does not show.** Verdicts speak about the scale they were measured at: tiny trunks, thousands "
+            "of pairs, minutes of training on CPU cores. The paper speaks about CC3M, ViT-B/32 and DINOv3. The cells "
+            f"here stand {stand}, and all were trained with AdamW at one learning rate for all methods of a study. "
+            "Methods that this optimiser leaves on a plateau may be ordered otherwise by another optimiser, by larger "
+            "models or by longer training."
+        )
+    caveats = dict.fromkeys(caveat(study, study.cells()) for study in studies)
+    lines += [line for text in caveats if text for line in _paragraph(f"Where a teacher has a part here: {text}.")]
+    return lines + _paragraph(
+        "The paper prints numbers of its own method as projections, and most of its baselines as results; sizes that "
+        f"are claimed are differences of the two, and stand here labelled “{LABEL}”."
+    )
+
+
+def _sources(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
+    lines = [f"- **{study.name}**: {_source(study)}" for study in studies]
+    steps = f"{bench.title}; {bench.machine} ({bench.source})" if bench.seconds else "not measured yet"
+    lines.append(f"- **step costs**: {steps}")
+    if machine:
+        lines.append(f"- **machine of the studies**: {machine}")
+    return ["## Sources", "", *lines, ""]
+
+
+def _source(study: Results) -> str:
     if not study.runs:
         return "no finished run yet"
-    seeds = sorted(len(study.of(cell)) for cell in study.cells())
     first = study.runs[0]
-    told = [
+    parts = [
         study.title or "a study",
-        f"{len(study.runs)} runs of {len(seeds)} cells, {_range(seeds)} seeds each",
+        f"{len(study.runs)} runs of {len(study.cells())} cells, {_seeds(study)} seeds each",
         f"trunk {first.settings['model']['trunk']}, {first.settings['budget']['epochs']} epochs, "
         f"{first.pairs_seen:,} pairs seen a run",
         f"revision {', '.join(sorted({str(run.revision)[:10] for run in study.runs}))}",
     ]
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
-def _reading() -> list[str]:
-    return [
-        "## How to read this",
-        "",
-        "Effects are differences paired by seed, with 95 % t-intervals over seeds; a point is a hundredth of a share.",
-        "*Smallest detectable*: the true effect that so many seeds of this spread would have shown in 80 % of studies;",
-        "of several comparisons that must all hold, at 5 % over their number. Of many, the one that decided is shown.",
-        "",
-        "- **supported**: the interval excludes 0 in the claimed direction; **contradicted**: in the other.",
-        f"- **not supported**: it contains 0, although the claimed effect ({LABEL}) would have been detected, and",
-        "  leaves that one out; **inconclusive**: it contains 0 and could be the claimed effect too, or n < 3.",
-        "- *Smaller than claimed*: supported in its direction, while the interval leaves the claimed size out.",
-        f"  Where the paper gives no size: {in_unit(SMALLEST['points'], 'points')}, "
-        f"{in_unit(SMALLEST['degrees'], 'degrees')}, {SMALLEST['number']:g} of a plain number.",
-        "- Claims of several comparisons (hierarchies, “best of six”, “on every benchmark”) hold only if all do, with",
-        "  Holm's correction over the family; one that is shown to go the other way contradicts them (of several",
-        "  bounds or equalities at 5 % over their number).",
-        "- “Equal”, “saturates”, “additive”: two one-sided tests against the stated margin. Parts that are said",
-        "  to be equal, or to add up, must first be shown to be there.",
-        "- All cells share one learning rate; where it was tuned, it is the best on the average of all methods, on",
-        "  validation pairs with a seed that is not reported.",
-        "- An order whose relative spread ends below 1e-3 is *inert*; no claim that it helps, or saturates, is then",
-        "  supported.",
-        "- *Near chance*: no compared cell is shown to be a point above chance on a score that decides, so that it",
-        "  tells nothing; the effect stands there without a say.",
-        "- Costs are measured in rounds of a bench, sides alternating; their n counts rounds, not seeds.",
-        "- Sizes “of” another comparison are borrowed from it: the paper prints none of this one. Controls that the",
-        "  paper lacks are counted apart.",
-        f"- There is no correction over claims: at {ALPHA:.0%} each, a few in a hundred would be wrong by chance. Nor",
-        "  are they independent: claims on the modality gap, or on the order, share cells, and fall together.",
-        "- These rules came after a first look at the scenes study: at least three seeds; nothing decided near chance;",
-        "  inert orders do not saturate; a claimed size inside the interval is not refuted; one of several bounds or",
-        "  equalities contradicts at a share of the level. They only take away. Two comparisons were added when their",
-        "  results were known: `teacher-fine-alone`, and order 3 with RankCLIP in `order-quick`.",
-        "- “Matched” is the number of pairs, steps and updates, not time: a step of the full method costs more. What",
-        "  CLIP does with the same time is a claim of its own (equal-compute).",
-        "- “Accuracy” is mean R@1 of both directions on held-out pairs where the paper has ImageNet1K top-1: zero-shot",
-        "  accuracy of models this small is too near chance to tell them apart, and stands beside it. (A study of the",
-        "  paper's own scale is judged by ImageNet1K top-1.)",
-        "- Claimed sizes are taken as printed, in points, though the paper's accuracies are another task's.",
-        "",
-    ]
+def _seeds(study: Results) -> str:
+    return _range(sorted(len(study.of(cell)) for cell in study.cells()))
 
 
-def _counts(found: Mapping[str, Sequence[Judged]]) -> list[str]:
-    lines = [
-        "## Summary",
-        "",
-        f"| study | claims | {' | '.join(VERDICTS)} |",
-        f"| --- | --: |{' --: |' * len(VERDICTS)}",
-    ]
-    for study, claims in found.items():
-        for name, control in ((study, False), (f"{study}, premises and controls that the paper lacks", True)):
-            counts = Counter(one.evidence.verdict for one in claims if one.claim.control == control)
-            if counts:
-                told = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
-                lines.append(f"| {name} | {counts.total()} | {told} |")
-    return [*lines, ""]
+def _reading() -> str:
+    values = {"points": in_unit(SMALLEST["points"], "points"), "degrees": in_unit(SMALLEST["degrees"], "degrees")}
+    text = (Path(__file__).parent / "reading_claims.md").read_text(encoding="utf-8")
+    return text.format(label=LABEL, alpha=ALPHA, number=SMALLEST["number"], **values)
 
 
 def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
@@ -155,84 +225,74 @@ def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
         f"| claim | experiment | paired effect [95 %] | claimed, {LABEL} | n | smallest detectable | verdict |",
         "| --- | --- | --- | --- | --: | --- | --- |",
     ]
-    for one in claims:
-        shown = _telling(one)
+    for each in claims:
+        shown = _most_telling(each)
         cells = [
-            f"{one.claim.says} [↓](#{one.claim.id})",
-            ", ".join(one.claim.experiments),
+            f"{each.claim.says} [↓](#{each.claim.id})",
+            ", ".join(each.claim.experiments),
             "<br>".join(f"{line.label}: {effect_text(line)}" for line in shown) or MISSING,
             "<br>".join(_claimed(line) for line in shown) or MISSING,
-            _n([line for line in one.evidence.shown if line.decisive]),
+            _n([line for line in each.evidence.shown if line.decisive]),
             "<br>".join(_detectable(line) for line in shown) or MISSING,
-            "<br>".join((f"**{one.evidence.verdict}**", *map(_short, one.evidence.marks))),
+            "<br>".join((f"**{each.evidence.verdict}**", *map(_short, each.evidence.marks))),
         ]
-        lines.append(f"| {' | '.join(_escaped(cell) for cell in cells)} |")
+        lines.append(_row(cells))
     return [*lines, ""]
 
 
 def _short(mark: str) -> str:
-    """A column is narrow: of what stands in brackets behind a teacher, the first word on it; the rest is told below."""
+    """Shorten a teacher's remark for a narrow column: keep the first phrase in brackets; details give the rest."""
     return re.sub(r"\(([^,()]*),[^()]*\)", r"(\1)", mark)
 
 
-def _details(found: Mapping[str, Sequence[Judged]], link: Link) -> list[str]:
+def _details(verdicts: Mapping[str, Sequence[Judged]], link: Link) -> list[str]:
+    """List every claim with the evidence of all studies, in the paper's order."""
+    by_id: dict[str, list[Judged]] = {}
+    for claim in paper_of(next(iter(verdicts))).claims:
+        by_id[claim.id] = [each for claims in verdicts.values() for each in claims if each.claim.id == claim.id]
     lines = ["## Claim by claim", ""]
-    for claim in CLAIMS:
-        of_claim = [one for claims in found.values() for one in claims if one.claim is claim]
-        if of_claim:
-            lines += _detail(claim, of_claim, link)
+    for judgements in filter(None, by_id.values()):
+        claim = judgements[0].claim
+        lines += [f"### {claim.id}", "", f"{claim.says} *{claim.where}.* Rule: {claim.judge.rule}.", ""]
+        for each in judgements:
+            tables = ", ".join(f"[{name}]({link(each.study, name)})" for name in _tables(each))
+            remarks = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in each.evidence.remarks)
+            lines += [f"**{each.study}: {each.evidence.verdict}.**{remarks} Tables: {tables}.", ""]
+            if any(line.effect.n for line in each.evidence.shown):
+                lines += [
+                    f"| | effect [95 %] | claimed, {LABEL} | n | smallest detectable | scores |",
+                    "| --- | --- | --- | --: | --- | --- |",
+                    *(_evidence_row(line) for line in each.evidence.shown if line.decisive or line.effect.n),
+                    "",
+                ]
     return lines
 
 
-def _detail(claim: Claim, of_claim: Sequence[Judged], link: Link) -> list[str]:
-    lines = [f"### {claim.id}", "", f"{claim.says} *{claim.where}.* Rule: {claim.judge.rule}.", ""]
-    for one in of_claim:
-        tables = ", ".join(f"[{name}]({link(one.study, name)})" for name in _tables(one))
-        remarks = f" {_sentences(one.evidence.remarks)}" if one.evidence.remarks else ""
-        lines += [f"**{one.study}: {one.evidence.verdict}.**{remarks} Tables: {tables}.", ""]
-        if any(line.effect.n for line in one.evidence.shown):
-            lines += [
-                f"| | effect [95 %] | claimed, {LABEL} | n | smallest detectable | scores |",
-                "| --- | --- | --- | --: | --- | --- |",
-                *(_line(line) for line in one.evidence.shown if line.decisive or line.effect.n),
-                "",
-            ]
-    return lines
+def _tables(each: Judged) -> list[str]:
+    """Return the claim's tables that its study has."""
+    if not each.claim.cells:
+        return [COST_TABLE]
+    known = {experiment.name for experiment in all_studies()[each.study]().experiments}
+    return [name for name in each.claim.experiments if name in known]
 
 
-def _tables(one: Judged) -> list[str]:
-    """Those that its study has; of what only a bench measures, the table of costs."""
-    if not one.claim.cells:
-        return [ORDER_COST]
-    known = {experiment.name for experiment in STUDIES[one.study]().experiments}
-    return [name for name in one.claim.experiments if name in known]
-
-
-def _line(line: Shown) -> str:
+def _evidence_row(line: EvidenceLine) -> str:
     label = line.label if line.decisive else f"*beside:* {line.label}"
-    cells = (label, effect_text(line), _claimed(line), _n([line]), _detectable(line), "; ".join(line.scores))
-    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+    return _row((label, effect_text(line), _claimed(line), _n([line]), _detectable(line), "; ".join(line.scores)))
 
 
-def _contradictions() -> list[str]:
-    lines = [
-        "## Where the paper contradicts itself",
-        "",
-        f"All numbers in this part are the paper's own: **{LABEL}**.",
-        "",
-    ]
-    for title, group in CONTRADICTIONS:
-        lines += [f"### {title}", "", f"| where | the paper says ({LABEL}) | but |", "| --- | --- | --- |"]
-        lines += [f"| {_escaped(one.where)} | {_escaped(one.says)} | {_escaped(one.but)} |" for one in group]
-        lines.append("")
-    return lines
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def effect_text(line: Shown) -> str:
-    """`+1.23 [0.40, 2.06] points`"""
-    effect, (factor, unit) = line.effect, _shown_unit(line)
+def effect_text(line: EvidenceLine) -> str:
+    """Write an effect as `+1.23 [0.40, 2.06] points`."""
+    effect = line.effect
     if effect.n == 0:
         return "not run"
+    factor, unit = {"degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
+    if line.unit in ("points", "points a step"):
+        factor, unit = 100.0, " %" if line.level else f" {line.unit}"
     digits = 4 if line.unit == "number" else 2
     text = f"{factor * effect.mean:{'' if line.level else '+'}.{digits}f}"
     if effect.low is not None and effect.high is not None:
@@ -240,35 +300,29 @@ def effect_text(line: Shown) -> str:
     return f"{text}{unit}"
 
 
-def _shown_unit(line: Shown) -> tuple[float, str]:
-    if line.unit in ("points", "points a step"):
-        return 100.0, " %" if line.level else f" {line.unit}"
-    return {"degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
-
-
-def _telling(one: Judged) -> list[Shown]:
-    """The decisive effects, or of many the one that brought the verdict about."""
-    decisive = [line for line in one.evidence.shown if line.decisive and line.effect.n]
-    if len(decisive) <= SHOWN_AT_MOST:
+def _most_telling(each: Judged) -> list[EvidenceLine]:
+    """Return the decisive effects; of many, the effect that decided the verdict."""
+    decisive = [line for line in each.evidence.shown if line.decisive and line.effect.n]
+    if len(decisive) <= MOST_SHOWN:
         return decisive
     deciding = [replace(line, label=f"decides, of {len(decisive)}: {line.label}") for line in decisive if line.deciding]
-    return deciding or decisive[:SHOWN_AT_MOST]
+    return deciding or decisive[:MOST_SHOWN]
 
 
-def _claimed(line: Shown) -> str:
+def _claimed(line: EvidenceLine) -> str:
     if line.size is None:
         return MISSING
     borrowed = f" (of {line.borrowed})" if line.borrowed else ""
     return in_unit(line.direction * line.size, line.unit) + borrowed
 
 
-def _detectable(line: Shown) -> str:
+def _detectable(line: EvidenceLine) -> str:
     smallest = None if line.level else detectable_at(line.effect, ALPHA / line.family)
     return MISSING if smallest is None else in_unit(smallest, line.unit)
 
 
-def _n(lines: Sequence[Shown]) -> str:
-    """Of seeds, if nothing else is said."""
+def _n(lines: Sequence[EvidenceLine]) -> str:
+    """Return the number of seeds, or of rounds of a bench."""
     if not lines:
         return MISSING
     return _range(sorted(line.effect.n for line in lines)) + (" rounds" if lines[0].rounds else "")
@@ -276,41 +330,3 @@ def _n(lines: Sequence[Shown]) -> str:
 
 def _range(counts: Sequence[int]) -> str:
     return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]}–{counts[-1]}"
-
-
-def _sentences(remarks: Sequence[str]) -> str:
-    return " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-# -------- study_claims
-# Verdicts on the paper's claims: of one study beside its report, of all committed studies in docs/claims.md.
-
-JUDGING = ("full", "flickr8k")  # studies large enough for verdicts in the docs, in the order of the page
-
-
-def own_claims(material: StudyMaterial) -> str:
-    """By this study alone; tables are linked as they lie beside the report."""
-    bench = load_bench(material.bench)
-    return claims_markdown(
-        [material.results], bench, machine=machine_of(material), link=lambda study, name: f"tables/{name}.md"
-    )
-
-
-def all_claims(docs: Path, bench: Path, machine: str) -> str:
-    """By every judging study whose results are committed below `docs`."""
-    paths = [docs / "study" / name / RESULTS for name in JUDGING]
-    return claims_markdown([Results.load(path) for path in paths if path.is_file()], load_bench(bench), machine=machine)
-
-
-def machine_of(material: StudyMaterial) -> str:
-    """The machine that most runs were made on; empty for a copy without run folders."""
-    found = material.environments()
-    if not found:
-        return ""
-    about = found[0][0]
-    gpus = ", ".join(about["gpus"]) or "no GPU"
-    return f"{about['system']}, {about['cores']} cores, {about['threads']} thread(s) a run, {gpus}"

@@ -1,16 +1,17 @@
-"""`dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
+"""The command `dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from dinorankclip.types import UserError
-from dinorankclip_studies.runners import SlurmSettings, gpus_of_a_run
 
 if TYPE_CHECKING:
     from dinorankclip_studies.study import Run, Study
@@ -33,46 +34,67 @@ EXAMPLES = {
 Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 
 
+@dataclass(frozen=True)
+class SlurmSettings:
+    """Where and how an array job runs."""
+
+    submit: Annotated[bool, tyro.conf.arg(aliases=["--slurm"])] = False
+    """Submit an array job instead of running here."""
+    partition: str | None = None
+    account: str | None = None
+    hours: float = 24.0
+    """Time limit of a run; a run that needs longer continues when it is submitted again."""
+    cpus: int = 16
+    """For each GPU process."""
+    memory_gb: int = 64
+    """For each GPU process."""
+    parallel: int = 16
+    """Elements of the array that run at a time."""
+    cluster: Literal["slurm", "local", "debug"] = "slurm"
+    """local and debug run the elements on this machine, as a trial."""
+
+
 def plan(name: Name = None, preset: str | None = None, folder: Path | None = None, workers: int | None = None) -> None:
-    """Cells, runs, hours and disk, before anything runs.
+    """Print cells, runs, hours and disk, before anything runs.
 
     Args:
         name: The study: small, full, flickr8k or cc3m.
         preset: The same, as an option.
-        folder: Where it is kept; by default runs/study-NAME.
-        workers: Runs at a time; by default one for each GPU, or core where there is none.
+        folder: Folder of the study; by default runs/study-NAME.
+        workers: Runs at a time; by default one for each GPU, or for each core where there is no GPU.
     """
     from dinorankclip_studies.plan import check_plan, paper_plan_lines, plan_lines
 
-    study = chosen(name or preset)
+    study = study_named(name or preset)
     check_plan(study)
     folder = folder or default_folder(study.name)
     runs = all_runs(study, folder)
-    at_papers_scale = study.name == "cc3m"
-    here = plan_lines(study, folder, runs, workers or default_workers())
-    print("\n".join(paper_plan_lines(study, runs) if at_papers_scale else here))
+    if study.name == "cc3m":
+        print("\n".join(paper_plan_lines(study, runs)))
+    else:
+        print("\n".join(plan_lines(study, folder, runs, workers or default_workers())))
 
 
 def status(name: Name = None, folder: Path | None = None, workers: int | None = None) -> None:
-    """Which runs are finished, running, failed or missing; writes results.json of the finished ones.
+    """Print finished, running, failed and missing runs; write results.json of the finished runs.
 
     Args:
         name: The study.
-        folder: Where it is kept; by default runs/study-NAME.
-        workers: Runs at a time, for the time left; by default one for each GPU, or core where there is none.
+        folder: Folder of the study; by default runs/study-NAME.
+        workers: Runs at a time, for the time left; by default one for each GPU, or for each core where there is none.
     """
     from dinorankclip_studies.plan import status_lines
     from dinorankclip_studies.run_queue import is_failed, why_failed
     from dinorankclip_studies.runners import save_results
-    from dinorankclip_studies.study import once
+    from dinorankclip_studies.study import distinct
 
-    study = chosen(name)
+    study = study_named(name)
     folder = folder or default_folder(study.name)
     runs = all_runs(study, folder)
     for line in status_lines(study, folder, runs, workers or default_workers()):
         print(line)
-    for one in once(one for one in runs if is_failed(folder, one.key)):
-        print(f"failed: {one.cell}, seed {one.seed}, {folder}/cells/{one.key}: {why_failed(folder, one.key)}")
+    for run in distinct(run for run in runs if is_failed(folder, run.key)):
+        print(f"failed: {run.cell}, seed {run.seed}, {folder}/cells/{run.key}: {why_failed(folder, run.key)}")
     save_results(study, folder)
 
 
@@ -89,60 +111,34 @@ def run(
     adopt: Path | None = None,
     models: bool = False,
 ) -> None:
-    """Make all runs that are missing, then results.json. The same command goes on after a stop.
+    """Make all missing runs, then results.json. After a stop, the same command goes on.
 
     Args:
         name: The study: small, full, flickr8k or cc3m.
-        folder: Where it is kept; by default runs/study-NAME.
-        workers: Runs at a time, one thread each; by default one for each GPU, or for each core where there is none.
+        folder: Folder of the study; by default runs/study-NAME.
+        workers: Runs at a time, one thread each; by default one for each GPU, or for each core where there is no GPU.
         processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.
         gpus_per_cell: GPUs that SLURM gives each run; by default 8 for cc3m, as the paper has, none for the others.
         seeds: At most so many seeds a cell.
         only: Only these cells.
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.
-        adopt: A results.json of another machine, or its folder: the runs it has count as finished. It has no models;
-            reports leave out pictures that need one, --docs keeps those drawn earlier from the same runs.
+        adopt: A results.json of another machine, or its folder: its runs count as finished. It holds no models;
+            reports leave out pictures that need a model, --docs keeps those drawn earlier from the same runs.
         models: Make runs again that were adopted without the model that a picture needs.
     """
-    from dinorankclip_studies.runners import Crew
+    from dinorankclip_studies.runners import StudyRunner
 
-    study = chosen(name)
-    unknown = [cell for cell in only if cell not in {one.name for one in study.cells}]
+    study = study_named(name)
+    known = [cell.name for cell in study.cells]
+    unknown = [cell for cell in only if cell not in known]
     if unknown:
-        known = ", ".join(cell.name for cell in study.cells)
-        raise UserError(f"study {name} has no cell {unknown[0]}: there are {known}")
+        raise UserError(f"study {name} has no cell {unknown[0]}: there are {', '.join(known)}")
     folder = folder or default_folder(study.name)
     gpus = gpus_of_a_run(study.gpus, slurm, gpus_per_cell)
     processes = max(processes_per_cell, gpus, 1)
     workers = workers or default_workers(processes)
-    Crew(study, folder, workers, processes, gpus, seeds, only, keep, slurm, adopt, models).run()
-
-
-def all_runs(study: Study, folder: Path) -> list[Run]:
-    """With the learning rates that were found; as long as they are not, tuning's runs stand before the others."""
-    from dinorankclip_studies.prepare import rates, read_tuned
-
-    tuned = read_tuned(folder)
-    missing = [one for one in study.tuning() if one.settings.method not in tuned]
-    return missing + study.runs(rates(tuned))
-
-
-def default_folder(name: str) -> Path:
-    return Path(f"runs/study-{name}")
-
-
-def chosen(name: str | None) -> Study:
-    import difflib
-
-    from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
-
-    if name is None:
-        raise UserError(f"which study? There are {', '.join(STUDIES)}")
-    if name not in STUDIES:
-        near = difflib.get_close_matches(name, STUDIES, n=1)
-        raise UserError(f"no study '{name}': there are {', '.join(STUDIES)}" + (f"; {near[0]}?" if near else ""))
-    return STUDIES[name]()
+    StudyRunner(study, folder, workers, slurm, processes, gpus, seeds, only, keep, adopt, models).run()
 
 
 def work(
@@ -154,11 +150,11 @@ def work(
 ) -> None:
     """Make runs of a study's queue, one after another (started by `study run`)."""
     from dinorankclip_studies import queue_workers
-    from dinorankclip_studies.run_cell import Performer
+    from dinorankclip_studies.run_cell import RunMaker
 
     if while_input_open:
         queue_workers.stop_with_parent()
-    queue_workers.work(folder, Performer(folder, processes_per_cell, keep), only)
+    queue_workers.work(folder, RunMaker(folder, processes_per_cell, keep), only)
 
 
 def train(folder: Annotated[Path, tyro.conf.Positional], key: Annotated[str, tyro.conf.Positional]) -> None:
@@ -168,15 +164,44 @@ def train(folder: Annotated[Path, tyro.conf.Positional], key: Annotated[str, tyr
     train_in_processes(folder, key)
 
 
+def all_runs(study: Study, folder: Path) -> list[Run]:
+    """Return all runs with the tuned learning rates; tuning runs of methods without a rate come first."""
+    from dinorankclip_studies.results import rates, read_tuned
+
+    tuned = read_tuned(folder)
+    missing = [run for run in study.tuning() if run.settings.method not in tuned]
+    return missing + study.runs(rates(tuned))
+
+
+def default_folder(name: str) -> Path:
+    return Path(f"runs/study-{name}")
+
+
+def study_named(name: str | None) -> Study:
+    from dinorankclip_studies.papers import all_studies
+
+    studies = all_studies()
+    if name is None:
+        raise UserError(f"which study? There are {', '.join(studies)}")
+    if name not in studies:
+        near = difflib.get_close_matches(name, studies, n=1)
+        raise UserError(f"no study '{name}': there are {', '.join(studies)}" + (f"; {near[0]}?" if near else ""))
+    return studies[name]()
+
+
+def gpus_of_a_run(planned: int, settings: SlurmSettings, given: int | None) -> int:
+    """Return the user's number, else the planned number on a real cluster, else 0."""
+    if given is not None:
+        return given
+    return planned if settings.submit and settings.cluster == "slurm" else 0
+
+
 def default_workers(processes: int = 1) -> int:
-    """Runs at a time: one for each GPU, or for each core where there is none."""
+    """Return the number of runs at a time: one for each GPU, or for each core where there is no GPU."""
     from dinorankclip_studies.queue_workers import visible_gpus
 
-    return max(1, (len(visible_gpus()) or cores()) // processes)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, (len(visible_gpus()) or cores) // processes)
 
 
 VERBS: dict[str, Callable[..., None]] = {"plan": plan, "run": run, "status": status, "work": work, "train": train}
@@ -190,10 +215,10 @@ def main(argv: list[str]) -> None:
         example = f"\n\nExamples:\n  {EXAMPLES[name]}" if name in EXAMPLES else ""
         tyro.cli(VERBS[name], prog=f"dinorankclip study {name}", args=argv[1:], description=first + example)
         return
-    shown = {name: verb for name, verb in VERBS.items() if name not in INTERNAL}
+    verbs = {name: verb for name, verb in VERBS.items() if name not in INTERNAL}
     if argv and argv[0] not in ("-h", "--help"):
-        raise UserError(f"study has no '{argv[0]}': there are {', '.join(shown)}")
-    lines = [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in shown.items()]
+        raise UserError(f"study has no '{argv[0]}': there are {', '.join(verbs)}")
+    lines = [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in verbs.items()]
     lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES.values())]
-    print(f"usage: dinorankclip study {'|'.join(shown)} …\n")
+    print(f"usage: dinorankclip study {'|'.join(verbs)} …\n")
     print(HELP.format(verbs="\n".join(lines)) + "\ndinorankclip study run --help tells the options, and so on.")

@@ -7,40 +7,60 @@ from dataclasses import dataclass, field
 from operator import attrgetter, methodcaller
 
 from dinorankclip.run_files import MODALITIES, spread_name
-from dinorankclip_studies.papers.dinorankclip.measures import SCENES, Measures
+from dinorankclip_studies.papers.measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE, Measures
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.run_times import Bench
+from dinorankclip_studies.verdicts import Unit
 
 
 @dataclass(frozen=True)
 class Context:
-    """All that a claim is judged by."""
+    """Everything that a claim is judged by."""
 
     results: Results
-    measures: Measures = SCENES
+    measures: Measures
     bench: Bench = field(default_factory=Bench)
 
 
-Score = str | Callable[[Measures], str]  # a name, or what stands for it in a kind of study
+Score = str | Callable[[Measures], str]  # a name, or a function that names it in a kind of study
 PerSeed = Callable[[Context], Mapping[int, float]]
 
-ACCURACY: Score = attrgetter("accuracy")
-DECIDES = "<accuracy>"  # stands in labels for what ACCURACY is called in the study
-MEAN_R1: Score = attrgetter("mean_r1")
-TOP1: Score = attrgetter("top1")
-UNSHIFTED: Score = attrgetter("base_top1")
-SHIFT: Score = attrgetter("shift")
-FINE: Score = attrgetter("fine_probe")
-FINE_ERRORS: Score = attrgetter("fine_errors_in_family")
-NEAR_MISSES: Score = attrgetter("near_misses")
-COARSE_PROBE: Score = attrgetter("coarse_probe")
-PROBE_AVERAGE: Score = attrgetter("probe_average")
-CONE: Score = attrgetter("cone")
-QUALITY: Score = attrgetter("ranking_quality")
+DECIDES = "<accuracy>"  # stands in labels for the word that the study has for "accuracy"
+LOGGED = "log:"  # begins the name of a value of the training log
 
 
-def recall(way: str, k: int) -> Score:
-    return methodcaller("recall", way, k)
+@dataclass(frozen=True)
+class NamedScore:
+    """A score under the name that claims.toml uses. `word` follows the cells in a label; it may be empty."""
+
+    score: Score
+    word: str
+    unit: Unit = "points"
+
+
+SCORES: Mapping[str, NamedScore] = {
+    "accuracy": NamedScore(attrgetter("accuracy"), DECIDES),
+    "T@1": NamedScore(attrgetter("top1"), "T@1"),
+    "unshifted": NamedScore(attrgetter("base_top1"), "T@1"),
+    "shift": NamedScore(attrgetter("shift"), "shift"),
+    "mean R@1": NamedScore(attrgetter("mean_r1"), "R@1"),
+    "fine probe": NamedScore(attrgetter("fine_probe"), "fine probe"),
+    "coarse probe": NamedScore(attrgetter("coarse_probe"), "coarse probe"),
+    "probe mean": NamedScore(attrgetter("probe_average"), "probe mean"),
+    "errors in family": NamedScore(attrgetter("fine_errors_in_family"), "errors in family"),
+    "near misses": NamedScore(attrgetter("near_misses"), "near misses"),
+    "ranking τ-b": NamedScore(attrgetter("ranking_quality"), "ranking τ-b", "number"),
+    "cone separation": NamedScore(attrgetter("cone"), "", "degrees"),
+    "cosine": NamedScore(COSINE, "cosine", "number"),
+    "cosine without the teacher's mean": NamedScore(CENTRED_COSINE, "cosine without the teacher's mean", "number"),
+    "share above 0.9": NamedScore(ABOVE_09, "share above 0.9"),
+    "Gram distance": NamedScore(GRAM_DISTANCE, "", "number"),
+    **{
+        f"{arrow} R@{k}": NamedScore(methodcaller("recall", way, k), f"{arrow} R@{k}")
+        for way, arrow in (("i2t", "i→t"), ("t2i", "t→i"))
+        for k in (1, 5, 10)
+    },
+}
 
 
 def score_name(score: Score, measures: Measures) -> str:
@@ -49,13 +69,15 @@ def score_name(score: Score, measures: Measures) -> str:
 
 @dataclass(frozen=True)
 class Quantity:
-    """`cells` and `scores` say what it is made of."""
+    """A number for each seed; `cells` and `scores` name what it is made of."""
 
     values: PerSeed
     cells: tuple[str, ...] = ()
     scores: tuple[Score, ...] = ()
 
     def __sub__(self, other: Quantity) -> Quantity:
+        """Subtract seed by seed, over the seeds that both have."""
+
         def values(context: Context) -> dict[int, float]:
             ours, theirs = self.values(context), other.values(context)
             return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}
@@ -63,7 +85,7 @@ class Quantity:
         return Quantity(values, _union(self.cells, other.cells), _union(self.scores, other.scores))
 
     def __truediv__(self, divisor: Callable[[Context], float | None]) -> Quantity:
-        """By a number that the context knows; without it there are no values."""
+        """Divide by a number of the context; without that number there are no values."""
 
         def values(context: Context) -> dict[int, float]:
             by = divisor(context)
@@ -73,6 +95,10 @@ class Quantity:
 
 
 def of(cell: str, score: Score) -> Quantity:
+    """The score of a cell, or a value that its runs logged (`log:` and its name)."""
+    if isinstance(score, str) and score.startswith(LOGGED):
+        name = score.removeprefix(LOGGED)
+        return Quantity(lambda context: context.results.telemetry(cell, name), (cell,), (name,))
     return Quantity(
         lambda context: context.results.values(cell, score_name(score, context.measures)), (cell,), (score,)
     )
@@ -94,33 +120,17 @@ def relative_gain(cell: str, over: str, score: Score) -> Quantity:
     return Quantity(values, (cell, over), (score,))
 
 
-def telemetry(cell: str, name: str) -> Quantity:
-    return Quantity(lambda context: context.results.telemetry(cell, name), (cell,), (name,))
-
-
-def step_ratio(side: str, to: str, trunk: str | None = None) -> Quantity:
-    """Round → cost of a side of the bench."""
-    return Quantity(lambda context: context.bench.ratio(side, to, trunk))
-
-
-def shifted(quantity: Quantity, by: float) -> Quantity:
-    """Less a constant."""
-    values = quantity.values
-    return Quantity(
-        lambda context: {seed: value - by for seed, value in values(context).items()}, quantity.cells, quantity.scores
-    )
-
-
 def spreads(results: Results, cell: str, order: int) -> dict[int, float]:
-    """D13: how far an order's correction spreads beside θ at the end, by seed, of the modality where it acts more."""
+    """Return by seed how far the correction of an order spreads beside θ at the end of training, of the modality where
+    it acts more. An order that spreads too little is inert (D13)."""
     image, text = (results.telemetry(cell, spread_name(order, side)) for side in MODALITIES)
     return {seed: max(image.get(seed, 0.0), text.get(seed, 0.0)) for seed in sorted(image.keys() | text.keys())}
 
 
 def spread(results: Results, cell: str, order: int) -> float | None:
-    """The mean of `spreads`; None if no run tells."""
-    found = spreads(results, cell, order)
-    return sum(found.values()) / len(found) if found else None
+    """Return the mean of `spreads`, None if no run logged it."""
+    by_seed = spreads(results, cell, order)
+    return sum(by_seed.values()) / len(by_seed) if by_seed else None
 
 
 def _union(a: tuple, b: tuple) -> tuple:

@@ -1,7 +1,8 @@
-"""A worker: takes one run after another from a study's queue until nothing is left, or until it is told to stop.
+"""Worker processes that make the runs of a study's queue, and the pool that starts and watches them.
 
-SIGTERM and SIGINT, or the end of its input (the process that started it is gone), stop it: training saves first
-(pretrain/stopping.py), anything else is simply left, since it can be done again from what is on disk.
+A worker (`study work`) takes one run after another. SIGTERM, SIGINT or the end of its standard input (the starting
+process has died) stop it: training saves first, and everything else can be repeated from what is on disk.
+`run_locally` starts workers with one thread each and prints a line for each finished run.
 """
 
 from __future__ import annotations
@@ -16,53 +17,56 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from types import FrameType
 
-from dinorankclip.config import TrainSettings
 from dinorankclip.teachers.cache_request import CacheSpec
-from dinorankclip_studies.prepare import cache_is_ready, cache_wishes, forget_caches, name_of, tell, told_of
+from dinorankclip_studies.run_cell import (
+    RunMaker,
+    cache_is_ready,
+    cache_key,
+    cache_outcome,
+    forget_caches,
+    needed_caches,
+    record_cache_outcome,
+)
 from dinorankclip_studies.run_queue import (
     LOGS,
-    Hold,
-    is_failed,
+    POLL,
     is_finished,
+    is_over,
     is_running,
-    open_runs,
     read_queue,
     record_failure,
-    was_held_by,
+    take_runs,
+    was_locked_by,
     why_failed,
 )
 from dinorankclip_studies.run_times import Costs, duration
-from dinorankclip_studies.study import Run, once
+from dinorankclip_studies.study import Run, distinct
 
 PATIENCE = 30.0  # seconds between requests to stop
+STARTED = 60.0  # seconds after which a worker has surely started
+STOP_PATIENCE, STOP_REQUESTS = 120.0, 4  # seconds that workers get to save, and the number of requests
 
 
-class Performer(Protocol):
-    """How a run is made is for commands to say, which know training and scoring."""
-
-    def cache(self, settings: TrainSettings) -> object:
-        """Make the teacher's features that a run with these settings reads, unless they are there."""
-
-    def __call__(self, run: Run, sets: tuple[str, ...], hold: Hold) -> bool:
-        """False: asked to stop before the run was finished."""
-
-
-def work(folder: Path, perform: Performer, keys: Sequence[str]) -> None:
-    """Make those of the queue's runs that are open. A run that fails is recorded, and the next one is taken."""
+def work(folder: Path, maker: RunMaker, keys: Sequence[str]) -> None:
+    """Make the open runs among `keys`. A run that fails is recorded, and the next run is taken."""
     runs, sets = read_queue(folder, keys)
 
     def ready(run: Run) -> bool:
         with logged(folder / LOGS / "caches.log"):
-            return cache_is_ready(folder, run, perform.cache)
+            return cache_is_ready(folder, run, maker.make_cache)
 
-    open_ones = open_runs(folder, runs, ready)
-    with stopping(), contextlib.suppress(KeyboardInterrupt), contextlib.closing(open_ones):
-        for run, hold in open_ones:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # A training loop installs its own signal handlers on top of these.
+    taken = take_runs(folder, runs, ready)
+    with on_stop_signal(interrupt), contextlib.suppress(KeyboardInterrupt), contextlib.closing(taken):
+        for run, lock in taken:
             with logged(folder / LOGS / f"{run.key}.log"):
                 try:
-                    if not perform(run, sets, hold):
+                    if not maker.make(run, sets, lock):
                         return
                 except Exception as error:
                     traceback.print_exc()
@@ -70,12 +74,12 @@ def work(folder: Path, perform: Performer, keys: Sequence[str]) -> None:
 
 
 def stop_with_parent() -> None:
-    """Ask this process to stop when its standard input ends, as it does when the process at the other end dies."""
+    """Stop this process when its standard input ends, as happens when the process at the other end dies."""
 
     def wait() -> None:
         while os.read(0, 1024):
             pass
-        while True:  # a run may end just when it is asked to stop
+        while True:  # repeated: a run may end just when it is asked to stop
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(PATIENCE)
 
@@ -83,48 +87,36 @@ def stop_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def stopping() -> Iterator[None]:
-    """SIGTERM becomes what Ctrl-C is; within a training loop the loop's own handlers stand above these."""
-
-    def leave(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+def on_stop_signal(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call `handler` at SIGTERM and SIGINT inside the block."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 @contextlib.contextmanager
 def logged(path: Path) -> Iterator[None]:
-    """Everything that is printed, by subprocesses too, goes to the end of a file."""
+    """Append everything that is printed inside the block, by subprocesses too, to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = os.dup(1), os.dup(2)
+    streams = os.dup(1), os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        _direct(file, file)
+        _redirect(file, file)
         yield
     finally:
-        _direct(*kept)
-        for handle in (*kept, file):
+        _redirect(*streams)
+        for handle in (*streams, file):
             os.close(handle)
 
 
-def _direct(out: int, err: int) -> None:
+def _redirect(out: int, err: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.dup2(out, 1)
     os.dup2(err, 2)
-
-
-# -------- running
-# Runs a study's queue on this machine: several worker processes with one thread each, one line a finished run.
-
-POLL = 0.5  # seconds between looks at the folder
-STARTED = 60.0  # seconds after which a worker has surely started
-STOP_PATIENCE, ASKED = 120.0, 4  # seconds that workers get to save, and how often they are asked
 
 
 def run_locally(
@@ -134,143 +126,136 @@ def run_locally(
     flags: Sequence[str],
     costs: Costs,
     say: Callable[[str], None],
-    ended: Callable[[], object],
+    after_run: Callable[[], object],
     gpus: Sequence[Sequence[str]] = (),
 ) -> bool:
-    """Make all open runs of the queue; `ended` is called after each. `gpus`: those of each worker, if there are any.
-    False: stopped on request, the same command goes on later."""
-    runs = once(runs)
+    """Make all open runs with `workers` processes; `gpus` are the GPUs of each worker.
+
+    Returns False if it was asked to stop; the same command continues later.
+    """
+    runs = distinct(runs)
     waiting = [run for run in runs if not is_finished(folder, run.key)]
     if not waiting:
         return True
     begin, done = time.monotonic(), len(runs) - len(waiting)
     say(f"{len(waiting)} of {len(runs)} runs to go, {workers} at a time; logs in {folder / LOGS}")
     say(f"about {duration(costs.left(waiting, workers))}, a first guess until runs have been timed")
-    # Each is told its runs: the queue also has those of other calls, which may be made at the same time.
-    asked = ["--only", *(run.key for run in waiting), "--while-input-open", *flags]
-    command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *asked]
-    caches = list(cache_wishes(waiting))
+    # Workers are told their runs: the queue also holds runs of other calls, which may be running at the same time.
+    options = ["--only", *(run.key for run in waiting), "--while-input-open", *flags]
+    command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *options]
+    caches = list(needed_caches(waiting))
     forget_caches(folder)
-    with stop_asked() as stop, workforce(command, workers, gpus) as force:
+    stop: list[int] = []
+    with on_stop_signal(lambda number, frame: stop.append(number)), worker_pool(command, workers, gpus) as pool:
         while waiting and not stop:
             time.sleep(POLL)
-            for wish, told in [(wish, told) for wish in caches if (told := told_of(folder, wish))]:
-                caches.remove(wish)
-                what = f"FAILED: {told['error']}" if "error" in told else f"ready after {duration(told['seconds'])}"
-                say(f"features of {wish}: {what}")
-            force.replace_dead(folder, waiting, caches)
-            over = not force.alive() and not any(is_running(folder, run.key) for run in waiting)
-            for run in [run for run in waiting if is_finished(folder, run.key) or is_failed(folder, run.key)]:
+            for spec, outcome in [(spec, outcome) for spec in caches if (outcome := cache_outcome(folder, spec))]:
+                caches.remove(spec)
+                failed = "error" in outcome
+                text = f"FAILED: {outcome['error']}" if failed else f"ready after {duration(outcome['seconds'])}"
+                say(f"features of {spec}: {text}")
+            pool.replace_dead(folder, waiting, caches)
+            over = not pool.alive() and not any(is_running(folder, run.key) for run in waiting)
+            for run in [run for run in waiting if is_over(folder, run.key)]:
                 waiting.remove(run)
                 done += 1
-                say(_line(folder, run, done, len(runs), costs, waiting, workers, begin))
-                ended()
+                left = f"{_outcome(folder, run, costs)}; {duration(time.monotonic() - begin)} so far, "
+                left += f"{duration(costs.left(waiting, workers)) if waiting else 'nothing'} left"
+                say(f"[{done}/{len(runs)}] {left}")
+                after_run()
             if over:
-                break  # runs that are left failed, or no worker could start
+                break  # the remaining runs failed, or no worker could start
         if stop:
             say("stopping: runs save and leave; the same command goes on")
     return not stop
 
 
-def _line(
-    folder: Path, run: Run, done: int, total: int, costs: Costs, waiting: list[Run], workers: int, begin: float
-) -> str:
-    if is_finished(folder, run.key):
-        what = f"took {duration(costs.learn(folder, run))}"
-    else:
-        what = f"FAILED: {why_failed(folder, run.key)} (see {folder / LOGS / run.key}.log)"
+def _outcome(folder: Path, run: Run, costs: Costs) -> str:
     rate = f", learning rate {run.settings.optim.lr:g}" if not run.score else ""
-    left = duration(costs.left(waiting, workers)) if waiting else "nothing"
-    since = duration(time.monotonic() - begin)
-    return f"[{done}/{total}] {run.cell}, seed {run.seed}{rate}: {what}; {since} so far, {left} left"
+    if is_finished(folder, run.key):
+        outcome = f"took {duration(costs.learn(folder, run))}"
+    else:
+        outcome = f"FAILED: {why_failed(folder, run.key)} (see {folder / LOGS / run.key}.log)"
+    return f"{run.cell}, seed {run.seed}{rate}: {outcome}"
 
 
 def visible_gpus() -> list[str]:
-    """As CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
     count = torch.cuda.device_count()
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return named[:count] if named else [str(number) for number in range(count)]
+    names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return names[:count] if names else [str(number) for number in range(count)]
 
 
 def shared_gpus(workers: int, each: int, visible: Sequence[str]) -> list[list[str]]:
-    """Which of the visible GPUs each worker has: `each` of its own, or shared where there are fewer; none twice, which
-    CUDA would take for none at all."""
+    """Give each worker `each` GPUs of its own, or shared GPUs where there are fewer.
+
+    No worker gets a GPU twice, which CUDA would take for no GPU at all.
+    """
     if not visible:
         return []
-    turns = ([visible[(at * each + one) % len(visible)] for one in range(each)] for at in range(workers))
-    return [list(dict.fromkeys(own)) for own in turns]
+    shares = ([visible[(at * each + turn) % len(visible)] for turn in range(each)] for at in range(workers))
+    return [list(dict.fromkeys(share)) for share in shares]
 
 
 @contextlib.contextmanager
-def stop_asked() -> Iterator[list[int]]:
-    """A list that the first Ctrl-C or SIGTERM fills."""
-    asked: list[int] = []
-    before = {n: signal.signal(n, lambda number, frame: asked.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+def worker_pool(command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> Iterator[WorkerPool]:
+    """Start workers; stop them, and wait for them, at the end of the block."""
+    pool = WorkerPool(command, count, gpus)
     try:
-        yield asked
+        yield pool
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        pool.stop()
 
 
-@contextlib.contextmanager
-def workforce(command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> Iterator[Force]:
-    """Workers that are asked to stop, and waited for, on leaving."""
-    force = Force(command, count, gpus)
-    try:
-        yield force
-    finally:
-        force.stop()
+class WorkerPool:
+    """Worker processes of one command; workers that crash are replaced."""
 
-
-class Force:
     def __init__(self, command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> None:
         self.command, self.gpus = list(command), gpus
         self.workers = [self._start(at) for at in range(count)]
         self.begun = [time.monotonic()] * count
 
     def _start(self, at: int) -> subprocess.Popen:
-        own = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         if self.gpus:
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[at])
-        # A session of its own: Ctrl-C reaches this process alone, which then asks the workers. Its input is a pipe
-        # that ends with this process, however it dies.
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[at])
+        # In a session of its own, so that Ctrl-C reaches this process alone, which then asks the workers to stop.
+        # The standard input is a pipe that ends with this process, however it dies.
         return subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ | own,
-            start_new_session=True,
-        )  # fmt: skip
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
 
     def alive(self) -> list[subprocess.Popen]:
         return [worker for worker in self.workers if worker.poll() is None]
 
     def replace_dead(self, folder: Path, waiting: Sequence[Run], caches: Sequence[CacheSpec]) -> None:
-        """A worker that crashed leaves what it was at as a failure; another worker takes its place."""
+        """Record what a crashed worker was making as a failure, and start another worker in its place."""
         for at, worker in enumerate(self.workers):
             if worker.poll() in (None, 0):
                 continue
-            why = f"the worker died ({_how(worker.returncode)})"
-            runs = [run for run in waiting if was_held_by(folder, run.key, worker.pid)]
+            why = f"the worker died ({_cause_of_death(worker.returncode)})"
+            runs = [run for run in waiting if was_locked_by(folder, run.key, worker.pid)]
             for run in runs:
-                if not is_finished(folder, run.key) and not is_failed(folder, run.key):
+                if not is_over(folder, run.key):
                     record_failure(folder, run, why)
-            wishes = [wish for wish in caches if was_held_by(folder, name_of(wish), worker.pid)]
-            for wish in wishes:
-                if told_of(folder, wish) is None:
-                    tell(folder, wish, {"error": why})
-            # One that was soon dead, and at nothing, fails again and again: it cannot even start. (Of one that lived,
-            # another worker may have taken up what it was at.)
-            if runs or wishes or time.monotonic() - self.begun[at] > STARTED:
+            specs = [spec for spec in caches if was_locked_by(folder, cache_key(spec), worker.pid)]
+            for spec in specs:
+                if cache_outcome(folder, spec) is None:
+                    record_cache_outcome(folder, spec, {"error": why})
+            # A worker that died early and was making nothing cannot even start: it would die again and again. After
+            # a longer life, another worker may have continued its run.
+            if runs or specs or time.monotonic() - self.begun[at] > STARTED:
                 self.workers[at] = self._start(at)
                 self.begun[at] = time.monotonic()
 
     def stop(self) -> None:
-        """Ask, again after a while (a run may end just when it is asked to stop), then make an end of it."""
-        for _ in range(ASKED):
+        """Ask workers to stop, several times since a run may end just when it is asked, then kill them."""
+        for _ in range(STOP_REQUESTS):
             for worker in self.alive():
                 worker.terminate()
-            deadline = time.monotonic() + STOP_PATIENCE / ASKED
+            deadline = time.monotonic() + STOP_PATIENCE / STOP_REQUESTS
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(POLL / 10)
         for worker in self.workers:
@@ -280,8 +265,7 @@ class Force:
                 worker.stdin.close()
 
 
-def _how(code: int) -> str:
+def _cause_of_death(code: int) -> str:
     if code >= 0:
         return f"exit status {code}"
-    name = signal.Signals(-code).name
-    return name + (", perhaps for want of memory" if code == -signal.SIGKILL else "")
+    return signal.Signals(-code).name + (", perhaps out of memory" if code == -signal.SIGKILL else "")

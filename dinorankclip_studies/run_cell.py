@@ -1,95 +1,65 @@
-"""What stays of a finished run: settings, log, scores; of seed 0 also the model and the heads of its loss."""
+"""Makes one run of a study: teacher features, training, scoring, the record, and what is kept afterwards.
+
+Of a finished run settings, log and scores stay; of seed 0 also the last model and the heads of its loss. Teacher
+features are shared by runs: the first worker that needs them makes them.
+
+FOLDER/caches/NAME.json      seconds that a teacher cache took, or why it could not be made
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from dinorankclip.config import TrainSettings
-from dinorankclip.io import whole_file
-from dinorankclip.run_files import CHECKPOINTS, LAST, TENSORS
+from dinorankclip.io import digest, whole_file, write_json
+from dinorankclip.methods import AUTO
+from dinorankclip.run_files import CHECKPOINTS, LAST, SCORES, TENSORS
+from dinorankclip.teachers.cache_request import CacheSpec
+from dinorankclip.train.distil_setup import cache_spec_of
 from dinorankclip.types import UserError
-from dinorankclip_studies.results import CELLS
-from dinorankclip_studies.run_queue import Hold, is_finished, read_queue
+from dinorankclip_studies.results import CELLS, record_of, write_record
+from dinorankclip_studies.run_queue import RunLock, is_finished, lock_run, read_queue
 from dinorankclip_studies.study import Run
 
-KEPT_SEED = 0
-KEPT = "kept"  # in a run folder: all of it stays
+CACHES = "caches"
+KEPT_SEED = 0  # the seed whose models are kept
+KEPT = "kept"  # a file in a run folder: nothing of the run is removed
+DRAWS = 100  # bootstrap draws over items; a study's own intervals are over seeds
 
 
-def tidy_finished(folder: Path, runs: Iterable[Run]) -> None:
-    """Tidy what a kill between a run's record and its tidying left."""
-    for run in runs:
-        if is_finished(folder, run.key):
-            tidy(folder / CELLS / run.key, run.seed)
-
-
-def keep_all(run: Path) -> None:
-    """Of a run made with --keep nothing is ever dropped, whoever asks later."""
-    (run / KEPT).touch()
-
-
-def tidy(run: Path, seed: int) -> None:
-    """Drop optimiser states and all checkpoints but the last of seed 0. Doing it again changes nothing."""
-    folder = run / CHECKPOINTS
-    if not folder.is_dir() or (run / KEPT).exists():
-        return
-    if seed != KEPT_SEED:
-        shutil.rmtree(folder)
-        return
-    last = (folder / LAST).resolve()
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink() and path.resolve() != last:
-            shutil.rmtree(path)
-        elif path.is_symlink() and not path.exists():
-            path.unlink()
-    _drop_moments(last / TENSORS)
-
-
-def _drop_moments(path: Path) -> None:
-    from dinorankclip.models.weights_file import read_weights, write_weights
-
-    tensors = read_weights(path)
-    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(("optimizer/", "random/"))}
-    if len(kept) < len(tensors):
-        with whole_file(path) as aside:
-            write_weights(kept, aside)
-
-
-# -------- study_cell
-# One run of a study, put together: train, score on the study's sets, write the record, tidy up.
-
-DRAWS = 100  # of the bootstrap over items: a study's intervals are over seeds
-
-
-class Performer:
+class RunMaker:
     """Makes runs inside this process or, with several processes a run, starts torchrun for training."""
 
     def __init__(self, folder: Path, processes: int = 1, keep: bool = False) -> None:
         self.folder, self.processes, self.keep = folder, processes, keep
 
-    def cache(self, settings: TrainSettings) -> None:
+    def make_cache(self, settings: TrainSettings) -> None:
+        """Make the teacher features that a run with these settings reads, unless they exist."""
         from dinorankclip.device import choose
         from dinorankclip.train.distil_setup import make_missing_cache
 
         make_missing_cache(settings, choose(settings.budget.device, "fp32").device)
 
-    def __call__(self, run: Run, sets: tuple[str, ...], hold: Hold) -> bool:
-        from dinorankclip_studies.results import finished, write_record
-
+    def make(self, run: Run, sets: tuple[str, ...], lock: RunLock) -> bool:
+        """Train, score and record a run; False if training was asked to stop."""
         place = self.folder / CELLS / run.key
         if not self._train(run, place):
             return False
-        hold.note()
+        lock.save()
         if run.score:
             score_sets(place, sets, run.settings)
         if self.keep:
-            keep_all(place)  # before the run counts as finished, and another call tidies it up
-        write_record(place, finished(place, run.key, hold.seconds))
+            keep_all(place)  # before the run counts as finished, and another call tidies it
+        write_record(place, record_of(place, run.key, lock.seconds))
         if not self.keep:
             tidy(place, run.seed)
         return True
@@ -109,7 +79,7 @@ class Performer:
             raise
         if code:
             raise UserError(f"torchrun ended with status {code}")
-        return is_trained(place)
+        return (place / SCORES).is_file()  # training writes its scores after the last step
 
 
 def train_run(run: Run, place: Path) -> bool:
@@ -119,7 +89,7 @@ def train_run(run: Run, place: Path) -> bool:
 
 
 def train_in_processes(folder: Path, key: str) -> None:
-    """What torchrun starts, in every process."""
+    """Train a run in each process that torchrun started."""
     from dinorankclip import distributed
 
     (run,), _ = read_queue(folder, [key])
@@ -127,24 +97,109 @@ def train_in_processes(folder: Path, key: str) -> None:
     distributed.leave()
 
 
-def is_trained(place: Path) -> bool:
-    """Training writes its scores after the last step."""
-    from dinorankclip.run_files import SCORES
-
-    return (place / SCORES).is_file()
-
-
 def score_sets(place: Path, sets: tuple[str, ...], settings: TrainSettings) -> None:
-    """All scorers on all sets; a set that cannot be scored makes the run a failed one."""
-    from dinorankclip.commands.score import find
+    """Run all scorers on all sets; a set that cannot be scored makes the run fail."""
+    from dinorankclip.commands.score import locate_sets
     from dinorankclip.commands.shared import load_quietly
     from dinorankclip.evaluate.embeddings import EmbeddingStore
     from dinorankclip.evaluate.scores_file import step_of, write_scores
     from dinorankclip.evaluate.suite import SuiteOptions, all_scorers, run_suite
 
-    places = [found for where in sets for found in find(where, Path("sets"))]
+    places = [found for where in sets for found in locate_sets(where, Path("sets"))]
     loaded = load_quietly(str(place), settings.budget.device)
-    found = run_suite(loaded, places, all_scorers(), EmbeddingStore(None), SuiteOptions(draws=DRAWS))
-    if found.errors:
-        raise UserError("; ".join(f"{name}: {text}" for name, text in found.errors.items()))
-    write_scores(place, loaded, found, step_of(place))
+    scores = run_suite(loaded, places, all_scorers(), EmbeddingStore(None), SuiteOptions(draws=DRAWS))
+    if scores.errors:
+        raise UserError("; ".join(f"{name}: {text}" for name, text in scores.errors.items()))
+    write_scores(place, loaded, scores, step_of(place))
+
+
+def needed_caches(runs: Iterable[Run]) -> dict[CacheSpec, TrainSettings]:
+    """Return every teacher cache that runs need to be made, each with the settings of one such run."""
+    caches: dict[CacheSpec, TrainSettings] = {}
+    for run in runs:
+        if run.settings.distil.cache == AUTO:
+            caches.setdefault(cache_spec_of(run.settings), run.settings)
+    return caches
+
+
+def cache_key(spec: CacheSpec) -> str:
+    """Return the name of a cache in the study's folder; it hashes the description, which therefore must not change."""
+    return f"cache-{digest(str(spec))[:12]}"
+
+
+def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], object]) -> bool:
+    """Make the teacher features of a run unless they exist; False if another worker is making them.
+
+    Features that cannot be made count as ready: the run that needs them fails with the same message.
+    """
+    for spec, settings in needed_caches([run]).items():
+        if cache_outcome(folder, spec):
+            continue
+        lock = lock_run(folder, cache_key(spec))
+        if lock is None:
+            return False
+        try:
+            if not cache_outcome(folder, spec):
+                outcome: dict[str, object] = {}
+                begin = time.monotonic()  # of this attempt: the lock counts earlier attempts, too
+                try:
+                    make(settings)
+                except Exception as error:
+                    traceback.print_exc()
+                    outcome["error"] = f"{type(error).__name__}: {error}"
+                record_cache_outcome(folder, spec, outcome | {"seconds": round(time.monotonic() - begin, 1)})
+        finally:
+            lock.release()
+    return True
+
+
+def record_cache_outcome(folder: Path, spec: CacheSpec, outcome: dict[str, object]) -> None:
+    (folder / CACHES).mkdir(parents=True, exist_ok=True)
+    write_json(folder / CACHES / f"{cache_key(spec)}.json", {"cache": str(spec)} | outcome)
+
+
+def cache_outcome(folder: Path, spec: CacheSpec) -> dict[str, Any] | None:
+    """Return the seconds that a cache took or the error that prevented it; None if nobody has tried yet."""
+    path = folder / CACHES / f"{cache_key(spec)}.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def forget_caches(folder: Path) -> None:
+    """Make workers look at every cache again; caches that exist are found at once."""
+    for path in (folder / CACHES).glob("*.json"):
+        path.unlink(missing_ok=True)
+
+
+def keep_all(run: Path) -> None:
+    """Mark a run made with --keep, so that no later call removes anything of it."""
+    (run / KEPT).touch()
+
+
+def tidy_finished(folder: Path, runs: Iterable[Run]) -> None:
+    """Tidy runs whose process was killed between the record and `tidy`."""
+    for run in runs:
+        if is_finished(folder, run.key):
+            tidy(folder / CELLS / run.key, run.seed)
+
+
+def tidy(run: Path, seed: int) -> None:
+    """Remove optimiser states and all checkpoints except the last of seed 0. A second call changes nothing."""
+    from dinorankclip.models.weights_file import read_weights, write_weights
+
+    folder = run / CHECKPOINTS
+    if not folder.is_dir() or (run / KEPT).exists():
+        return
+    if seed != KEPT_SEED:
+        shutil.rmtree(folder)
+        return
+    last = (folder / LAST).resolve()
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink() and path.resolve() != last:
+            shutil.rmtree(path)
+        elif path.is_symlink() and not path.exists():
+            path.unlink()
+    tensors = read_weights(last / TENSORS)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(("optimizer/", "random/"))}
+    if len(kept) < len(tensors):
+        with whole_file(last / TENSORS) as aside:
+            write_weights(kept, aside)

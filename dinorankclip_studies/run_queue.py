@@ -1,9 +1,9 @@
-"""The runs of a study on disk, so that any worker, here or on another machine, can take the next one.
+"""The queue of a study on disk: any worker, on this or another machine, can take the next run.
 
 FOLDER/queue.json            settings of all runs that any `study run` asked for
-FOLDER/holds/KEY             held under a lock by the process that makes the run; the lock falls when it dies
-FOLDER/cells/KEY/            the run folder; result.json in it says that the run is finished
-FOLDER/failed/KEY.json       why the run failed; removed by the next `study run`, which tries again
+FOLDER/holds/KEY             process and time spent on a run; KEY.lock is locked while the process lives
+FOLDER/cells/KEY/            the run folder; its result.json marks the run as finished
+FOLDER/failed/KEY.json       why the run failed; the next `study run` removes it and tries again
 FOLDER/logs/KEY.log          what training and scoring printed
 FOLDER/earlier/KEY.json      the record of a run that is being made again (results.py)
 """
@@ -11,64 +11,61 @@ FOLDER/earlier/KEY.json      the record of a run that is being made again (resul
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+from filelock import FileLock, Timeout
 
 from dinorankclip.config import as_dict
 from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.types import UserError
 from dinorankclip.validate import validated
 from dinorankclip_studies.results import CELLS, RESULT
-from dinorankclip_studies.study import Run, from_dict, once
+from dinorankclip_studies.study import Run, distinct, settings_from_json
 
-POLL = 0.5  # seconds between looks
-GLANCE = 0.05  # seconds; longer than `is_running` holds a lock that it only looks at
+POLL = 0.5  # seconds between looks at the folder
+GLANCE = 0.05  # seconds that a lock is tried for: longer than `is_running` holds it
 QUEUE, HOLDS, FAILED, LOGS = "queue.json", "holds", "failed", "logs"
 
 
 def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
-    """Runs that another call asked for stay: it may be going on, or SLURM may not have started them yet."""
-    runs = once(runs)
-    _demand_sense(runs)
-    entries = {run.key: _entry(run) for run in runs}
-    path = folder / QUEUE
-    with one_at_a_time("queue", folder=folder):
-        before = json.loads(path.read_text())["runs"] if path.is_file() else []
-        earlier = [one for one in before if one["key"] not in entries]
-        write_json(path, {"sets": list(sets), "runs": [*entries.values(), *earlier]})
+    """Add runs to the queue. Runs of other calls stay: these calls may be running, or waiting for SLURM.
 
-
-def _demand_sense(runs: Iterable[Run]) -> None:
-    """Now rather than when the run's turn comes, which may be a day later."""
-    for run in runs:
+    Settings are validated here: a worker may reach a run only a day later.
+    """
+    entries = {}
+    for run in distinct(runs):
         try:
             validated(run.settings)
         except UserError as error:
             raise UserError(f"cell {run.cell}: {error}") from error
-
-
-def _entry(run: Run) -> dict[str, Any]:
-    told = {"cell": run.cell, "seed": run.seed, "key": run.key, "score": run.score}
-    return told | {"settings": as_dict(run.settings)}
+        entry = {"cell": run.cell, "seed": run.seed, "key": run.key, "score": run.score}
+        entries[run.key] = entry | {"settings": as_dict(run.settings)}
+    path = folder / QUEUE
+    with one_at_a_time("queue", folder=folder):
+        before = json.loads(path.read_text())["runs"] if path.is_file() else []
+        earlier = [entry for entry in before if entry["key"] not in entries]
+        write_json(path, {"sets": list(sets), "runs": [*entries.values(), *earlier]})
 
 
 def read_queue(folder: Path, keys: Sequence[str]) -> tuple[list[Run], tuple[str, ...]]:
-    """The runs of these keys, in their order, and the sets they are scored on."""
+    """Return the runs of these keys, in their order, and the sets that runs are scored on."""
     path = folder / QUEUE
     if not path.is_file():
         raise UserError(f"{folder} is no study folder with a queue: start it with dinorankclip study run NAME")
     stored = json.loads(path.read_text())
-    known = {one["key"]: one for one in stored["runs"]}
-    unknown = [key for key in keys if key not in known]
+    entries = {entry["key"]: entry for entry in stored["runs"]}
+    unknown = [key for key in keys if key not in entries]
     if unknown:
         raise UserError(f"the queue of {folder} has no run {unknown[0]}")
-    wanted = [known[key] for key in keys]
-    runs = [Run(one["cell"], one["seed"], from_dict(one["settings"]), one["score"]) for one in wanted]
+    runs = [
+        Run(entry["cell"], entry["seed"], settings_from_json(entry["settings"]), entry["score"])
+        for entry in map(entries.__getitem__, keys)
+    ]
     return runs, tuple(stored["sets"])
 
 
@@ -80,14 +77,18 @@ def is_failed(folder: Path, key: str) -> bool:
     return (folder / FAILED / f"{key}.json").is_file()
 
 
+def is_over(folder: Path, key: str) -> bool:
+    return is_finished(folder, key) or is_failed(folder, key)
+
+
 def why_failed(folder: Path, key: str) -> str:
     return json.loads((folder / FAILED / f"{key}.json").read_text())["error"]
 
 
 def record_failure(folder: Path, run: Run, error: str) -> None:
     (folder / FAILED).mkdir(parents=True, exist_ok=True)
-    told = {"cell": run.cell, "seed": run.seed, "error": error, "log": f"{LOGS}/{run.key}.log"}
-    write_json(folder / FAILED / f"{run.key}.json", told)
+    failure = {"cell": run.cell, "seed": run.seed, "error": error, "log": f"{LOGS}/{run.key}.log"}
+    write_json(folder / FAILED / f"{run.key}.json", failure)
 
 
 def forget_failures(folder: Path) -> None:
@@ -95,117 +96,98 @@ def forget_failures(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class Hold:
-    """The right to make a run, and the time that was spent on it before."""
+class RunLock:
+    """The exclusive right to make a run. It counts the seconds spent on the run, by earlier processes too."""
 
-    def __init__(self, path: Path, handle: int):
-        self._path, self._handle = path, handle
-        with contextlib.suppress(ValueError):
-            self.before = float(json.loads(path.read_text() or "{}").get("seconds", 0.0))
-        self._begin = time.monotonic()
-        self.note()
-
-    before = 0.0
+    def __init__(self, path: Path, lock: FileLock) -> None:
+        self._path, self._lock, self._begin = path, lock, time.monotonic()
+        self.earlier_seconds = float(_read_note(path).get("seconds", 0.0))
+        self.save()
 
     @property
     def seconds(self) -> float:
-        """Spent on the run, earlier attempts included as far as they could say."""
-        return self.before + time.monotonic() - self._begin
+        return self.earlier_seconds + time.monotonic() - self._begin
 
-    def note(self) -> None:
-        """Write down who has the hold and what was spent."""
-        told = json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "seconds": round(self.seconds, 1)})
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, told.encode(), 0)
+    def save(self) -> None:
+        """Write down the process and the time spent so far, for whoever continues after a crash."""
+        note = {"pid": os.getpid(), "host": platform.node(), "seconds": round(self.seconds, 1)}
+        write_json(self._path, note)
 
     def release(self) -> None:
-        self.note()
-        os.close(self._handle)
+        self.save()
+        self._lock.release()
 
 
-def hold(folder: Path, key: str) -> Hold | None:
-    """None if another process, of this or another `study run`, has it."""
+def lock_run(folder: Path, key: str) -> RunLock | None:
+    """Lock a run; None if another process, of this or another `study run`, holds it."""
     (folder / HOLDS).mkdir(parents=True, exist_ok=True)
-    path = folder / HOLDS / key
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    for last in (False, True):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return Hold(path, handle)
-        except BlockingIOError:
-            if not last:
-                time.sleep(GLANCE)
-        except OSError as error:
-            os.close(handle)
-            raise _no_locks(folder, error) from error
-    os.close(handle)
-    return None
+    lock = _try_lock(folder, key)
+    return None if lock is None else RunLock(folder / HOLDS / key, lock)
 
 
 def is_running(folder: Path, key: str) -> bool:
-    """Whether some process has it in hold now."""
-    path = folder / HOLDS / key
-    if not path.is_file():
+    """True if some process holds the lock of the run now."""
+    if not (folder / HOLDS / f"{key}.lock").is_file():
         return False
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
+    lock = _try_lock(folder, key)
+    if lock is None:
         return True
-    except OSError as error:
-        raise _no_locks(folder, error) from error
-    finally:
-        os.close(handle)
+    lock.release()
+    return False
 
 
-def _no_locks(folder: Path, error: OSError) -> UserError:
-    """Without locks nobody could know which runs are being made."""
-    return UserError(
-        f"{folder} is on a disk without file locks ({error.strerror}), which workers share runs by: keep the study on "
-        "another disk (--folder), or have this one mounted with them"
-    )
-
-
-def was_held_by(folder: Path, key: str, pid: int) -> bool:
-    """Whether this process of this machine has it in hold, or was the last that had."""
+def _try_lock(folder: Path, key: str) -> FileLock | None:
+    lock = FileLock(folder / HOLDS / f"{key}.lock", fallback_to_soft=False)
     try:
-        told = json.loads((folder / HOLDS / key).read_text())
-    except (OSError, ValueError):
-        return False
-    return (told.get("pid"), told.get("host")) == (pid, os.uname().nodename)
+        lock.acquire(timeout=GLANCE, poll_interval=GLANCE / 4)
+    except Timeout:
+        return None
+    except (OSError, NotImplementedError) as error:
+        raise UserError(
+            f"{folder} is on a disk without file locks ({error}), which workers need to share runs: keep the study on "
+            "another disk (--folder), or mount this disk with locks"
+        ) from error
+    return lock
 
 
-def open_runs(
+def was_locked_by(folder: Path, key: str, pid: int) -> bool:
+    """True if this process of this machine holds the lock, or was the last to hold it."""
+    note = _read_note(folder / HOLDS / key)
+    return (note.get("pid"), note.get("host")) == (pid, platform.node())
+
+
+def _read_note(path: Path) -> dict:
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text())
+    return {}
+
+
+def take_runs(
     folder: Path, runs: Sequence[Run], ready: Callable[[Run], bool]
-) -> Generator[tuple[Run, Hold], None, None]:
-    """Runs in hold, one after another, until nothing is left that this process could take.
+) -> Generator[tuple[Run, RunLock], None, None]:
+    """Yield one locked run after another until nothing is left that this process can take.
 
-    Runs that are not `ready` (another worker is making what they need) are passed over, and looked at again.
+    Runs that are not `ready` (another worker is making the teacher features they need) are tried again later.
     """
     while True:
-        passed_over = False
+        skipped = False
         for run in runs:
-            if _is_over(folder, run.key):
+            if is_over(folder, run.key):
                 continue
             if not ready(run):
-                passed_over = True
+                skipped = True
                 continue
-            taken = hold(folder, run.key)
-            if taken is None:
+            lock = lock_run(folder, run.key)
+            if lock is None:
                 continue
             try:
-                # Another worker may have finished it, or failed at it, between the look and the hold.
-                if not _is_over(folder, run.key):
-                    yield run, taken
+                # Another worker may have finished the run, or failed at it, before the lock was taken.
+                if not is_over(folder, run.key):
+                    yield run, lock
             finally:
-                taken.release()
+                lock.release()
             break
         else:
-            if not passed_over:
+            if not skipped:
                 return
             time.sleep(POLL)
-
-
-def _is_over(folder: Path, key: str) -> bool:
-    return is_finished(folder, key) or is_failed(folder, key)

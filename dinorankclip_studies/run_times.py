@@ -1,4 +1,10 @@
-"""How long runs take, from those that are finished; before there are any, from measured ratios between methods."""
+"""How long runs and training steps take: estimates for `study plan`, and the timings that the benches recorded.
+
+`Costs` learns from finished runs; before the first, it uses measured ratios between methods. Study runs share a
+machine, so claims about cost use `Bench` instead: records under docs/bench, where `bench/orders.py` times a step of
+every order and of the full method in alternating rounds. A ratio of two sides is taken round by round, as a difference
+of two cells is taken seed by seed.
+"""
 
 from __future__ import annotations
 
@@ -11,46 +17,51 @@ from statistics import median
 from typing import Any
 
 from dinorankclip_studies.results import CELLS, read_record
-from dinorankclip_studies.study import Run, Study, once
+from dinorankclip_studies.study import Run, Study, distinct
 
-# Cost of a run beside CLIP's on one thread, 48 px trunk, batch 128, scoring included. Rough: CLIP and the full method
-# were timed, other orders follow the ranking benchmark; finished runs correct it.
+# Cost of a run relative to CLIP's on one thread: 48 px trunk, batch 128, scoring included. CLIP and the full method
+# were timed, other orders follow the ranking benchmark; finished runs correct the estimate.
 ORDER_RATIO = (1.0, 1.15, 1.6, 2.0, 2.8, 3.6)
 STUDENTS_RATIO = 1.5  # added by two students, their losses and fusion
+PAPER_TRUNK = "ViT-B-32"  # in the title of the comparison on the paper's trunk
+
+Seconds = Mapping[str, Sequence[float]]  # side → seconds of each round
 
 
 class Costs:
-    """Seconds a run takes: the median of this cell's finished runs (one may have slept with its machine), else an
-    estimate, scaled by how the finished ones compare with theirs."""
+    """Seconds that a run takes: the median of the cell's finished runs (the machine may have slept during one).
+
+    Cells without finished runs get an estimate, scaled by how finished runs compare with their estimates.
+    """
 
     def __init__(self, folder: Path, runs: Iterable[Run], study: Study) -> None:
         self.epoch_seconds = study.pairs * study.pair_seconds  # of CLIP
-        self.seen: dict[str, list[float]] = defaultdict(list)
+        self.measured: dict[str, list[float]] = defaultdict(list)
         self.scale: list[float] = []
-        for run in once(runs):
+        for run in distinct(runs):
             if read_record(folder / CELLS / run.key) is not None:
                 self.learn(folder, run)
 
     def learn(self, folder: Path, run: Run) -> float:
+        """Take the time of a finished run into account, and return it."""
         record = read_record(folder / CELLS / run.key)
-        assert record is not None, "only finished runs can be learnt from"
-        seconds = record.seconds
-        self.seen[run.cell].append(seconds)
-        self.scale.append(seconds / self.guess(run))
-        return seconds
+        assert record is not None, "only finished runs have a time"
+        self.measured[run.cell].append(record.seconds)
+        self.scale.append(record.seconds / self.guess(run))
+        return record.seconds
 
     def of(self, run: Run) -> float:
-        if self.seen[run.cell]:
-            return median(self.seen[run.cell])
+        if self.measured[run.cell]:
+            return median(self.measured[run.cell])
         return self.guess(run) * (median(self.scale) if self.scale else 1.0)
 
     def left(self, runs: Iterable[Run], workers: int) -> float:
-        """Seconds until `workers` have made all of them; what is done of runs under way is not counted."""
+        """Return the seconds until `workers` have made all runs; work done on unfinished runs is not counted."""
         costs = [self.of(run) for run in runs]
         return max(sum(costs) / max(workers, 1), max(costs, default=0.0))
 
     def guess(self, run: Run) -> float:
-        """From ratios alone; only relations between runs matter once one of them has been timed."""
+        """Estimate from ratios alone; only relations between runs matter once one run has been timed."""
         settings = run.settings
         ratio = ORDER_RATIO[settings.loss.order]
         if settings.fusion.variant != "none" or settings.distil.cache is not None:
@@ -59,27 +70,19 @@ class Costs:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.4 h`"""
+    """Write seconds as `45 s`, `12 min` or `3.4 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-# -------- bench_figures
-# What a step costs, from the dated records under docs/bench. Study runs share a machine and time nothing.
-#
-# `bench/orders.py` times a step of every order and of the full method in alternating rounds; the newest record counts.
-# A ratio of two sides is taken round by round, like a difference of two cells seed by seed.
-
-PAPER_TRUNK = "ViT-B-32"  # in the title of the comparison on the paper's trunk
-
-Seconds = Mapping[str, Sequence[float]]  # side → seconds of each round
-
-
 @dataclass(frozen=True)
 class Bench:
-    """`comparisons`: title → what was timed in turn; `latency`: rows of the newest latency record, `latency_about`: on
-    what and how they were timed. Empty: not measured."""
+    """Recorded timings; empty where nothing was measured.
+
+    `comparisons`: title → seconds of the sides that were timed in turn. `latency`: rows of the newest latency record;
+    `latency_about`: machine and method of that record.
+    """
 
     source: str = ""  # name of the record
     machine: str = ""
@@ -89,7 +92,7 @@ class Bench:
 
     @property
     def title(self) -> str:
-        """Of the comparison with most sides: all orders are timed on one trunk alone."""
+        """Title of the comparison with most sides: all orders are timed on one trunk alone."""
         return max(self.comparisons, key=lambda title: len(self.comparisons[title]), default="")
 
     @property
@@ -98,17 +101,17 @@ class Bench:
 
     @staticmethod
     def order(order: int) -> str:
-        """The side that is this plain order."""
+        """Name of the side that is this plain order."""
         return f"order {order}"
 
     @staticmethod
     def full(order: int = 3) -> str:
-        """The side that is the full method at this order."""
+        """Name of the side that is the full method at this order."""
         return f"full method, order {order}"
 
     def ratio(self, side: str, to: str, trunk: str | None = None) -> dict[int, float]:
-        """Round → how many times as long as `to` it takes; empty if either was not timed (on that trunk)."""
-        on_trunk = (told for title, told in self.comparisons.items() if trunk and trunk in title)
+        """Return round → time of `side` divided by that of `to`; empty if either was not timed (on that trunk)."""
+        on_trunk = (sides for title, sides in self.comparisons.items() if trunk and trunk in title)
         seconds = self.seconds if trunk is None else next(on_trunk, {})
         if side not in seconds or to not in seconds:
             return {}
@@ -116,27 +119,20 @@ class Bench:
 
 
 def load_bench(folder: str | Path) -> Bench:
-    """The newest records in a folder; what is missing stays empty."""
-    latency, record = _newest(Path(folder), "latency"), _newest(Path(folder), "orders")
-    rows, how = (json.loads(latency.read_text()), _first_line(latency.with_suffix(".md"))) if latency else ((), "")
+    """Read the newest records in a folder. Dates in their names sort; names of trials (`-quick`) do not match."""
+
+    def newest(kind: str) -> Path | None:
+        return max(Path(folder).glob(f"{kind}-2*.json"), key=lambda path: path.name, default=None)
+
+    latency, record = newest("latency"), newest("orders")
+    rows: Sequence[Mapping[str, Any]] = ()
+    about = ""
+    if latency is not None:
+        rows, text = json.loads(latency.read_text()), latency.with_suffix(".md")
+        about = text.read_text(encoding="utf-8").partition("\n")[0] if text.is_file() else ""
     if record is None:
-        return Bench(latency=rows, latency_about=how)
+        return Bench(latency=rows, latency_about=about)
     stored = json.loads(record.read_text())
-    about = stored["machine"]
-    return Bench(
-        record.name,
-        f"{about.get('processor', '?')}, {about.get('threads', '?')} threads",
-        {one["title"]: one["seconds"] for one in stored["comparisons"]},
-        rows,
-        how,
-    )
-
-
-def _first_line(words: Path) -> str:
-    """Of the text that is written beside a record: the machine, its threads, the rounds."""
-    return words.read_text(encoding="utf-8").partition("\n")[0] if words.is_file() else ""
-
-
-def _newest(folder: Path, kind: str) -> Path | None:
-    """Dates in the names sort; `-quick` records are trials and not among them."""
-    return max(folder.glob(f"{kind}-2*.json"), key=lambda path: path.name, default=None)
+    machine = f"{stored['machine'].get('processor', '?')}, {stored['machine'].get('threads', '?')} threads"
+    comparisons = {entry["title"]: entry["seconds"] for entry in stored["comparisons"]}
+    return Bench(record.name, machine, comparisons, rows, about)

@@ -1,167 +1,112 @@
-"""The same queue on a SLURM cluster: one array job, each element makes one run (through submitit).
+"""`study run` step by step: adopt results, tune, make all runs here or by SLURM, keep results.json up to date.
 
-A job element runs `dinorankclip study work FOLDER --only KEY`, so holds, results and failures are those of a local
-study; an element that is killed by its time limit is submitted again by the same command and resumes.
+With SLURM an array job runs the same queue (through submitit). Each element runs `dinorankclip study work FOLDER --only
+KEY`, so locks, results and failures are those of a local study. An element that reaches its time limit is submitted
+again by the same command, and resumes.
+
+Adopting counts the runs in a results.json of another machine, or in the committed file, as finished. So a study
+outlives its machine. That file holds no models; `--models` makes again the runs whose models figures need.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
+from dinorankclip.io import one_at_a_time, write_json
+from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train.loop import CHOOSES_BEST
 from dinorankclip.types import UserError
-from dinorankclip_studies.papers.dinorankclip.cells import PICTURED
-from dinorankclip_studies.papers.dinorankclip.measures import measures_of
-from dinorankclip_studies.papers.dinorankclip.plans import CATALOGUE_SETS
+from dinorankclip_studies.papers import measures_of, paper_of
 from dinorankclip_studies.plan import check_plan, check_results
-from dinorankclip_studies.prepare import (
-    adopt_rates,
-    adopt_runs,
-    choose,
-    make_scenes,
-    rates,
-    read_tuned,
-    reopen_runs_without_model,
-)
 from dinorankclip_studies.queue_workers import run_locally, shared_gpus, visible_gpus
-from dinorankclip_studies.results import RESULTS, Results, collect, with_near_misses
-from dinorankclip_studies.run_cell import tidy_finished
-from dinorankclip_studies.run_queue import forget_failures, is_failed, is_finished, write_queue
+from dinorankclip_studies.results import (
+    CELLS,
+    CHANCES,
+    RESULT,
+    RESULTS,
+    TUNED,
+    Results,
+    adopted_chances,
+    choose_rate,
+    collect,
+    earlier_record,
+    rates,
+    read_record,
+    read_tuned,
+    with_near_misses,
+    write_record,
+)
+from dinorankclip_studies.run_cell import KEPT_SEED, tidy_finished
+from dinorankclip_studies.run_queue import forget_failures, is_failed, is_finished, is_running, write_queue
 from dinorankclip_studies.run_times import Costs
-from dinorankclip_studies.study import Run, Study, once
+from dinorankclip_studies.study import Run, Scenes, Study, distinct
+
+if TYPE_CHECKING:
+    from dinorankclip_studies.command import SlurmSettings
+
+CATALOGUE_SETS = "sets"  # the folder of sets that `dinorankclip score --catalogue` lists
 
 
 @dataclass(frozen=True)
-class SlurmSettings:
-    """Where and how an array job runs."""
+class StudyRunner:
+    """Makes the runs of a study: of the cells `only` (all if empty), at most `seeds` of each.
 
-    submit: Annotated[bool, tyro.conf.arg(aliases=["--slurm"])] = False
-    """Submit an array job instead of running here."""
-    partition: str | None = None
-    account: str | None = None
-    hours: float = 24.0
-    """Time limit of one run; one that needs longer goes on when it is submitted again."""
-    cpus: int = 16
-    """For each GPU process."""
-    memory_gb: int = 64
-    """For each GPU process."""
-    parallel: int = 16
-    """Elements of the array that run at a time."""
-    cluster: Literal["slurm", "local", "debug"] = "slurm"
-    """local and debug run the elements on this machine, to try it out."""
-
-
-def gpus_of_a_run(planned: int, settings: SlurmSettings, asked: int | None) -> int:
-    """What the study is planned for on a real cluster, unless the user says otherwise; elsewhere none."""
-    if asked is not None:
-        return asked
-    return planned if settings.submit and settings.cluster == "slurm" else 0
-
-
-def submit(
-    folder: Path, runs: Sequence[Run], settings: SlurmSettings, gpus: int, flags: Sequence[str], name: str
-) -> list[Any]:
-    """Submit every run that is neither finished nor under way; returns submitit's jobs."""
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("SLURM needs submitit: pip install 'dinorankclip[slurm]'") from None
-    from dinorankclip_studies.run_queue import is_finished, is_running
-
-    keys = [run.key for run in once(runs)]
-    waiting = [key for key in keys if not is_finished(folder, key) and not is_running(folder, key)]
-    if not waiting:
-        return []
-    try:
-        executor = submitit.AutoExecutor(folder / "slurm", cluster=settings.cluster)
-    except RuntimeError as error:
-        raise UserError(f"no SLURM here ({error}); --slurm.cluster local tries it out on this machine") from error
-    shared = {"name": f"study-{name}", "timeout_min": int(settings.hours * 60)}
-    if settings.cluster == "slurm":
-        shared |= {
-            "gpus_per_node": gpus,
-            "cpus_per_task": settings.cpus * max(gpus, 1),
-            "mem_gb": settings.memory_gb * max(gpus, 1),
-            "slurm_array_parallelism": settings.parallel,
-        }
-        shared |= {f"slurm_{n}": v for n, v in (("partition", settings.partition), ("account", settings.account)) if v}
-    executor.update_parameters(**shared)
-    worker = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *flags]
-    commands = [submitit.helpers.CommandFunction([*worker, "--only", key]) for key in waiting]
-    with executor.batch():
-        return [executor.submit(command) for command in commands]
-
-
-# -------- study_crew
-# `study run`, step by step: tune, make all runs here or by SLURM, keep results.json up to date.
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Makes runs of one study: those of the cells `only` (all if empty), at most `seeds` of each. `adopt`: results of
-    another machine to go on from; `models`: make runs again that were adopted without the model that pictures need."""
+    `adopt`: results of another machine that count as finished; `models`: make runs again that were adopted without the
+    model that figures need.
+    """
 
     study: Study
     folder: Path
     workers: int
+    slurm: SlurmSettings
     processes: int = 1
     gpus: int = 0
     seeds: int | None = None
     only: tuple[str, ...] = ()
     keep: bool = False
-    slurm: SlurmSettings = SlurmSettings()
     adopt: Path | None = None
     models: bool = False
 
     def run(self) -> None:
-        """Everything that is missing. Ends by SystemExit if something is missing afterwards."""
+        """Make all missing runs; end by SystemExit if some are missing afterwards."""
         check_plan(self.study)
         forget_failures(self.folder)
-        given = Results.load(self.adopt) if self.adopt else None
-        if given is not None:
-            adopt_rates(self.study, self.folder, given)
-        runs = [] if self._is_tuned() else self.study.tuning()
-        self.make(runs)  # of all methods, whatever was asked for: they share the rate
-        if all(is_finished(self.folder, one.key) for one in runs):
-            tuned = choose(runs, self.folder) or read_tuned(self.folder)
-            for method, told in tuned.items():
-                print(f"learning rate of {method}: {told['chosen']:g} ({CHOOSES_BEST} {told['tried']})")
-            wanted = self.selected(self.study.runs(rates(tuned)))
-            if given is not None:
-                taken = adopt_runs(self.folder, given, wanted)
-                _say(f"{taken} finished runs taken over from {self.adopt}")
+        adopted = Results.load(self.adopt) if self.adopt else None
+        if adopted is not None:
+            adopt_rates(self.study, self.folder, adopted)
+        is_tuned = set(self.study.tuned_methods()) <= read_tuned(self.folder).keys()
+        runs = [] if is_tuned else self.study.tuning()
+        self.make(runs)  # for all methods, whichever cells were selected: they share the rate
+        if all(is_finished(self.folder, run.key) for run in runs):
+            tuned = choose_rate(runs, self.folder) or read_tuned(self.folder)
+            for method, entry in tuned.items():
+                _say(f"learning rate of {method}: {entry['chosen']:g} ({CHOOSES_BEST} {entry['tried']})")
+            selected = [
+                run
+                for run in self.study.runs(rates(tuned))
+                if (not self.only or run.cell in self.only) and (self.seeds is None or run.seed < self.seeds)
+            ]
+            if adopted is not None:
+                count = adopt_runs(self.folder, adopted, selected)
+                _say(f"{count} finished runs taken over from {self.adopt}")
             if self.models:
-                again = reopen_runs_without_model(self.folder, wanted, PICTURED)
+                again = reopen_runs_without_model(self.folder, selected, paper_of(self.study.name).pictured)
                 _say(f"{len(again)} runs are made again for their models")
-            runs += wanted
+            runs += selected
             self.make(runs)
         self.report(runs)
 
-    def _is_tuned(self) -> bool:
-        return set(self.study.untuned()) <= read_tuned(self.folder).keys()
-
-    def selected(self, runs: list[Run]) -> list[Run]:
-        return [
-            one
-            for one in runs
-            if (not self.only or one.cell in self.only) and (self.seeds is None or one.seed < self.seeds)
-        ]
-
     def make(self, runs: list[Run]) -> None:
-        """Whatever of these is not finished."""
-        if any(not is_finished(self.folder, one.key) for one in runs):
+        """Make those of the runs that are not finished."""
+        if any(not is_finished(self.folder, run.key) for run in runs):
             if self.study.scenes is not None:
                 make_scenes(self.study.scenes)
-            absent = [where for where in self.study.sets if not Path(where).exists()]
-            if absent:
-                what = f"study {self.study.name} scores on {', '.join(absent)}: put or link it there"
-                raise UserError(what + _hint(absent))
+            self._check_sets()
             write_queue(self.folder, runs, self.study.sets)
             flags = ["--processes-per-cell", str(self.processes)] + (["--keep"] if self.keep else [])
             if self.slurm.submit:
@@ -174,6 +119,17 @@ class Crew:
                     sys.exit(130)
         if not self.keep:
             tidy_finished(self.folder, runs)
+
+    def _check_sets(self) -> None:
+        absent = [where for where in self.study.sets if not Path(where).exists()]
+        if absent:
+            message = f"study {self.study.name} scores on {', '.join(absent)}: put or link it there"
+            if CATALOGUE_SETS in absent:
+                message += (
+                    f". {CATALOGUE_SETS} is a folder of sets in the clip-benchmark layout: dinorankclip score "
+                    "--catalogue lists them, with the command that fetches each"
+                )
+            raise UserError(message)
 
     def _submit(self, runs: list[Run], flags: list[str]) -> None:
         jobs = submit(self.folder, runs, self.slurm, self.gpus, flags, self.study.name)
@@ -188,35 +144,116 @@ class Crew:
         return save_results(self.study, self.folder)
 
     def report(self, runs: list[Run]) -> None:
+        """Write results.json and name the runs that failed."""
         done = self.save()
         _say(f"{done} finished runs in {self.folder / RESULTS}; write it up: dinorankclip report {self.folder}")
-        failed = [one for one in once(runs) if is_failed(self.folder, one.key)]
+        failed = [run for run in distinct(runs) if is_failed(self.folder, run.key)]
         if failed:
-            names = ", ".join(f"{one.cell} (seed {one.seed})" for one in failed)
+            names = ", ".join(f"{run.cell} (seed {run.seed})" for run in failed)
             print(f"{len(failed)} runs FAILED: {names}; the same command tries them again", file=sys.stderr)
-        if not all(is_finished(self.folder, one.key) for one in runs):
+        if not all(is_finished(self.folder, run.key) for run in runs):
             sys.exit(1)
 
 
+def submit(
+    folder: Path, runs: Sequence[Run], settings: SlurmSettings, gpus: int, flags: Sequence[str], name: str
+) -> list[Any]:
+    """Submit every run that is neither finished nor running, and return submitit's jobs."""
+    try:
+        import submitit
+    except ImportError:
+        raise UserError("SLURM needs submitit: pip install 'dinorankclip[studies]'") from None
+    keys = [run.key for run in distinct(runs)]
+    waiting = [key for key in keys if not is_finished(folder, key) and not is_running(folder, key)]
+    if not waiting:
+        return []
+    try:
+        executor = submitit.AutoExecutor(folder / "slurm", cluster=settings.cluster)
+    except RuntimeError as error:
+        raise UserError(f"no SLURM here ({error}); --slurm.cluster local tries it out on this machine") from error
+    parameters = {"name": f"study-{name}", "timeout_min": int(settings.hours * 60)}
+    if settings.cluster == "slurm":
+        parameters |= {
+            "gpus_per_node": gpus,
+            "cpus_per_task": settings.cpus * max(gpus, 1),
+            "mem_gb": settings.memory_gb * max(gpus, 1),
+            "slurm_array_parallelism": settings.parallel,
+        }
+        given = {"slurm_partition": settings.partition, "slurm_account": settings.account}
+        parameters |= {name: value for name, value in given.items() if value}
+    executor.update_parameters(**parameters)
+    worker = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *flags]
+    with executor.batch():
+        return [executor.submit(submitit.helpers.CommandFunction([*worker, "--only", key])) for key in waiting]
+
+
+def make_scenes(scenes: Scenes) -> None:
+    from dinorankclip.data.scenes import make
+
+    folder = Path(scenes.folder)
+    counts = {"train": scenes.train, "val": scenes.val, "test": scenes.test} | dict(scenes.others)
+    with one_at_a_time(folder.name, folder=folder.parent):
+        make.make_scenes(folder, **counts)
+
+
+def adopt_rates(study: Study, folder: Path, adopted: Results) -> None:
+    """Take over tuned learning rates. Rates that were chosen here must be equal, else no adopted run would fit."""
+    if adopted.name != study.name:
+        raise UserError(f"these are results of the study '{adopted.name}', not of '{study.name}'")
+    here = read_tuned(folder)
+    if here and rates(here) != rates(adopted.tuned):
+        raise UserError(f"{folder / TUNED} has other learning rates than the results to adopt")
+    if adopted.tuned and not here:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / TUNED, dict(adopted.tuned))
+
+
+def adopt_runs(folder: Path, adopted: Results, runs: Iterable[Run]) -> int:
+    """Write the records of `runs` that are finished there and neither finished nor running here; return their number.
+
+    Runs whose settings have changed since have other keys, and are not adopted.
+    """
+    records = {record.key: record for record in adopted.runs}
+    count = 0
+    for run in runs:
+        place = folder / CELLS / run.key
+        if run.key in records and read_record(place) is None and not is_running(folder, run.key):
+            shutil.rmtree(place, ignore_errors=True)  # an unfinished run here is no model of the adopted run
+            place.mkdir(parents=True)
+            write_record(place, replace(records[run.key], cell=""))
+            count += 1
+    if count and adopted.chances:  # their own scores.json files are not here
+        write_json(folder / CHANCES, adopted_chances(folder) | dict(adopted.chances))
+    return count
+
+
+def reopen_runs_without_model(folder: Path, runs: Iterable[Run], cells: Iterable[str]) -> list[Run]:
+    """Reopen finished runs of these cells whose model should be here and is not, and return them.
+
+    Their records count until the new records exist.
+    """
+    cells = set(cells)
+    reopened = []
+    for run in runs:
+        place = folder / CELLS / run.key
+        has_model = (place / CHECKPOINTS).is_dir()
+        if run.seed == KEPT_SEED and run.cell in cells and is_finished(folder, run.key) and not has_model:
+            earlier_record(place).parent.mkdir(exist_ok=True)
+            (place / RESULT).rename(earlier_record(place))
+            reopened.append(run)
+    return reopened
+
+
 def save_results(study: Study, folder: Path) -> int:
-    """Write results.json of all that is finished, after checking that its tables compare like with like."""
+    """Write results.json of all finished runs, after checking their budgets; return the number of runs."""
     tuned = read_tuned(folder)
-    wanted = [(one.cell, one.seed, one.key) for one in study.runs(rates(tuned))]
-    results = collect(study.name, study.title, folder, wanted, tuned)
+    runs = [(run.cell, run.seed, run.key) for run in study.runs(rates(tuned))]
+    results = collect(study.name, study.title, folder, runs, tuned)
     results = replace(results, runs=tuple(with_near_misses(folder, results.runs, measures_of(study.name))))
     check_results(study.experiments, results)
     if folder.is_dir():
         results.save(folder / RESULTS)
     return len(results.runs)
-
-
-def _hint(absent: list[str]) -> str:
-    if CATALOGUE_SETS not in absent:
-        return ""
-    return (
-        f". {CATALOGUE_SETS} is a folder of sets in the clip-benchmark layout: dinorankclip score --catalogue lists "
-        "them, with the command that fetches each"
-    )
 
 
 def _say(text: str) -> None:

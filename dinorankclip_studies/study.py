@@ -1,24 +1,47 @@
-"""What a table of the study is made of: rows are cells, columns are scores, one row is what the others pair against."""
+"""Defines a study: cells, seeds, evaluation sets, and the tables made of them.
+
+A cell is a named change of settings. A run is a cell with a seed; its key hashes the settings that its result depends
+on. An experiment is a table: rows are cells, columns are scores, and one row is the reference of the others.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from dinorankclip.config import FREE_ON_RESUME, TrainSettings, as_dict, changed_at, flatten, idle_groups, with_changes
+from dinorankclip.config import TrainSettings, as_dict, changed_at, flatten, free_on_resume, idle_groups, with_changes
 from dinorankclip.presets import for_method
-from dinorankclip_studies.papers.dinorankclip.paper_values import PaperValue
+from dinorankclip_studies.papers.printed_values import PaperValue
+
+TUNING_SEED = 1000  # none of the seeds that are reported
+# The cell that represents its method when learning rates are tried.
+TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A named change of settings: `changes` are dotted names, {"loss.order": 2}, on top of the method's settings."""
+
+    name: str
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self, base: TrainSettings, seed: int) -> TrainSettings:
+        return dataclasses.replace(with_changes(for_method(base, self.method), self.changes), seed=seed)
 
 
 @dataclass(frozen=True)
 class Column:
-    """`score` is a name in `RunRecord.scores`. Percent: a share, shown times 100. `over`: the share that it is divided
-    by; where that is at chance, the quotient says nothing and is not shown."""
+    """A score in a table.
+
+    `score` is a name in `RunRecord.scores`; with `percent` it is a share that is shown times 100. `over` is the share
+    that the score was divided by: where that share is at chance, the quotient is meaningless and not shown.
+    """
 
     score: str
     heading: str
@@ -29,7 +52,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """`paper`: column heading → the paper's value, where it has one (shown under its label)."""
+    """A cell in a table; `paper` maps column headings to the paper's values."""
 
     label: str
     cell: str
@@ -38,8 +61,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Experiment:
-    """`reference` is the cell to pair against; `unmatched` cells knowingly differ from it in the settings named there,
-    and `note` says why."""
+    """A table. Other rows are compared with the cell `reference`.
+
+    `unmatched` lists the settings in which a cell differs from the reference on purpose; `note` says why.
+    """
 
     name: str
     title: str
@@ -50,78 +75,9 @@ class Experiment:
     unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-# -------- cells
-# A cell of a study: a named change of settings. A run is a cell with a seed; its key is what its result depends on.
-
-
-@dataclass(frozen=True)
-class Cell:
-    """`changes` are dotted names of settings, {"loss.order": 2}, on top of what the method brings."""
-
-    name: str
-    method: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
-
-    def settings(self, base: TrainSettings, seed: int) -> TrainSettings:
-        return dataclasses.replace(with_changes(for_method(base, self.method), self.changes), seed=seed)
-
-
-def telling(settings: TrainSettings) -> dict[str, Any]:
-    """The settings that the result depends on and that are not the default, by dotted name.
-
-    What equals the default is left out, so that a setting added later does not give finished runs another key.
-    """
-    flat, usual = flatten(as_dict(settings)), flatten(as_dict(TrainSettings()))
-    idle = idle_groups(flat)
-    return {
-        name: value
-        for name, value in sorted(flat.items())
-        if value != usual[name] and name.split(".")[0] not in idle and not _is_free(name)
-    }
-
-
-def key_of(settings: TrainSettings) -> str:
-    """12 hexadecimal digits: equal for settings that give the same result."""
-    return hashlib.sha256(json.dumps(telling(settings), sort_keys=True).encode()).hexdigest()[:12]
-
-
-def from_dict(stored: Mapping[str, Any]) -> TrainSettings:
-    """Settings from `as_dict` that went through JSON; what an older file lacks has its default."""
-    return _filled(TrainSettings(), stored)
-
-
-def _filled(default: Any, stored: Mapping[str, Any]) -> Any:
-    values: dict[str, Any] = {}
-    for known in dataclasses.fields(default):
-        if known.name in stored:
-            usual, value = getattr(default, known.name), stored[known.name]
-            if dataclasses.is_dataclass(usual):
-                value = _filled(usual, value)
-            values[known.name] = tuple(value) if isinstance(value, list) else value
-    return dataclasses.replace(default, **values)
-
-
-def _is_free(name: str) -> bool:
-    # `preset` only says where the values came from.
-    return name == "preset" or any(
-        name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME
-    )
-
-
-# -------- outline
-# What a study is: cells, seeds, the sets every run is scored on, and the tables made of it.
-#
-# Order of the runs: seed by seed, decisive cells first. A study that is interrupted is balanced all the same, since
-# cells are compared by paired seeds.
-
-TUNING_SEED = 1000  # apart from every seed that is reported
-# The cell that stands for its method when learning rates are tried.
-TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
-
-
 @dataclass(frozen=True)
 class Scenes:
-    """Built-in scenes of a study's own size, made before the first run; `others`: counts beside the usual ones."""
+    """Built-in scenes that are made before the first run; `others` are counts besides the usual ones."""
 
     folder: str
     train: int
@@ -132,7 +88,7 @@ class Scenes:
 
 @dataclass(frozen=True)
 class Run:
-    """A cell with a seed, and all settings. `score`: whether the sets are scored too; tuning wants validation only."""
+    """A cell with a seed. `score`: whether the evaluation sets are scored; tuning needs validation scores only."""
 
     cell: str
     seed: int
@@ -146,9 +102,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """`seeds`: cell → how many (0, 1, …). `grid`: learning rates tried with every method, by validation only;
-    without one, the base's rate holds. `pairs` of an epoch and `pair_seconds` of CLIP on one thread are for first
-    estimates; `gpus` are those of a run on a cluster; `paper`: what setting of it the study stands for."""
+    """Cells with seeds, the sets that every run is scored on, and the tables.
+
+    seeds         cell → number of seeds (0, 1, …)
+    grid          learning rates that are tried with every method; without a grid the base's rate holds
+    paper         the setting of the paper that the study stands for
+    pairs         training pairs of an epoch; with `pair_seconds` of CLIP on one thread it gives first estimates
+    gpus          GPUs of a run on a cluster
+    """
 
     name: str
     title: str
@@ -167,42 +128,76 @@ class Study:
     def cell(self, name: str) -> Cell:
         return {cell.name: cell for cell in self.cells}[name]
 
-    def untuned(self) -> list[str]:
-        """Methods whose learning rate must be found first."""
-        methods = dict.fromkeys(cell.method for cell in self.cells)
-        return list(methods) if self.grid else []
+    def tuned_methods(self) -> list[str]:
+        """Return the methods whose learning rate must be tuned."""
+        return list(dict.fromkeys(cell.method for cell in self.cells)) if self.grid else []
 
     def tuning(self) -> list[Run]:
-        """One run for each method and rate."""
+        """Return one run for each method and learning rate."""
         runs = []
-        for method in self.untuned():
-            of_method = [cell for cell in self.cells if cell.method == method]
-            cell = next((one for one in of_method if one.name == TUNED_ON.get(method, method)), of_method[0])
+        for method in self.tuned_methods():
+            candidates = [cell for cell in self.cells if cell.method == method]
+            cell = next((cell for cell in candidates if cell.name == TUNED_ON.get(method, method)), candidates[0])
             for rate in self.grid:
                 settings = changed_at(cell.settings(self.base, TUNING_SEED), "optim.lr", rate)
                 runs.append(Run(cell.name, TUNING_SEED, settings, score=False))
         return runs
 
     def runs(self, rates: Mapping[str, float] | None = None) -> list[Run]:
-        """All runs, in the order in which they are made; `rates` are those that tuning found."""
-        known = rates or {}
+        """Return all runs in the order in which they are made; `rates` maps methods to tuned learning rates.
+
+        The order is seed by seed, cells with most seeds first. Cells are compared by paired seeds, so an interrupted
+        study is balanced.
+        """
+        bases = {method: changed_at(self.base, "optim.lr", rate) for method, rate in (rates or {}).items()}
+        most_seeds_first = sorted(self.cells, key=lambda cell: -self.seeds[cell.name])  # stable: the given order
         return [
-            Run(cell.name, seed, cell.settings(self._at(known.get(cell.method)), seed))
-            for cell, seed in self._balanced()
+            Run(cell.name, seed, cell.settings(bases.get(cell.method, self.base), seed))
+            for seed in range(max(self.seeds.values(), default=0))
+            for cell in most_seeds_first
+            if seed < self.seeds[cell.name]
         ]
 
-    def _at(self, rate: float | None) -> TrainSettings:
-        return self.base if rate is None else changed_at(self.base, "optim.lr", rate)
 
-    def _balanced(self) -> Iterator[tuple[Cell, int]]:
-        most_seeds_first = sorted(self.cells, key=lambda cell: -self.seeds[cell.name])  # stable: the given order
-        for seed in range(max(self.seeds.values(), default=0)):
-            yield from ((cell, seed) for cell in most_seeds_first if seed < self.seeds[cell.name])
-
-
-def once(runs: Iterable[Run]) -> list[Run]:
-    """Without the runs that another one is equal to: cells that several tables share, or that end up the same."""
+def distinct(runs: Iterable[Run]) -> list[Run]:
+    """Keep the first run of each key: tables share cells, and different cells can have equal settings."""
     first: dict[str, Run] = {}
     for run in runs:
         first.setdefault(run.key, run)
     return list(first.values())
+
+
+def key_of(settings: TrainSettings) -> str:
+    """Return 12 hexadecimal digits that are equal for settings with the same result.
+
+    Settings that equal their default are left out, so a setting that is added later does not change the key of
+    finished runs. `preset` only says where values came from.
+    """
+    flat, defaults = flatten(as_dict(settings)), flatten(as_dict(TrainSettings()))
+    idle = idle_groups(flat)
+
+    def is_free(name: str) -> bool:
+        return name == "preset" or free_on_resume(name)
+
+    relevant = {
+        name: value
+        for name, value in sorted(flat.items())
+        if value != defaults[name] and name.split(".")[0] not in idle and not is_free(name)
+    }
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def settings_from_json(stored: Mapping[str, Any]) -> TrainSettings:
+    """Return settings from `as_dict` that went through JSON; settings that an older file lacks have their default."""
+    return _fill(TrainSettings(), stored)
+
+
+def _fill(default: Any, stored: Mapping[str, Any]) -> Any:
+    values: dict[str, Any] = {}
+    for known in dataclasses.fields(default):
+        if known.name in stored:
+            nested, value = getattr(default, known.name), stored[known.name]
+            if dataclasses.is_dataclass(nested):
+                value = _fill(nested, value)
+            values[known.name] = tuple(value) if isinstance(value, list) else value
+    return dataclasses.replace(default, **values)

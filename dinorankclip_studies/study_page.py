@@ -1,46 +1,67 @@
-"""The report of a study as one HTML file: what was compared, tables, figures, claims, cost, how to redo it."""
+"""The report of a study as one HTML page: what was compared, tables, figures, claims, cost, how to repeat it.
+
+A figure that cannot be drawn becomes a sentence that says why (`MissingFigure`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from tqdm import tqdm
 
 from dinorankclip.config import as_dict, difference
+from dinorankclip.data.damage import Damage
 from dinorankclip.formatting import MISSING, described
-from dinorankclip.report.figures import Drawn
+from dinorankclip.report.figures import Drawn, Unavailable
 from dinorankclip.report.html import Page, add_markdown
+from dinorankclip.types import UserError
 from dinorankclip_studies.material import StudyMaterial
-from dinorankclip_studies.papers.dinorankclip.extra_tables import TITLE as PAPER_ONLY
-from dinorankclip_studies.papers.dinorankclip.extra_tables import (
-    best_orders,
-    cost_tables,
-    paired_differences,
-    paper_only,
-)
 from dinorankclip_studies.run_times import duration
-from dinorankclip_studies.study_figures import Missing
 from dinorankclip_studies.study_tables import PlainTable, Table
-from dinorankclip_studies.table_files import READING, grids, own_notes, reading_notes
+from dinorankclip_studies.table_files import READING, grids, notes, reading_notes
+
+PAPER_ONLY = "The paper's values that this study has no cell for"
 
 
-def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], claims: str) -> Page:
-    """`claims` is Markdown."""
-    study, results = material.study, material.results
+@dataclass(frozen=True)
+class MissingFigure:
+    """A figure that was not drawn; `why` completes "Left out: …"."""
+
+    name: str
+    title: str
+    why: str
+
+
+def draw_figures(material: StudyMaterial) -> Iterator[Drawn | MissingFigure]:
+    """Draw the paper's figures one after another, so that each can be written and forgotten."""
+    makers = material.paper.figures(material)
+    for (name, title), make in tqdm(makers.items(), desc="figures", unit="figure", leave=False):
+        try:
+            yield replace(make(), drawn_from=material.pictured)
+        except (Unavailable, UserError, Damage, OSError) as error:
+            yield MissingFigure(name, title, str(error))
+
+
+def study_page(material: StudyMaterial, figures: Iterable[Drawn | MissingFigure], claims: str) -> Page:
+    """Build the page; `claims` is Markdown."""
+    study, results, paper = material.study, material.results, material.paper
     runs = len({run.key for run in results.runs})
     lead = f"{study.title}. {runs} runs of {len(results.cells())} cells. It stands for: {study.paper}."
     page = Page(f"DinoRankCLIP, study {study.name}", lead)
-    _state(page, material)
+    _unfinished(page, material)
     _method(page, material)
     page.section("Tables")
-    _plain_tables(page, paired_differences(material))
+    _plain_tables(page, paper.difference_tables(material))
     page.section(READING, 3)
     for note in reading_notes(material.tables):
         page.text(note, "note")
     for table in material.tables:
         _table(page, table, material)
-    _plain_tables(page, best_orders(material))
+    _plain_tables(page, paper.named_tables(material))
     page.section("Cost")
-    _plain_tables(page, cost_tables(material))
+    _plain_tables(page, paper.cost_tables(material))
     page.section("Figures")
     for figure in figures:
         if isinstance(figure, Drawn):
@@ -49,15 +70,16 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | Missing], clai
             page.section(figure.title, 3)
             page.text(f"Left out: {figure.why}.", "warn")
     page.section(PAPER_ONLY)
-    told = paper_only(material)
-    page.text(told.about, "note")
-    _plain_tables(page, told.tables)
+    about, tables = paper.paper_only(material)
+    page.text(about, "note")
+    _plain_tables(page, tables)
     page.section("Claims of the paper")
-    add_markdown(page, _without_title(claims), level=3, prefix="claim-")
+    title, _, rest = claims.partition("\n")
+    add_markdown(page, rest if title.startswith("# ") else claims, level=3, prefix="claim-")
     _tuning(page, material)
     _environment(page, material)
     _runs(page, material)
-    _again(page, material)
+    _repeat(page, material)
     return page
 
 
@@ -69,28 +91,19 @@ def _plain_tables(page: Page, tables: Iterable[PlainTable]) -> None:
             page.text(plain.notes, "note")
 
 
-def _without_title(markdown: str) -> str:
-    """The section has a heading of its own."""
-    first, _, rest = markdown.partition("\n")
-    return rest if first.startswith("# ") else markdown
-
-
-def _state(page: Page, material: StudyMaterial) -> None:
-    lacking = material.lacking
-    if lacking:
-        count = sum(map(len, lacking.values()))
-        page.section("What lacks")
+def _unfinished(page: Page, material: StudyMaterial) -> None:
+    if material.unfinished:
+        page.section("Unfinished runs")
         page.text(
-            f"{count} of {sum(material.study.seeds.values())} runs are not finished; rows without a run show "
-            f"{MISSING}, and every n is what is there. To go on: dinorankclip study run {material.study.name}",
+            f"{material.state}; rows without a run show {MISSING}, and every n counts finished runs. To go on: "
+            f"dinorankclip study run {material.study.name}",
             "warn",
         )
-        rows = [(cell, ", ".join(map(str, seeds))) for cell, seeds in lacking.items()]
+        rows = [(cell, ", ".join(map(str, seeds))) for cell, seeds in material.unfinished.items()]
         page.details("Cells and seeds that are not finished", ("cell", "seeds"), rows)
 
 
 def _method(page: Page, material: StudyMaterial) -> None:
-    """What all runs share, and what was asserted."""
     base = material.study.base
     page.section("What is compared")
     page.text(
@@ -110,20 +123,14 @@ def _method(page: Page, material: StudyMaterial) -> None:
 
 
 def _table(page: Page, table: Table, material: StudyMaterial) -> None:
+    """Add a table with a trace of each row: cell, seeds, run folders, revisions, and changes to the base settings."""
     page.section(table.experiment.title, 3)
     for grid in grids(table):
         page.grid(grid)
-    if told := own_notes(table):
-        page.text(" ".join(told), "note")
-    page.details(
-        "Where each row comes from", ("row", "cell", "seeds", "runs", "revision", "settings"), _trace(table, material)
-    )
-
-
-def _trace(table: Table, material: StudyMaterial) -> list[tuple[str, ...]]:
-    """Row → cell, seeds, run folders, revisions, and what its settings change of the study's base."""
+    if lines := notes(table, alone=False):
+        page.text(" ".join(lines), "note")
     base = as_dict(material.study.base)
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for row in table.rows:
         runs = row.runs
         changed = [line for line in difference(base, runs[0].settings) if not line.startswith("seed")] if runs else []
@@ -135,7 +142,7 @@ def _trace(table: Table, material: StudyMaterial) -> list[tuple[str, ...]]:
             ", ".join(dict.fromkeys(run.revision or "unknown" for run in runs)) or MISSING,
             "; ".join(changed) or ("as the base" if runs else MISSING),
         ))  # fmt: skip
-    return rows
+    page.details("Where each row comes from", ("row", "cell", "seeds", "runs", "revision", "settings"), rows)
 
 
 def _tuning(page: Page, material: StudyMaterial) -> None:
@@ -144,26 +151,23 @@ def _tuning(page: Page, material: StudyMaterial) -> None:
     if not tuned:
         page.text(f"Nothing was tuned: every method has the base's learning rate, {material.study.base.optim.lr:g}.")
         return
-    rates = sorted({rate for told in tuned.values() for rate in told["tried"]}, key=float)
+    rates = sorted({rate for entry in tuned.values() for rate in entry["tried"]}, key=float)
     page.text(
         "Validation mean R@1 in percent by learning rate, one seed that is not reported; every method had the same "
         "grid. The rate that is best on the average of the methods is used for all. Other settings are shared and were "
         "not tuned for any method."
     )
-    rows = [
-        (method, *(_percent(told["tried"].get(rate)) for rate in rates), f"{told['chosen']:g}")
-        for method, told in tuned.items()
-    ]
+    rows = []
+    for method, entry in tuned.items():
+        scores = [entry["tried"].get(rate) for rate in rates]
+        percents = (MISSING if score is None else f"{100 * score:.2f}" for score in scores)
+        rows.append((method, *percents, f"{entry['chosen']:g}"))
     page.table(("method", *rates, "chosen"), rows)
-
-
-def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.2f}"
 
 
 def _environment(page: Page, material: StudyMaterial) -> None:
     page.section("Environment")
-    revisions = material.revisions()
+    revisions = Counter(run.revision or "unknown" for run in material.results.runs)
     page.text("Revision of the code: " + "; ".join(f"{name} ({count} runs)" for name, count in revisions.items()) + ".")
     for about, count in material.environments():
         page.text(f"{count} runs: {described(about)}.")
@@ -178,7 +182,7 @@ def _runs(page: Page, material: StudyMaterial) -> None:
     page.details(f"All {len(rows)} runs", ("cell", "seed", "folder", "revision", "steps", "took"), rows)
 
 
-def _again(page: Page, material: StudyMaterial) -> None:
+def _repeat(page: Page, material: StudyMaterial) -> None:
     page.section("How to reproduce it")
     name = material.study.name
     page.command(
@@ -190,9 +194,3 @@ def _again(page: Page, material: StudyMaterial) -> None:
         "Scores depend on seed and settings alone, up to the rounding of another processor or version. A row's runs "
         "are folders below the study's, each with config.json, environment.json, metrics.jsonl and scores.json."
     )
-
-
-def write_page(page: Page, folder: Path) -> Path:
-    path = folder / "report.html"
-    page.write(path)
-    return path

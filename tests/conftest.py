@@ -1,4 +1,4 @@
-"""Tests import open_clip directly; the operators must be declared before that (see torchvision_ops)."""
+"""Tests import open_clip directly; the operators must be declared before that (see `declare_missing`)."""
 
 import os
 

@@ -6,7 +6,7 @@ from dinorankclip.run_files import (
     inert_words,
     is_inert,
     last_spreads,
-    orders_told,
+    logged_orders,
     spread_name,
 )
 
@@ -32,5 +32,5 @@ def test_without_a_log_nothing_is_said(tmp_path):
 
 def test_names_are_made_and_read_in_one_place():
     names = [spread_name(2, "image"), spread_name(12, "text"), gate_name(3, "image"), "spread", "spreads_image", "loss"]
-    assert orders_told(names) == [2, 12]
+    assert logged_orders(names) == [2, 12]
     assert is_inert(9e-4) and not is_inert(1e-3)

@@ -1,4 +1,4 @@
-"""`dinorankclip compare A B`: two scored models side by side, item by item where items were kept."""
+"""`dinorankclip compare A B`: show two scored models side by side, item by item where items were kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from dinorankclip.commands.shared import call_verb, check_interval
 from dinorankclip.formatting import WAYS, Unit, bare, written
 from dinorankclip.run_files import SCORES, is_run
 from dinorankclip.types import UserError
@@ -18,16 +19,6 @@ if TYPE_CHECKING:
     from dinorankclip.evaluate.intervals import Difference
     from dinorankclip.train.cost import Spending
 
-HELP = """\
-Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
-
-Examples:
-  dinorankclip compare runs/first runs/second
-  dinorankclip compare runs/first open_clip:ViT-B-32:weights.safetensors --level 0.99
-
-Both the scores that train took at a run's end and those of `dinorankclip score` are compared.
-Exit status 1 if scores had to be left out because the two were scored on different data.
-"""
 _WAYS = WAYS | {"i2i": "image → image"}
 
 
@@ -38,16 +29,22 @@ def compare(
     draws: int = 1000,
     matched: bool = False,
 ) -> None:
-    """Compare two scored models.
+    """Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
+
+    Examples:
+      dinorankclip compare runs/first runs/second
+      dinorankclip compare runs/first open_clip:ViT-B-32:weights.safetensors --level 0.99
+
+    Both the scores that train took at a run's end and those of `dinorankclip score` are compared.
+    Exit status 1 if scores were left out because the two models were scored on different data.
 
     Args:
         a: A run folder, another model that was scored, or a folder that `score --out` wrote.
-        b: The other one.
-        level: Of the intervals.
-        draws: Of the bootstrap.
+        b: The other model, given in the same way.
+        level: Confidence level of the intervals.
+        draws: Draws of the bootstrap.
         matched: Refuse runs that differ in more than the method (data, seed, pairs seen, batch, trunk, schedule).
     """
-    from dinorankclip.commands.shared import check_interval
     from dinorankclip.evaluate.comparison import compare_scores, only_one
     from dinorankclip.evaluate.scores_file import read_scores, step_of
 
@@ -55,16 +52,14 @@ def compare(
     folders = folder_of(a), folder_of(b)
     scored = read_scores(folders[0]), read_scores(folders[1])
     print(_spending_table(*folders, matched))
-    for letter, one in zip("AB", scored):
-        now = step_of(one.folder)  # None of other models, and of runs whose checkpoints were not kept
-        if one.sets and one.sets_step is not None and now not in (None, one.sets_step):
-            print(f"mind: sets of {letter} were scored at step {one.sets_step}; the run has gone on since: score again")
-    blocks = [
-        compare_scores(scored[0].trained, scored[1].trained, level, draws),
-        compare_scores(scored[0].sets, scored[1].sets, level, draws),
-    ]
-    rows = [row for block in blocks for row in block.rows]
-    refused = {name: why for block in blocks for name, why in block.refused.items()}
+    for letter, model in zip("AB", scored):
+        now = step_of(model.folder)  # None of models that are no runs, and of runs whose checkpoints were not kept
+        if model.sets and model.sets_step is not None and now not in (None, model.sets_step):
+            step = model.sets_step
+            print(f"mind: sets of {letter} were scored at step {step}; the run has gone on since: score again")
+    by_train = compare_scores(scored[0].trained, scored[1].trained, level, draws)
+    by_score = compare_scores(scored[0].sets, scored[1].sets, level, draws)
+    rows, refused = by_train.rows + by_score.rows, by_train.refused | by_score.refused
     if not rows and not refused:
         raise UserError(f"{a} and {b} have no score in common; score both: dinorankclip score MODEL --sets PATH")
     if rows:
@@ -79,7 +74,7 @@ def compare(
 
 
 def folder_of(model: str) -> Path:
-    """Where the scores of a model are: with it, or where `score` puts those of models that are no runs."""
+    """Return the folder of a model's scores: its own, or where `score` puts those of models that are no runs."""
     from dinorankclip.commands.score import default_out
 
     elsewhere = default_out(model)
@@ -87,7 +82,7 @@ def folder_of(model: str) -> Path:
 
 
 def score_table(rows: list[Row], level: float) -> str:
-    """A line for each score; shares in percent. Columns that no row fills are left out."""
+    """Return a line for each score, shares in percent. Columns that no row fills are left out."""
     chances, paired = any(row.chance is not None for row in rows), any(row.difference for row in rows)
     names = [(row.set, _words(row.metric)) for row in rows]
     set_width = max(len("set"), *(len(name) for name, _ in names)) + 2
@@ -107,16 +102,16 @@ def score_table(rows: list[Row], level: float) -> str:
     return "\n".join(lines)
 
 
-def _paired_cells(found: Difference, unit: Unit) -> str:
-    span = f"{_number(found.low, unit, '+')} … {_number(found.high, unit, '+')}"
-    words = found.verdict
-    if words not in ("higher", "lower") and 0 < found.detectable < math.inf:
-        words += f" (it would take {_number(found.detectable, unit)})"
-    return f"{span:>20}{found.n:>9,}  {words}"
+def _paired_cells(difference: Difference, unit: Unit) -> str:
+    span = f"{_number(difference.low, unit, '+')} … {_number(difference.high, unit, '+')}"
+    verdict = difference.verdict
+    if verdict not in ("higher", "lower") and 0 < difference.detectable < math.inf:
+        verdict += f" (it would take {_number(difference.detectable, unit)})"
+    return f"{span:>20}{difference.n:>9,}  {verdict}"
 
 
 def _spending_table(a: Path, b: Path, matched: bool) -> str:
-    """Who the two are and, of runs, what they spent and whether that was the same."""
+    """Return the names of both models and, of runs, what they spent and whether that was the same."""
     from dinorankclip.train.cost import spending, unmatched
 
     of_a, of_b = (spending(folder) if is_run(folder) else None for folder in (a, b))
@@ -125,9 +120,8 @@ def _spending_table(a: Path, b: Path, matched: bool) -> str:
     lines = [f"{'':<20}{'A':<{left}}B", f"{'':<20}{a!s:<{left}}{b}"]
     for name in dict.fromkeys([*columns[0], *columns[1]]):
         lines.append(f"{name:<20}{columns[0].get(name, '-'):<{left}}{columns[1].get(name, '-')}")
-    taught = [one is not None and one.teacher is not None for one in (of_a, of_b)]
     if of_a is None or of_b is None:
-        unknown = [str(folder) for folder, one in ((a, of_a), (b, of_b)) if one is None]
+        unknown = [str(folder) for folder, spent in ((a, of_a), (b, of_b)) if spent is None]
         differs = [f"no run folder, so nothing is known of the training: {', '.join(unknown)}"]
     else:
         differs = unmatched(of_a, of_b)
@@ -137,8 +131,9 @@ def _spending_table(a: Path, b: Path, matched: bool) -> str:
         lines += ["", "NOT MATCHED: a difference need not come from the method", *(f"  {line}" for line in differs)]
     else:
         lines += ["", "matched: same data, seed, pairs seen, batch, trunk and schedule"]
-        if taught[0] != taught[1]:
-            lines.append(f"         but only {'AB'[taught[1]]} has a teacher, which was trained elsewhere")
+        taught = [letter for letter, spent in (("A", of_a), ("B", of_b)) if spent and spent.teacher is not None]
+        if len(taught) == 1:
+            lines.append(f"         but only {taught[0]} has a teacher, which was trained elsewhere")
     return "\n".join(lines)
 
 
@@ -146,7 +141,7 @@ def _about(spent: Spending | None) -> dict[str, str]:
     if spent is None:
         return {}
     settings = spent.settings
-    found = {
+    about = {
         "method": spent.method,
         "pairs seen": "?" if spent.pairs_seen is None else f"{spent.pairs_seen:,}",
         "batch, epochs": f"{settings['budget']['batch']}, {settings['budget']['epochs']}",
@@ -154,21 +149,21 @@ def _about(spent: Spending | None) -> dict[str, str]:
         "data, seed": f"{settings['data']}, {settings['seed']}",
     }
     if spent.teacher is not None:
-        found["teacher"] = spent.teacher
+        about["teacher"] = spent.teacher
     if spent.model_parameters is not None:
         heads = f" + {_count(spent.heads)} of the loss" if spent.heads else ""
-        found["parameters trained"] = _count(spent.model_parameters) + heads
-    return found
+        about["parameters trained"] = _count(spent.model_parameters) + heads
+    return about
 
 
 def _reading_notes(rows: list[Row], level: float) -> str:
-    """What the table does not say by itself."""
+    """Return what a reader must know and the table does not say."""
     notes = []
     paired = [row for row in rows if row.difference is not None]
     if len(paired) < len(rows):
-        which = "some are" if paired else "these are"
+        which = "some scores" if paired else "these scores"
         notes.append(
-            f"Without intervals: {which} scores without their single items, or without a fingerprint of their data.\n"
+            f"Without intervals: {which} were stored without single items, or without a fingerprint of their data.\n"
             "For paired intervals: dinorankclip score MODEL --sets PATH, for both, then compare again."
         )
     if paired:
@@ -180,13 +175,13 @@ def _reading_notes(rows: list[Row], level: float) -> str:
 
 
 def _words(metric: str) -> str:
-    """`i2t R@1` → `image → text R@1`"""
+    """Spell out the direction: `i2t R@1` → `image → text R@1`."""
     way, _, rest = metric.partition(" ")
     return f"{_WAYS[way]:<14}{rest}" if way in _WAYS else metric
 
 
 def _number(value: float, unit: Unit, plus: Literal["", "+"] = "") -> str:
-    """The heading says that shares are in percent."""
+    """Write a number; shares have no sign, because the heading says percent."""
     return bare(value, unit, plus) if unit == "share" else written(value, unit, plus)
 
 
@@ -195,4 +190,4 @@ def _count(parameters: int) -> str:
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(compare, args=argv, prog="dinorankclip compare", description=HELP)
+    call_verb(compare, "compare", argv)

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from dinorankclip.commands.shared import check_at_least
+from dinorankclip.commands.shared import call_verb, check_at_least, did_you_mean
 from dinorankclip.config import FindingSettings
-from dinorankclip.types import RawSample, Source, UserError
-
-if TYPE_CHECKING:
-    from dinorankclip.data.damage import DamageCount
-    from dinorankclip.data.streams import PipeSource
-
-EXAMPLES = {
-    "make": "dinorankclip data make scenes built/scenes --train 8000 --size 64",
-    "pack": "dinorankclip data pack photos/pairs.csv packed --to shards --reading.caption-column title",
-    "pack-classes": "dinorankclip data pack-classes photos-by-class sets/mine --template 'a photo of a {c}.'",
-    "show": "dinorankclip data show scenes --split val --n 24 --out scenes.html",
-}
+from dinorankclip.io import home
+from dinorankclip.types import UserError
 
 
 def make(
     what: Annotated[Literal["scenes"], tyro.conf.Positional],
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")] = Path("built/scenes"),
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")] = home() / "scenes",  # noqa: B008 (a path)
     seed: int = 0,
     train: int = 8000,
     val: int = 1000,
@@ -38,15 +27,18 @@ def make(
 ) -> None:
     """Make the built-in pairs: drawn scenes with captions.
 
+    Examples:
+      dinorankclip data make scenes built/scenes --train 8000 --size 64
+
     Args:
-        what: The kind of data; so far there are scenes.
+        what: The kind of data; scenes is the only one.
         out: The folder to write.
-        seed: Another seed, other scenes.
+        seed: Another seed gives other scenes.
         train: Training scenes.
         val: Validation scenes.
         test: Test scenes.
         size: Side of the images in pixels.
-        workers: Processes that draw; by default one for each core.
+        workers: Processes that draw; by default one per core.
     """
     from dinorankclip.data.scenes.make import make_scenes
 
@@ -66,21 +58,23 @@ def pack(
 ) -> None:
     """Convert pairs, keeping the bytes of the images; damaged pairs are left out and counted.
 
+    Examples:
+      dinorankclip data pack photos/pairs.csv packed --to shards --reading.caption-column title
+
     Args:
         where: Anything that --data of train takes: shards, table, folder, scenes, pipe:.
         out: The new folder.
         to: Shards in the clip-benchmark layout, a CSV with images, or a folder of images with .txt files.
         shard_size: Pairs in a shard.
-        split: Only this part (carved if the data has no such part); by default all parts that there are.
+        split: Only this part (carved if the data has no such part); by default all parts.
         reading: How the pairs are found.
     """
     from dinorankclip.data.damage import DamageCount
     from dinorankclip.data.open_data import open_pairs, splits_of
-    from dinorankclip.data.pack import Writer, new_folder
-    from dinorankclip.data.streams import PipeSource
+    from dinorankclip.data.pack import Writer, good_pairs, new_folder
 
     check_at_least(1, shard_size=shard_size)
-    if where.startswith("pipe:"):  # packing has no epochs, and what is not divided is packed whole
+    if where.startswith("pipe:"):  # packing has no epochs, and undivided data is packed whole
         reading = dataclasses.replace(reading, epoch_samples=reading.epoch_samples or 1)
     damage = DamageCount(max_damaged=1.0)
     counts: dict[str, int] = {}
@@ -88,28 +82,12 @@ def pack(
         writer = Writer(folder, to, shard_size)
         for part in (split,) if split else splits_of(where, reading):
             source = open_pairs(where, reading, part)
-            total = None if isinstance(source, PipeSource) else len(source)
             name = "" if part == "all" else part
-            counts[part] = writer.write(name, _good_pairs(source, total, name, reading, damage))
-    told = ", ".join(f"{part} {count}" if part != "all" else f"{count}" for part, count in counts.items())
-    print(f"{told} pairs in {out}")
+            counts[part] = writer.write(name, good_pairs(source, reading.max_pixels, damage, name or "pairs"))
+    packed = ", ".join(f"{part} {count}" if part != "all" else f"{count}" for part, count in counts.items())
+    print(f"{packed} pairs in {out}")
     if damage.keys:
         print(f"{len(damage.keys)} damaged pair{'s' * (len(damage.keys) > 1)} left out:\n{damage.summary()}")
-
-
-def _good_pairs(
-    source: Source | PipeSource, total: int | None, name: str, reading: FindingSettings, damage: DamageCount
-) -> Iterator[RawSample]:
-    from tqdm import tqdm
-
-    from dinorankclip.data.pack import checked_pairs
-
-    for found in tqdm(checked_pairs(source, reading.max_pixels), name or "pairs", total, unit="pair", file=sys.stderr):
-        if isinstance(found, RawSample):
-            damage.add(1)
-            yield found
-        else:
-            damage.add(0, [(found[0], found[1].cause)])
 
 
 def pack_classes(
@@ -123,12 +101,15 @@ def pack_classes(
 ) -> None:
     """Pack a folder with a subfolder of images for each class as an evaluation set for `score`.
 
+    Examples:
+      dinorankclip data pack-classes photos-by-class sets/mine --template 'a photo of a {c}.'
+
     Args:
         where: The folder of class folders.
         out: The set; a second call adds another part to it.
         split: The part to write.
-        listed: A text file with the images of this part, one path inside IN a line; by default all of them.
-        like: A set with the same classes, whose names and prompts are taken over.
+        listed: A text file with the images of this part, one path inside IN per line; by default all images.
+        like: A set with the same classes, whose names and prompts are copied.
         template: Prompts with {c} for the class name.
         shard_size: Images in a shard.
     """
@@ -155,17 +136,20 @@ def show(
 ) -> None:
     """Write a contact sheet: random pairs with their captions.
 
+    Examples:
+      dinorankclip data show scenes --split val --n 24 --out scenes.html
+
     Args:
         where: Anything that --data of train takes: shards, table, folder, scenes.
         out: A .png picture, or an .html page, which shows every script and all captions.
-        n: How many pairs.
-        split: Which part; by default the first there is.
-        seed: Another seed, other pairs.
+        n: Number of pairs.
+        split: The part to show; by default the first.
+        seed: Another seed gives other pairs.
         reading: How the pairs are found.
     """
     from dinorankclip.data import inspect
     from dinorankclip.data.open_data import open_pairs, splits_of
-    from dinorankclip.data.streams import PipeSource, read_into_memory
+    from dinorankclip.data.streams import is_stream, read_into_memory
 
     check_at_least(0, seed=seed)
     check_at_least(1, n=n)
@@ -175,7 +159,7 @@ def show(
         reading = dataclasses.replace(reading, epoch_samples=reading.epoch_samples or 1)
     part = split or splits_of(where, reading)[0]
     source = open_pairs(where, reading, part)
-    if isinstance(source, PipeSource):
+    if is_stream(source):
         source = read_into_memory(source.shards, n)
     shown, damage = inspect.choose(source, n, seed, reading.max_pixels)
     if not shown:
@@ -184,31 +168,29 @@ def show(
     if out.suffix.lower() == ".png":
         inspect.as_png(shown, out)
     else:
-        inspect.as_html(shown, out, f"{where}, {part}: {len(shown)} of {len(source)} pairs")
+        from dinorankclip.report.photo_pages import write_contact_sheet
+
+        write_contact_sheet(out, shown, f"{where}, {part}: {len(shown)} of {len(source)} pairs")
     print(f"{len(shown)} of {len(source)} pairs in {out}")
     if damage.keys:
-        print(f"damaged ones met on the way:\n{damage.summary()}")
+        print(f"damaged pairs met on the way:\n{damage.summary()}")
+
+
+VERBS: dict[str, Callable[..., None]] = {"make": make, "pack": pack, "pack-classes": pack_classes, "show": show}
+
+
+def help_text() -> str:
+    docs = {name: [line.strip() for line in (verb.__doc__ or "").splitlines()] for name, verb in VERBS.items()}
+    lines = ["usage: dinorankclip data make|pack|pack-classes|show …", ""]
+    lines += [f"  {name:<12}  {doc[0]}" for name, doc in docs.items()]
+    lines += ["", "Examples:", *(f"  {doc[doc.index('Examples:') + 1]}" for doc in docs.values())]
+    return "\n".join([*lines, "", "dinorankclip data make --help describes the flags of make, and so on."])
 
 
 def main(argv: list[str]) -> None:
-    verbs: dict[str, Callable[..., None]] = {"make": make, "pack": pack, "pack-classes": pack_classes, "show": show}
-    if argv and argv[0] in verbs:
-        name = argv[0]
-        tyro.cli(
-            verbs[name],
-            prog=f"dinorankclip data {name}",
-            args=argv[1:],
-            description=f"{(verbs[name].__doc__ or '').splitlines()[0]}\n\nExamples:\n  {EXAMPLES[name]}",
-        )
-        return
-    lines = ["usage: dinorankclip data make|pack|pack-classes|show …", ""]
-    lines += [f"  {name:<12}  {(function.__doc__ or '').splitlines()[0]}" for name, function in verbs.items()]
-    lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES.values())]
     if not argv or argv[0] in ("-h", "--help"):
-        print("\n".join([*lines, "", "dinorankclip data make --help tells the options, and so on."]))
-        return
-    import difflib
-
-    near = difflib.get_close_matches(argv[0], verbs, n=1, cutoff=0.4)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(verbs)}"
-    raise UserError(f"data has no '{argv[0]}': {hint}")
+        print(help_text())
+    elif argv[0] in VERBS:
+        call_verb(VERBS[argv[0]], f"data {argv[0]}", argv[1:])
+    else:
+        raise UserError(f"data has no '{argv[0]}': {did_you_mean(argv[0], VERBS, cutoff=0.4)}")

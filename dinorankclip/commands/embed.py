@@ -1,20 +1,18 @@
-"""`dinorankclip embed`: images and captions → embeddings with their keys, as NumPy and Parquet."""
+"""`dinorankclip embed`: write embeddings of images and captions with their keys, as NumPy and Parquet."""
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from dinorankclip.commands.shared import call_verb, load_quietly
 from dinorankclip.config import FindingSettings
 from dinorankclip.types import CaptionSource, ImageSource, UserError
 
-EXAMPLES = """\
-Examples:
-  dinorankclip embed runs/first --images photos --out embedded/photos
-  dinorankclip embed runs/first --data scenes --split test --out embedded/scenes"""
+if TYPE_CHECKING:
+    from dinorankclip.search.embed_collection import EmbeddingFolder
 
 
 def embed(
@@ -28,7 +26,11 @@ def embed(
     device: str = "auto",
     reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
 ) -> None:
-    """Embed images, captions or both. The same command again resumes, or says that all is there.
+    """Embed images, captions or both: rows with their keys. The same command again resumes.
+
+    Examples:
+      dinorankclip embed runs/first --images photos --out embedded/photos
+      dinorankclip embed runs/first --data scenes --split test --out embedded/scenes
 
     Args:
         model: A run, a checkpoint, an exported folder, or open_clip:NAME:FILE.
@@ -36,12 +38,11 @@ def embed(
         images: A folder of images (and all below it), a .txt list of paths, a CSV/TSV/Parquet table, or shards.
         captions: A .txt file with a caption on each line, the caption column of a table, or pairs.
         data: Pairs, as --data of train: images and captions at once, with the same keys.
-        split: Which part of --data, or of pairs behind --captions, if they are divided into parts.
+        split: The part of --data, or of the pairs given as --captions.
         half: Write fp16 instead of fp32: half the bytes, three digits.
-        device: Where the model runs.
+        device: auto (the GPU if there is one), cpu, cuda or cuda:N.
         reading: How images and captions are found.
     """
-    from dinorankclip.commands.shared import load_quietly
     from dinorankclip.data.open_data import open_stored
     from dinorankclip.data.unpaired import open_captions, open_images
     from dinorankclip.io import one_at_a_time
@@ -58,7 +59,7 @@ def embed(
     pictures: ImageSource | None = open_images(images, reading) if images is not None else pairs
     texts: CaptionSource | None = open_captions(captions, reading, split) if captions is not None else pairs
     loaded = load_quietly(model, device)
-    try_out(loaded)  # before there is a folder that would belong to a broken model
+    try_out(loaded)  # before a folder is made, because a broken model must leave none
     print(f"{model}: {loaded.dim} numbers a row, {loaded.reason}")
     part = split if data or captions else None
     about = {"model": model, "images": images or data, "captions": captions or data, "split": part}
@@ -78,7 +79,7 @@ def embed(
         print("no Parquet files, which need pyarrow: pip install 'dinorankclip[parquet]'")
 
 
-def _counts(folder: Any) -> str:
+def _counts(folder: EmbeddingFolder) -> str:
     rows = folder.manifest["rows"]
     size = sum(folder.manifest["bytes"].values())
     text = ", ".join(f"{count} {kind}" for kind, count in rows.items()) + f", {size / 1e6:.1f} MB"
@@ -89,5 +90,4 @@ def _counts(folder: Any) -> str:
 
 
 def main(argv: list[str]) -> None:
-    head = (inspect.getdoc(embed) or "").split("Args:")[0].strip()
-    tyro.cli(embed, prog="dinorankclip embed", args=argv, description=f"{head}\n\n{EXAMPLES}")
+    call_verb(embed, "embed", argv)

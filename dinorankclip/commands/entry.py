@@ -1,106 +1,87 @@
 """The `dinorankclip` command (`drc` for short): finds the verb, imports its module, turns errors into exit codes.
 
-Nothing heavy is imported here, so that help answers at once. A verb's module has `main(argv)`.
-Exit codes: 0 done, 2 something the user can mend (one line, no traceback), 130 Ctrl-C, 143 SIGTERM; a traceback is a
-bug of ours.
+Nothing heavy is imported here, so that help answers at once. The module of a verb has its name and a `main(argv)`.
+Exit codes: 0 done, 2 a mistake that the user can correct (one line, no traceback), 130 Ctrl-C, 143 SIGTERM. A
+traceback is a bug of ours.
 """
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dinorankclip import __version__
 from dinorankclip.types import UserError
 
 
-@dataclass(frozen=True)
-class Verb:
-    module: str
+class Verb(NamedTuple):
     does: str
     example: str
 
 
 VERBS = {
-    "data": Verb(
-        "dinorankclip.commands.data",
-        "make, convert and look at image–caption pairs",
-        "dinorankclip data show scenes --out scenes.png",
-    ),
+    "data": Verb("make, convert and look at image–caption pairs", "dinorankclip data show scenes --out scenes.png"),
     "teacher": Verb(
-        "dinorankclip.commands.teacher",
         "compute a frozen teacher's features of a data set once",
         "dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0",
     ),
     "train": Verb(
-        "dinorankclip.commands.train",
         "pretrain or fine-tune a model; the same command again resumes",
         "dinorankclip train --preset scenes --method clip --run runs/first",
     ),
     "score": Verb(
-        "dinorankclip.commands.score",
         "zero-shot, retrieval, probes and more on evaluation sets, with intervals",
         "dinorankclip score runs/first --sets scenes",
     ),
     "compare": Verb(
-        "dinorankclip.commands.compare",
         "two scored models side by side: paired differences with intervals",
         "dinorankclip compare runs/first runs/second",
     ),
     "study": Verb(
-        "dinorankclip_studies.command",
-        "many runs at equal pairs and steps, for tables with intervals over seeds; goes on after a stop",
+        "many runs at equal pairs and steps, for tables with intervals over seeds; the same command resumes",
         "dinorankclip study run small",
     ),
     "report": Verb(
-        "dinorankclip.commands.report",
-        "write up a run or a study: one HTML file, tables, figures, verdicts",
-        "dinorankclip report runs/first",
+        "write up a run or a study: one HTML file, tables, figures, verdicts", "dinorankclip report runs/first"
     ),
     "embed": Verb(
-        "dinorankclip.commands.embed",
-        "embeddings of images and captions, as NumPy and Parquet; resumes",
+        "embeddings of images and captions, as NumPy and Parquet; the same command again resumes",
         "dinorankclip embed runs/first --images photos --out embedded/photos",
     ),
     "search": Verb(
-        "dinorankclip.commands.search",
         "find photos of a folder by words or by another photo",
         "dinorankclip search runs/first --images photos 'a red mug'",
     ),
     "export": Verb(
-        "dinorankclip.commands.export",
         "a model to give away: a folder with its card, open_clip's format, ONNX",
         "dinorankclip export runs/first --out exported/first",
     ),
-    "doctor": Verb(
-        "dinorankclip.commands.doctor",
-        "check this machine, a data folder or a run, and say what to do",
-        "dinorankclip doctor runs/first",
-    ),
+    "doctor": Verb("check this machine, a data folder or a run, and say what to do", "dinorankclip doctor runs/first"),
 }
 
 
 def help_text() -> str:
     width = max(map(len, VERBS))
-    lines = [
+    return "\n".join([
         "usage: dinorankclip VERB …        (drc is the same command)",
         "",
         "CLIP-style pretraining with high-order ranking, dense distillation and fair baselines.",
         "",
-    ]
-    lines += [f"  {name:<{width}}  {verb.does}" for name, verb in VERBS.items()]
-    lines += ["", "Examples:", *(f"  {verb.example}" for verb in VERBS.values())]
-    lines += ["", "dinorankclip VERB --help tells all about one of them."]
-    return "\n".join(lines)
+        *(f"  {name:<{width}}  {verb.does}" for name, verb in VERBS.items()),
+        "",
+        "Examples:",
+        *(f"  {verb.example}" for verb in VERBS.values()),
+        "",
+        "dinorankclip VERB --help describes a verb and its flags.",
+    ])  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The entry point of the installed command. Ends by SystemExit if the exit code is not 0."""
+    """Run the installed command. It ends by SystemExit if the exit code is not 0."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         _run(argv)
@@ -123,7 +104,7 @@ def main(argv: list[str] | None = None) -> None:
         if "DataLoader worker" not in str(error):
             raise
         from dinorankclip.config import ReadingSettings
-        from dinorankclip.data.workers import advice
+        from dinorankclip.data.loader import advice
 
         _fail(advice(error, ReadingSettings()))
 
@@ -135,12 +116,13 @@ def _run(argv: list[str]) -> None:
     if argv[0] in ("-V", "--version"):
         print(f"dinorankclip {__version__}")
         return
-    verb = VERBS.get(argv[0])
-    if verb is None:
-        near = difflib.get_close_matches(argv[0], VERBS, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(VERBS)}"
-        raise UserError(f"no verb '{argv[0]}': {hint} (dinorankclip --help)")
-    importlib.import_module(verb.module).main(argv[1:])
+    from dinorankclip.commands.shared import did_you_mean, import_studies
+
+    verb = argv[0]
+    if verb not in VERBS:
+        raise UserError(f"no verb '{verb}': {did_you_mean(verb, VERBS, cutoff=0.5)} (dinorankclip --help)")
+    module = import_studies("command") if verb == "study" else importlib.import_module(f"dinorankclip.commands.{verb}")
+    module.main(argv[1:])
 
 
 def _fail(text: str) -> None:

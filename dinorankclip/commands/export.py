@@ -1,4 +1,4 @@
-"""`dinorankclip export`: a model to give away, as a folder of ours, of open_clip's, or as ONNX."""
+"""`dinorankclip export`: write a model to give away, as our own folder, in open_clip's format, or as ONNX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-EXAMPLE = "dinorankclip export runs/first --out exported/first"
+from dinorankclip.commands.shared import call_verb
+
 Format = Literal["folder", "open-clip", "onnx"]
 
 
@@ -21,6 +22,10 @@ def export(
 ) -> None:
     """Write a model as a folder that works anywhere, without a network, with a card that says how it was made.
 
+    Examples:
+      dinorankclip export runs/first --out exported/first
+      dinorankclip export runs/first --out exported/first --to folder open-clip onnx --replace
+
     Args:
         model: A run, a checkpoint, an exported folder or open_clip:NAME:FILE.
         out: The folder to make.
@@ -28,15 +33,13 @@ def export(
             encoders, checked with onnxruntime; needs the extra onnx). With several, the model folder is OUT itself
             and the others lie in it as open_clip/ and onnx/.
         data_note: A sentence about the training data for the card, such as its source and terms.
-        licence: The licence of the model, for the card; left open if you do not say.
+        licence: The licence of the model, for the card; left open by default.
         replace: Replace an earlier export of that name.
     """
     from dinorankclip.models.export_model import write_export
 
-    written = write_export(model, out, to, data_note, licence, replace)
-    print(written.summary())
+    print(write_export(model, out, to, data_note, licence, replace).summary())
 
 
 def main(argv: list[str]) -> None:
-    head = (export.__doc__ or "").split("Args:")[0].strip()
-    tyro.cli(export, prog="dinorankclip export", args=argv, description=f"{head}\n\nExamples:\n  {EXAMPLE}")
+    call_verb(export, "export", argv)

@@ -1,4 +1,4 @@
-"""`dinorankclip report RUN|STUDY`: one HTML file to read, and a study's tables and figures as files."""
+"""`dinorankclip report RUN|STUDY`: write one HTML file to read, and a study's tables and figures as files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from dinorankclip.commands.shared import import_studies
+from dinorankclip.commands.shared import call_verb, import_studies
 from dinorankclip.run_files import REPORT, is_run
 from dinorankclip.types import UserError
-
-HELP = """\
-Write up a run or a study: one self-contained HTML file; of a study also its tables (Markdown, LaTeX, CSV), figures
-(PNG, SVG) and the verdicts on the paper's claims.
-
-Examples:
-  dinorankclip report runs/first
-  dinorankclip report runs/study-small
-  dinorankclip report full --docs docs
-
-A study may be named or given by its folder, and need not be finished: the report says what is missing.
-"""
 
 
 def report(
@@ -30,11 +18,19 @@ def report(
     docs: Path | None = None,
     bench: Path = Path("docs/bench"),
 ) -> None:
-    """Write up a run or a study.
+    """Write up a run or a study: one self-contained HTML file; of a study also its tables (Markdown, LaTeX, CSV),
+    figures (PNG, SVG) and the verdicts on the paper's claims.
+
+    Examples:
+      dinorankclip report runs/first
+      dinorankclip report runs/study-small
+      dinorankclip report full --docs docs
+
+    A study may be named or given by its folder, and need not be finished: the report says what is missing.
 
     Args:
         where: A run folder, a study folder, or a study's name (its folder is runs/study-NAME).
-        out: Where the files go; by default into the folder itself.
+        out: The folder for the files; by default the run's or the study's own.
         docs: Studies: also put small copies to commit under DOCS/study/NAME, and the claims into DOCS/claims.md.
         bench: Studies: the folder with the dated records of what a step costs.
     """
@@ -48,12 +44,13 @@ def report(
 
 
 def folder_of(where: str) -> Path:
-    """A folder as it is; the name of a study means runs/study-NAME."""
+    """Return an existing folder as it is; the name of a study means runs/study-NAME."""
     named = Path(f"runs/study-{where}")
     return named if not Path(where).exists() and named.is_dir() else Path(where)
 
 
 def write_run(run: Path, out: Path) -> None:
+    """Write the report of a run. `train` calls this at its end, `score` when the run has a report already."""
     from dinorankclip.report.run_report import run_page
 
     run_page(run).write(out / REPORT)
@@ -61,4 +58,4 @@ def write_run(run: Path, out: Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    tyro.cli(report, args=argv, prog="dinorankclip report", description=HELP)
+    call_verb(report, "report", argv)

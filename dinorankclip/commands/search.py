@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from dinorankclip.commands.shared import call_verb, check_at_least, load_quietly
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.search.photo_search import Found, PhotoSearch
-
-EXAMPLES = """\
-Examples:
-  dinorankclip search runs/first --images photos "a red mug" "two dogs in the snow"
-  dinorankclip search runs/first --images photos --image-query mug.jpg --html found.html"""
+    from dinorankclip.models.loaded import LoadedModel
+    from dinorankclip.search.photo_search import Answer, PhotoSearch
 
 
 def search(
@@ -34,59 +30,63 @@ def search(
 ) -> None:
     """Find photos by words or by another photo.
 
+    Examples:
+      dinorankclip search runs/first --images photos "a red mug" "two dogs in the snow"
+      dinorankclip search runs/first --images photos --image-query mug.jpg --html found.html
+
     The first search embeds the photos and keeps an index in IMAGES/.dinorankclip (or, if that cannot be written, in
-    built/photo-index); later ones only look at what has changed.
+    built/photo-index). Later searches embed only new and changed photos.
 
     Args:
         model: A run, a checkpoint, an exported folder, or open_clip:NAME:FILE.
-        queries: What to look for, in words; several are answered one after the other.
+        queries: Descriptions of photos; several are answered one after the other.
         images: The folder of photos, with all folders below it.
-        image_query: A photo: find those like it.
-        top: How many photos to show for each query.
-        html: Also write a page with the photos found; of --interactive ones, too, when it ends.
-        interactive: Read more queries from the standard input, one a line.
-        device: Where the model runs.
+        image_query: Find photos like this photo.
+        top: Photos to show for each query.
+        html: Also write a page with the photos found; with --interactive when the last query is answered.
+        interactive: Read more queries from the standard input, one per line.
+        device: auto (the GPU if there is one), cpu, cuda or cuda:N.
     """
     from dinorankclip.search.photo_search import PhotoSearch
 
     if not queries and image_query is None and not interactive:
-        raise UserError("what to look for? Give words, --image-query FILE, or --interactive")
-    if top < 1:
-        raise UserError("--top must be at least 1")
+        raise UserError("nothing to look for: give words, --image-query FILE, or --interactive")
+    check_at_least(1, top=top)
     finder = PhotoSearch(model, images, lambda: _loaded(model, device), _note)
     if finder.damaged.replaced:
-        _note(f"damaged photos, which are left out:\n{finder.damaged.summary()}")
+        _note(f"damaged photos are left out:\n{finder.damaged.summary()}")
     answers = [finder.by_words(query, top) for query in queries]
     answers += [finder.by_photo(image_query, top)] if image_query is not None else []
-    for found in answers:
-        _print(found)
+    for answer in answers:
+        _print(answer)
     try:
         if interactive:
             _converse(finder, top, answers)
-    finally:  # Ctrl-C is a way to end it, too
+    finally:  # also after Ctrl-C, which is a way to end a conversation
         if html is not None and answers:
-            _write_page(html, answers, finder, images, model)
+            from dinorankclip.report.photo_pages import write_search_page
+
+            write_search_page(html, answers, images, model, len(finder.index.names) - finder.damaged.replaced)
+            print(f"page: {html}")
 
 
-def _loaded(model: str, device: str) -> Any:
-    """Imports torch and open_clip, which takes seconds: hence the note."""
+def _loaded(model: str, device: str) -> LoadedModel:
+    """Load the model and say so first: importing torch and open_clip takes seconds."""
     _note(f"loading {model} …")
-    from dinorankclip.commands.shared import load_quietly
-
     loaded = load_quietly(model, device)
     _note(loaded.reason)
     return loaded
 
 
-def _converse(finder: PhotoSearch, top: int, answers: list[Found]) -> None:
-    """Adds to the answers, query by query."""
+def _converse(finder: PhotoSearch, top: int, answers: list[Answer]) -> None:
+    """Read queries from the standard input; print each answer and add it to `answers`."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # lines of a file may be in any encoding
-    asks = sys.stdin.isatty()
-    if asks:
-        _note("one query a line; an empty line or Ctrl-D ends")
+    prompting = sys.stdin.isatty()
+    if prompting:
+        _note("one query per line; an empty line or Ctrl-D ends")
     while True:
-        if asks:
+        if prompting:
             print("search> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line.strip():
@@ -95,24 +95,16 @@ def _converse(finder: PhotoSearch, top: int, answers: list[Found]) -> None:
         _print(answers[-1])
 
 
-def _print(found: Found) -> None:
-    title = f"like {_shown(found.query)}" if isinstance(found.query, Path) else f'"{_shown(found.query)}"'
-    lines = [title, *(f"{rank:4d}  {hit.score:6.3f}  {_shown(hit.path)}" for rank, hit in enumerate(found.hits, 1))]
+def _print(answer: Answer) -> None:
+    title = f"like {_shown(answer.query)}" if isinstance(answer.query, Path) else f'"{_shown(answer.query)}"'
+    lines = [title, *(f"{rank:4d}  {hit.score:6.3f}  {_shown(hit.path)}" for rank, hit in enumerate(answer.hits, 1))]
     print("\n".join(lines), flush=True)
 
 
 def _shown(text: str | Path) -> str:
-    """Fit for a terminal: no control characters, no bytes that are no text."""
+    """Make text fit for a terminal: control characters and bytes that are not text are replaced."""
     text = str(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(sign if sign.isprintable() else "?" for sign in text)
-
-
-def _write_page(html: Path, answers: list[Found], finder: PhotoSearch, images: Path, model: str) -> None:
-    from dinorankclip.report.search_page import write_page
-
-    searched = len(finder.index.names) - finder.damaged.replaced
-    write_page(html, answers, images, model, searched)
-    print(f"page: {html}")
 
 
 def _note(text: str) -> None:
@@ -120,5 +112,4 @@ def _note(text: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    head = (inspect.getdoc(search) or "").split("Args:")[0].strip()
-    tyro.cli(search, prog="dinorankclip search", args=argv, description=f"{head}\n\n{EXAMPLES}")
+    call_verb(search, "search", argv)

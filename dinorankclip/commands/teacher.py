@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from dinorankclip.commands.entry import VERBS
+from dinorankclip.commands.shared import call_verb, check_at_least
 from dinorankclip.config import FindingSettings
 from dinorankclip.teachers.registry import TEACHER_KINDS, Modality, kinds_of, usages
 from dinorankclip.types import UserError
 
-EXAMPLES = """\
-Examples:
-  dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0"""
 ImageTeacher = Annotated[str, tyro.conf.arg(help=f"{usages('image')}.")]
 TextTeacher = Annotated[str | None, tyro.conf.arg(help=f"{usages('text')}; by default captions have no teacher.")]
 
@@ -34,24 +32,25 @@ def cache(
 ) -> None:
     """Compute a teacher's features once, for `train --distil.cache OUT`. The same command again resumes.
 
-    Many processes share the work: torchrun --nproc-per-node 8 -m -- dinorankclip teacher cache …
+    Examples:
+      dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0
+      torchrun --nproc-per-node 8 -m -- dinorankclip teacher cache --data 'cc3m/*.tar' --out built/teacher/cc3m
 
     Args:
         out: The folder of the cache, e.g. built/teacher/NAME.
         data: Anything that --data of train takes, except pipe: shards.
-        input_size: Side at which the teacher sees images. Its grid should be about twice as fine as the one that is
-            compared: 448 gives efficientnet-lite0 14×14 tokens, 224 gives 7×7.
-        keep: The Gram of the tokens (criterion gram+rel), PCA tokens (mse, cosine; crops then move the summary, too).
-        coding: Bits a number; 8bit costs well under 1 % of Gram distance.
-        split: Parts of the data; by default all there are.
-        device: Where the teacher runs.
+        input_size: Side of the images that the teacher gets. Its grid should be about twice as fine as the student's:
+            448 gives efficientnet-lite0 14×14 tokens, 224 gives 7×7.
+        keep: gram (for the criterion gram+rel), tokens (PCA; for mse and cosine; crops then move the summary, too).
+        coding: Precision of a stored number; 8bit changes Gram distances by well under 1 %.
+        split: Parts of the data; by default all.
+        device: auto (the GPU if there is one), cpu, cuda or cuda:N.
         threads: CPU threads of each process; by default torch's choice.
         reading: How pairs are found, as in train.
     """
     import torch
 
     from dinorankclip import distributed
-    from dinorankclip.commands.shared import check_at_least
     from dinorankclip.device import choose
     from dinorankclip.teachers.cache_format import CacheLayout
     from dinorankclip.teachers.cache_request import CacheSpec, cache_of_data
@@ -60,14 +59,14 @@ def cache(
     world = distributed.join(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    wish = CacheSpec(data, teacher, input_size, text_teacher, CacheLayout(keep, coding), split)
-    cache_of_data(out, wish, reading, choose(device, "fp32", world.local_rank).device)
+    spec = CacheSpec(data, teacher, input_size, text_teacher, CacheLayout(keep, coding), split)
+    cache_of_data(out, spec, reading, choose(device, "fp32", world.local_rank).device)
     distributed.leave()
 
 
 def help_text() -> str:
     width = max(len(kind.usage) for kind in TEACHER_KINDS.values())
-    lines = ["usage: dinorankclip teacher cache …", "", EXAMPLES]
+    lines = ["usage: dinorankclip teacher cache …", "", "Examples:", f"  {VERBS['teacher'].example}"]
     flags_of: dict[Modality, str] = {
         "image": "--teacher here, --distil.teacher of train",
         "text": "--text-teacher here, --distil.text-teacher of train",
@@ -75,15 +74,13 @@ def help_text() -> str:
     for modality, flags in flags_of.items():
         lines += ["", f"{modality} teachers ({flags}):"]
         lines += [f"  {kind.usage:<{width}}  {kind.about}" for kind in kinds_of(modality)]
-    return "\n".join([*lines, "", "dinorankclip teacher cache --help tells more."])
+    return "\n".join([*lines, "", "dinorankclip teacher cache --help describes the flags."])
 
 
 def main(argv: list[str]) -> None:
-    if argv and argv[0] == "cache":
-        head = (inspect.getdoc(cache) or "").split("Args:")[0].strip()
-        tyro.cli(cache, prog="dinorankclip teacher cache", args=argv[1:], description=f"{head}\n\n{EXAMPLES}")
-        return
     if not argv or argv[0] in ("-h", "--help"):
         print(help_text())
-        return
-    raise UserError(f"teacher has no '{argv[0]}': there is cache")
+    elif argv[0] == "cache":
+        call_verb(cache, "teacher cache", argv[1:])
+    else:
+        raise UserError(f"teacher has no '{argv[0]}': there is cache")

@@ -1,93 +1,25 @@
-"""Flags of open_clip's trainer, met at `train`: what they are called here. docs/from-open-clip.md says more of each."""
+"""`dinorankclip train`: put the rooms together and run.
+
+Defaults depend on `--preset` and `--method`, so both are looked up before the other flags are parsed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dinorankclip.commands.shared import check_known
 from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.methods import METHODS
 from dinorankclip.presets import PRESETS, for_method, preset
-from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.train.assemble import Parts
+    from dinorankclip.train.assemble import RunParts
     from dinorankclip.train.loop import StopRequest
-
-TABLE = "docs/from-open-clip.md"
-SCORED = "train scores validation pairs at each epoch's end; for other sets: dinorankclip score RUN --sets …"
-FROZEN = "--optim.freeze PATTERN …"
-# Of each flag: what to write instead, or why there is nothing to write.
-FOREIGN = {
-    "--train-data": "--data",
-    "--val-data": "a validation part in --data, or one that is carved from it (--reading.val-fraction)",
-    "--train-num-samples": "leave it out: pairs are counted; of pipe: shards --reading.epoch-samples",
-    "--dataset-type": "leave it out: --data is recognised by what it is",
-    "--csv-img-key": "--reading.image-column",
-    "--csv-caption-key": "--reading.caption-column",
-    "--csv-separator": "leave it out: commas, semicolons and tabs are recognised",
-    "--name": "--run runs/NAME",
-    "--logs": "--run FOLDER/NAME",
-    "--workers": "--reading.workers",
-    "--batch-size": "--budget.batch, which counts the pairs of a step over all processes, not of one",
-    "--accum-freq": "--budget.chunk, the pairs that a process encodes at once; --budget.batch stays the whole batch",
-    "--epochs": "--budget.epochs",
-    "--lr": "--optim.lr",
-    "--wd": "--optim.weight-decay",
-    "--beta1": "--optim.betas BETA1 BETA2",
-    "--beta2": "--optim.betas BETA1 BETA2",
-    "--eps": "--optim.eps",
-    "--warmup": "--optim.warmup-steps",
-    "--grad-clip-norm": "--optim.clip-norm",
-    "--lr-scheduler": "leave it out: the rate is warm-up and half a cosine",
-    "--precision": "--budget.precision auto, fp32 or bf16 (there is no fp16)",
-    "--device": "--budget.device",
-    "--model": "--model.trunk",
-    "--pretrained": "--init open_clip:NAME:FILE (nothing is downloaded)",
-    "--resume": "leave it out: the same command resumes its --run",
-    "--lock-image": "--model.frozen-image-tower, or to keep crops --optim.freeze 'trunk.towers.visual.*'",
-    "--lock-text": FROZEN,
-    "--grad-checkpointing": "--budget.chunk, which bounds the memory of activations, too",
-    "--save-frequency": "--record.save-every, in steps; one more checkpoint comes at each epoch's end",
-    "--log-every-n-steps": "--record.log-every",
-    "--imagenet-val": SCORED,
-    "--imagenet-v2": SCORED,
-    "--zeroshot-frequency": SCORED,
-    "--val-frequency": SCORED,
-    "--report-to": "leave it out: TensorBoard's files are in RUN/tensorboard; wandb is not here",
-    "--local-loss": "leave it out: it is always so",
-    "--gather-with-grad": "leave it out: it is always so",
-    "--torchcompile": "not here",
-    "--torchscript": "not here; for use elsewhere: dinorankclip export RUN --to onnx",
-    "--dataset-resampled": "not here: every epoch is a permutation, which makes a resume exact",
-    "--train-data-upsampling-factors": "not here: every epoch is a permutation, which makes a resume exact",
-    "--force-image-size": "--model.image-size",
-    "--opt": "leave it out: the optimiser is AdamW",
-    "--aug-cfg": "--reading.crop-scale LOW HIGH, --reading.flip",
-    "--siglip": "not here; see --method",
-    "--fsdp": "not here; weights are whole on every process",
-    "--distill-model": "--distil.teacher, of dense features (dinorankclip teacher --help)",
-    "--force-custom-text": "not here",
-    "--coca-caption-loss-weight": "not here",
-    "--coca-contrastive-loss-weight": "not here",
-}
-
-
-def refuse_foreign(argv: list[str]) -> None:
-    """Name all flags of open_clip at once, each with ours; flags that nobody knows are tyro's to refuse."""
-    flags = dict.fromkeys(word.partition("=")[0].replace("_", "-") for word in argv if word.startswith("--"))
-    met = [flag for flag in flags if flag in FOREIGN]
-    if met:
-        lines = "\n  ".join(f"{flag} → {FOREIGN[flag]}" for flag in met)
-        raise UserError(f"flags of open_clip, which have other names here ({TABLE}):\n  {lines}")
-
-
-# -------- train
-# `dinorankclip train`: put the rooms together and run.
 
 HELP = """\
 Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
@@ -99,13 +31,17 @@ Examples:
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'
+
+docs/from-open-clip.md names the flags here for each flag of open_clip's trainer.
 """
 
 
 @dataclass(frozen=True)
 class Invocation(TrainSettings):
+    """The flags of `train`: settings of a run, and what is done with its folder."""
+
     restart: bool = False
-    """Move an existing run folder aside and begin anew."""
+    """Move an existing run folder aside and start again."""
     dry_run: bool = False
     """Time three real steps, print what the whole run would take, write nothing."""
 
@@ -122,41 +58,37 @@ def main(argv: list[str]) -> None:
 
         folder = _folder(settings)
         write_run(folder, folder)
-    # Not after an error: taking a group apart waits for the others, who may be waiting for a failed process.
+    # Not after an error: leaving waits for the other processes, which may wait for the one that failed.
     distributed.leave()
     if not finished:
         sys.exit(stop.status)
 
 
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
-    """Settings of the preset and method named in `argv`, changed by the other flags, as they were typed."""
+    """Return settings, restart and dry run: the preset and method named in `argv`, changed by the other flags."""
     import tyro
 
-    refuse_foreign(argv)
     name, method = _value_of(argv, "--preset", PRESETS), _value_of(argv, "--method", METHODS)
     base = preset(name or "scenes")
     base = for_method(base, method or base.method)
     default = Invocation(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
-    asked = tyro.cli(Invocation, args=argv, default=default, description=HELP, prog="dinorankclip train")
-    fields = {f.name: getattr(asked, f.name) for f in dataclasses.fields(TrainSettings)}
-    settings = TrainSettings(**fields)
+    flags = tyro.cli(Invocation, args=argv, default=default, description=HELP, prog="dinorankclip train")
+    settings = TrainSettings(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(TrainSettings)})
     if settings.run is None:
         settings = dataclasses.replace(settings, run=f"runs/{settings.preset}-{settings.method}")
-    return settings, asked.restart, asked.dry_run
+    return settings, flags.restart, flags.dry_run
 
 
-def _value_of(argv: list[str], flag: str, known) -> str | None:
-    """Look ahead for a flag that decides the defaults of all others."""
+def _value_of(argv: list[str], flag: str, known: Iterable[str]) -> str | None:
+    """Return the value of a flag that decides the defaults of all others; None if `argv` does not have it."""
     value = None
     for i, word in enumerate(argv):
         if word == flag and i + 1 < len(argv):
             value = argv[i + 1]
         elif word.startswith(flag + "="):
             value = word.split("=", 1)[1]
-    if value is not None and value not in known:
-        close = difflib.get_close_matches(value, list(known), 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise UserError(f"{flag} {value}: there are {', '.join(known)}{hint}")
+    if value is not None:
+        check_known(flag, value, known)
     return value
 
 
@@ -166,7 +98,7 @@ def _folder(settings: TrainSettings) -> Path:
 
 
 def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | None = None) -> bool:
-    """Train and score the held-out parts. False: stopped on request before the end, with everything saved."""
+    """Train and score the held-out parts. Return False if the run was stopped on request, with everything saved."""
     from dinorankclip import distributed
     from dinorankclip.device import choose
     from dinorankclip.train.assemble import assemble
@@ -177,7 +109,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
 
     settings = validated(settings)
     world = distributed.join(settings.budget.device)
-    asked, settings = settings, with_cache(settings, dry)
+    requested, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
         say(
             "mind: no trained model was named, so training begins with random weights; to fine-tune give --init "
@@ -191,11 +123,11 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     with alone_in(folder), given_back(folder):
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device
-        make_missing_cache(asked, device, Path(settings.distil.cache or ""))
+        make_missing_cache(requested, device, Path(settings.distil.cache or ""))
         return _train(assemble(settings), folder, stop)
 
 
-def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
+def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:
     from dinorankclip.evaluate.during_training import evaluators, final_scores, starting_inspection, starting_scores
     from dinorankclip.train.assemble import resume
     from dinorankclip.train.ending import STOPPED, Ending, ending_noted, note_ending
@@ -215,8 +147,8 @@ def _train(parts: Parts, folder: Path, stop: StopRequest | None) -> bool:
         )
         if finished:
             final_scores(parts, before, folder)
-    if told := damage_line(folder, parts.train):
-        say(told)
+    if message := damage_line(folder, parts.train):
+        say(message)
     if not finished:
         note_ending(folder, Ending(parts.state.step, STOPPED))
         say(f"stopped at step {parts.state.step}; everything is saved, the same command resumes")

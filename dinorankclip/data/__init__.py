@@ -1,22 +1,20 @@
-"""Pairs → batches, exactly repeatable. Nothing here knows of models; teachers' features ride along as teacher_features.
+"""Reads image–caption pairs and makes batches of them, exactly repeatable. No file here knows of models.
 
-benchmark_sets.py          Which evaluation sets a user means, and one such set: `find_sets` looks, `open_set` reads i
-bpe.py                     CLIP's byte-pair encoding in plain Python, for a program that must answer before torch coul
-damage.py                  Samples that cannot be used: why, which, and how many are too many.
-decode.py                  Bytes → upright RGB pixels. JPEG by simplejpeg (libjpeg-turbo), everything else by Pillow.
-fingerprint.py             What data holds, as a short name: a fingerprint of all bytes.
-folders.py                 A folder of images with a caption file beside each: `shoes red.jpg` and `shoes red.txt`, on
-inspect.py                 Pairs to look at: a picture (PNG) or a page (HTML) of images with their captions.
-loader.py                  Pairs → batches, with an exact position. The whole way of a sample:
-open_data.py               `open_pairs`: from what a user types after `--data` to a source of pairs.
-pack.py                    Write pairs in one of the three layouts that `open_pairs` reads: shards, a table, a folder.
-samples.py                 Which part of an image a sample shows (`types.View`), and showing it: crop, flip, resize to
-scenes/
-splits.py                  A part of a source, the cut that sets validation images aside when the data comes without a
-streams.py                 Pairs that come out of commands: `pipe:aws s3 cp s3://bucket {0000..0331}.tar -`. A stream
-tables.py                  A table of image paths and captions: CSV, TSV or Parquet. Paths are relative to the table.
-tar_shards.py              Where every sample of a tar lies: its table of contents as arrays, made once, and reads by
-tokens.py                  Captions → token ids: CLIP's byte-pair encoding, as open_clip does it.
-unpaired.py                Images without captions, and captions without images: what `embed` and `search` read beside
-workers.py                 Worker processes around torch's DataLoader: started, watched, and gone when they are not ne
+benchmark_sets.py   finds and opens evaluation sets, captioned or classified; digests of all their bytes
+damage.py           names and counts samples that cannot be used: what happens to a damaged image
+decode.py           bytes → upright RGB pixels; caption files → captions
+folders.py          pairs of a folder: images with .txt files beside them
+inspect.py          contact sheets of pairs, and the examination of data
+loader.py           pairs → batches, with an exact position; worker processes. Begin here: it tells a sample's whole way
+open_data.py        opens the pairs that a user names after --data
+pack.py             writes pairs and classification sets
+row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
+samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
+scenes/             the built-in data
+splits.py           validation parts and choices of training images
+streams.py          pairs that come out of commands (pipe:)
+tables.py           pairs of a .csv, .tsv or .parquet table
+tar_shards.py       pairs of local tar shards, in any order
+tokens.py           captions → token ids
+unpaired.py         images or captions alone
 """

@@ -1,44 +1,55 @@
-"""Which evaluation sets a user means, and one such set: `find_sets` looks, `open_set` reads its small files.
+"""Finds and opens the evaluation sets that a user names: `find_sets` looks, `open_set` reads the small files of a set.
 
 DIR with test/0.tar …        a set in the clip-benchmark layout, captioned or classified
 DIR of such folders          all of them
 scenes                       the built-in sets, made on first use
 anything --data takes        captioned pairs of one's own: a retrieval set
+
+A classification set in the clip-benchmark layout has these files:
+
+classnames.txt                          one name a line; line n is class n, counted from 0
+zeroshot_classification_templates.txt   one template a line, {c} stands for the class name
+SPLIT/<n>.tar                           KEY.jpg with KEY.cls, the class index in digits
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tarfile import BLOCKSIZE
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
+from tqdm import tqdm
 
 from dinorankclip import io
 from dinorankclip.config import FindingSettings
-from dinorankclip.data.damage import CAUSES, NAMED, printable
-from dinorankclip.data.fingerprint import content_digest, source_digest
+from dinorankclip.data.damage import Damage
 from dinorankclip.data.open_data import PART_NAMES, built_in_scenes, open_stored, splits_of
 from dinorankclip.data.scenes.make import MANIFEST
-from dinorankclip.data.splits import name_hash
-from dinorankclip.data.tar_shards import SHOWN_TARS, ShardSource, shards_of_folder
+from dinorankclip.data.splits import SplitPart
+from dinorankclip.data.tar_shards import SHOWN_TARS, ShardSource, file_stamp, shards_of_folder
 from dinorankclip.io import digest
-from dinorankclip.types import RawSample, Source, UserError
+from dinorankclip.types import Source, UserError
 
 KIND_FILE = "dataset_type.txt"
+CLASS_NAMES = "classnames.txt"
+TEMPLATES = "zeroshot_classification_templates.txt"
 FAMILIES = "families.json"  # of fine-grained sets: family name → names of its classes
+DEFAULT_TEMPLATE = "a photo of a {c}."
+_WORTH_A_BAR = 1 << 30  # bytes; hashing less than this takes a second or two
+UNKNOWN = -1  # the label of a sample that cannot be read
 
-Kind = Literal["classification", "retrieval"]
+SetKind = Literal["classification", "retrieval"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """A set that was found but not read yet. `reading`: how pairs of one's own are found and divided; `note`: what must
-    be said beside its scores."""
+class SetLocation:
+    """The place of a set that is not read yet. `reading` is for pairs of one's own; `note` is shown with scores."""
 
     name: str
     where: str
@@ -48,11 +59,11 @@ class Place:
 
 @dataclass(frozen=True)
 class BenchmarkSet:
-    """One set: what kind it is, its parts, and for classification its classes and prompts."""
+    """An evaluation set: its kind, its parts, and for classification its classes and prompts."""
 
     name: str
     where: str
-    kind: Kind
+    kind: SetKind
     splits: tuple[str, ...]
     class_names: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
@@ -61,9 +72,12 @@ class BenchmarkSet:
     reading: FindingSettings = field(default_factory=FindingSettings)
 
     def open(self, split: str) -> Source:
-        """The samples of a part; of a classification set a `LabelledSource`. Its fingerprint covers every byte."""
+        """Open a part; of a classification set a `LabelledSource`. The source's fingerprint covers every byte."""
         if self.kind == "classification":
-            shards = self._shards(split)
+            folder = _part_folder(Path(self.where), split)
+            shards = shards_of_folder(folder) if folder else []
+            if not shards:
+                raise UserError(f"the {split} part of {self.where} is empty")
             _refuse_cut(shards)
             return LabelledSource(shards, len(self.class_names))
         source = open_stored(self.where, self.reading, split)
@@ -74,13 +88,13 @@ class BenchmarkSet:
 
     @property
     def usual_split(self) -> str | None:
-        """The part that is scored unless another is asked for: test, else val; None if there is neither."""
+        """Return the part that is scored by default: test, else val; None if there is neither."""
         if self.splits == ("all",):
             return "val"  # carved
         return next((split for split in ("test", "val") if split in self.splits), None)
 
     def scored_split(self, asked: str | None = None) -> str:
-        """The part to score: the one asked for, else the usual one."""
+        """Return the part to score: `asked`, else the usual part."""
         if asked is None:
             if self.usual_split is None:
                 there = ", ".join(self.splits)
@@ -90,69 +104,50 @@ class BenchmarkSet:
             raise UserError(f"{self.where} has no {asked} part, only {', '.join(self.splits)}")
         return asked
 
-    def _shards(self, split: str) -> list[Path]:
-        folder = _part_folder(Path(self.where), split)
-        shards = shards_of_folder(folder) if folder else []
-        if not shards:
-            raise UserError(f"the {split} part of {self.where} is empty")
-        return shards
 
-
-def find_sets(where: str, reading: FindingSettings | None = None) -> list[Place]:
-    """The sets behind what a user typed; `UserError` if there is none."""
+def find_sets(where: str, reading: FindingSettings | None = None) -> list[SetLocation]:
+    """Find the sets that a user names; `UserError` if there is none."""
     reading = reading or FindingSettings()
     path = built_in_scenes() if where == "scenes" else Path(where)
     if os.path.isdir(path):
         if _looks_like_a_set(path):
-            return [Place(_name(path.resolve()), str(path), reading)]
+            return [SetLocation(_name(path.resolve()), str(path), reading)]
         inside = [child for child in sorted(path.iterdir()) if child.is_dir() and _looks_like_a_set(child)]
         if inside:
-            return [Place(_name(child.resolve()), str(child), reading) for child in inside]
-    splits_of(where, reading)  # raises, with advice, for what is no data at all
+            return [SetLocation(_name(child.resolve()), str(child), reading) for child in inside]
+    splits_of(where, reading)  # raises, with advice, if there is no data
     there = os.path.exists(path)
-    return [Place(_name(Path(os.path.abspath(path)).with_suffix("")) if there else path.stem, where, reading)]
+    return [SetLocation(_name(Path(os.path.abspath(path)).with_suffix("")) if there else path.stem, where, reading)]
 
 
-def open_set(place: Place) -> BenchmarkSet:
-    """Read what lies beside the shards."""
-    reading = place.reading
-    notes: tuple[str, ...] = (place.note,) if place.note else ()
-    folder = Path(place.where)
+def open_set(location: SetLocation) -> BenchmarkSet:
+    """Read the small files beside the shards."""
+    folder = Path(location.where)
+    notes = (location.note,) if location.note else ()
+    retrieval = BenchmarkSet(location.name, location.where, "retrieval", (), notes=notes, reading=location.reading)
     if not os.path.isdir(folder) or not _looks_like_a_set(folder):
-        splits = splits_of(place.where, reading)
-        return BenchmarkSet(place.name, place.where, "retrieval", splits, notes=notes, reading=reading)
-    folders = {part: found for part in PART_NAMES if (found := _part_folder(folder, part))}
+        return replace(retrieval, splits=splits_of(location.where, location.reading))
+    folders = {part: inside for part in PART_NAMES if (inside := _part_folder(folder, part))}
     splits = tuple(folders)
     if not splits:
         raise UserError(f"{folder} has none of the parts {', '.join(PART_NAMES)}")
     if _kind(folder, folders[splits[-1]]) == "retrieval":
-        return BenchmarkSet(place.name, place.where, "retrieval", splits, notes=notes, reading=reading)
+        return replace(retrieval, splits=splits)
     names = read_class_names(folder)
     templates, note = read_templates(folder)
-    notes += (note,) if note else ()
-    families = _families(folder, names)
-    return BenchmarkSet(place.name, place.where, "classification", splits, names, templates, families, notes, reading)
-
-
-def refuse_damage(name: str, damaged: Sequence[tuple[str, str]], total: int, most: float = 0.0) -> None:
-    """A score over fewer items is another score: damaged samples are an error unless a share of them was allowed."""
-    if len(damaged) <= most * total:
-        return
-    causes: dict[str, list[str]] = {}
-    for key, cause in damaged:
-        causes.setdefault(cause, []).append(key)
-    lines = []
-    for cause, keys in causes.items():
-        names = ", ".join(map(printable, keys[:NAMED])) + ", …" * (len(keys) > NAMED)
-        lines.append(f"{len(keys)} {cause} ({CAUSES[cause]}): {names}")
-    raise UserError(
-        f"{len(damaged)} of {total} samples of {name} are damaged:\n  " + "\n  ".join(lines) +
-        "\nFetch or pack the set again; --max-damaged 0.01 would score the others."
-    )  # fmt: skip
+    return replace(
+        retrieval,
+        kind="classification",
+        splits=splits,
+        class_names=names,
+        templates=templates,
+        families=_families(folder, names),
+        notes=notes + ((note,) if note else ()),
+    )
 
 
 def _refuse_cut(shards: Sequence[Path]) -> None:
-    """A tar ends in two blocks of zeros. One that was cut between two samples looks whole otherwise."""
+    """Refuse a tar that does not end in two blocks of zeros: a tar cut between two samples looks whole otherwise."""
     for shard in shards:
         with open(shard, "rb") as file:
             size = file.seek(0, 2)
@@ -162,8 +157,10 @@ def _refuse_cut(shards: Sequence[Path]) -> None:
 
 
 def _name(folder: Path) -> str:
-    """The folder's name; built-in sets are called scenes-pairs, scenes-kinds and so on. One that is named like a part
-    takes its parent's name along: "val" alone is what training scored."""
+    """Name a set by its folder; the built-in sets are scenes-pairs, scenes-kinds and so on.
+
+    A folder that is named like a part takes its parent's name along: "val" alone names the set that training scored.
+    """
     if (folder.parent / MANIFEST).is_file():
         return f"scenes-{folder.name}"
     parts = {name for names in PART_NAMES.values() for name in names}
@@ -181,15 +178,13 @@ def _part_folder(folder: Path, part: str) -> Path | None:
     return next((folder / name for name in PART_NAMES[part] if (folder / name).is_dir()), None)
 
 
-def _kind(folder: Path, part: Path) -> Kind:
+def _kind(folder: Path, part: Path) -> SetKind:
     file = folder / KIND_FILE
     if file.is_file():
-        said = file.read_text().strip().lower()
-        if said == "classification":
-            return "classification"
-        if said == "retrieval":
-            return "retrieval"
-        raise UserError(f"{file} says '{said}'; classification and retrieval sets can be scored")
+        kind = file.read_text().strip().lower()
+        if kind not in get_args(SetKind):
+            raise UserError(f"{file} says '{kind}'; classification and retrieval sets can be scored")
+        return cast(SetKind, kind)
     if (folder / CLASS_NAMES).is_file():
         return "classification"
     # Neither file is there: captions beside the images decide.
@@ -220,22 +215,8 @@ def _families(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
     return families
 
 
-# -------- labelled
-# Classification sets in the clip-benchmark layout: images with a class index, class names, prompt templates.
-#
-# SET/classnames.txt                          one name a line; line n is class n, counted from 0
-# SET/zeroshot_classification_templates.txt   one template a line, {c} stands for the class name
-# SET/SPLIT/<n>.tar                           KEY.jpg with KEY.cls, the class index in digits
-
-CLASS_NAMES = "classnames.txt"
-TEMPLATES = "zeroshot_classification_templates.txt"
-DEFAULT_TEMPLATE = "a photo of a {c}."
-VAL_FRACTION = 0.2  # of the training images, class by class, for sets without a validation part
-UNKNOWN = -1  # the label of a sample that cannot be read
-
-
 class LabelledSource(ShardSource):
-    """Images of tar shards with their class indices, `labels` int64 [N]; samples have no captions."""
+    """Reads images of tar shards with their class indices, `labels` int64 [N]; samples have no captions."""
 
     beside = frozenset(("cls",))
 
@@ -254,9 +235,6 @@ class LabelledSource(ShardSource):
     def captions(self, index: int) -> tuple[str, ...]:
         return ()
 
-    def read(self, index: int) -> RawSample:
-        return RawSample(self.key(index), self.image(index), ())
-
     def _check_texts(self) -> None:
         if not (self._image_at >= 0).any():
             raise UserError(f"no images in {self.shards[0].parent}: {len(self.shards)} shards, empty or damaged")
@@ -268,13 +246,13 @@ class LabelledSource(ShardSource):
             )
 
     def _labels(self) -> np.ndarray:
-        """Read once and kept: a million of them are a million small reads."""
+        """Read all labels once and store them: a million labels are a million small reads."""
         name = digest("labels", 1, self.fingerprint)
-        known = io.load_table(name)
-        if known is None:
-            known = {"labels": np.array([self._label(index) for index in range(len(self))], dtype=np.int64)}
-            io.save_table(name, known)
-        return known["labels"]
+        table = io.load_table(name)
+        if table is None:
+            table = {"labels": np.array([self._label(index) for index in range(len(self))], dtype=np.int64)}
+            io.save_table(name, table)
+        return table["labels"]
 
     def _label(self, index: int) -> int:
         if self._cause[index] >= 0:
@@ -286,7 +264,7 @@ class LabelledSource(ShardSource):
 
 
 def read_class_names(folder: Path) -> tuple[str, ...]:
-    """The names of `classnames.txt`, in the order of the class indices."""
+    """Read the names of `classnames.txt`, in the order of the class indices."""
     names = _lines(folder / CLASS_NAMES)
     if names is None:
         raise UserError(
@@ -303,7 +281,7 @@ def read_class_names(folder: Path) -> tuple[str, ...]:
 
 
 def read_templates(folder: Path) -> tuple[tuple[str, ...], str]:
-    """Prompt templates of a set, and a note if it has none and the default had to do."""
+    """Read the prompt templates of a set; a note says so if the set has none and the default is used."""
     templates = [line for line in _lines(folder / TEMPLATES) or [] if line]
     if not templates:
         return (DEFAULT_TEMPLATE,), f"no {TEMPLATES}: prompts are '{DEFAULT_TEMPLATE}'"
@@ -322,25 +300,42 @@ def _lines(path: Path) -> list[str] | None:
         raise UserError(f"{path} is not in UTF-8; convert it") from None
 
 
-def carve_validation(
-    keys: Sequence[str], labels: np.ndarray, fraction: float = VAL_FRACTION
-) -> tuple[np.ndarray, np.ndarray]:
-    """Positions (train, val) of a training part: of every class the share with the smallest hashes of their keys.
+def source_digest(source: Source) -> str:
+    """Return a digest of all bytes of a source, for embeddings that are stored on disk.
 
-    It depends on keys and labels alone. A class of one image keeps it for training; any other class gives at least
-    one image and keeps at least one.
+    A source's own fingerprint covers names and sizes, which is enough to resume a run. Stored embeddings must notice an
+    image that was replaced by another of the same size. The digest of a shard is stored until the shard is written
+    again; other sources are read through, which takes a fraction of the time of embedding them.
     """
-    order = sorted(range(len(keys)), key=lambda at: name_hash(keys[at]))
-    labels = np.asarray(labels)
-    wanted = {
-        int(label): min(count - 1, max(1, round(fraction * count)))
-        for label, count in zip(*np.unique(labels, return_counts=True))
-    }
-    val = []
-    for at in order:
-        label = int(labels[at])
-        if wanted[label] > 0:
-            wanted[label] -= 1
-            val.append(at)
-    chosen = np.sort(np.array(val, dtype=np.int64))
-    return np.setdiff1d(np.arange(len(keys)), chosen), chosen
+    if isinstance(source, ShardSource):
+        return content_digest(source.shards)
+    if isinstance(source, SplitPart) and isinstance(source.source, ShardSource):
+        return digest("part", content_digest(source.source.shards), source.indices.tobytes())
+    summary = hashlib.blake2b(digest_size=16)
+    for index in tqdm(range(len(source)), "fingerprint", unit="image", leave=False, disable=None):
+        try:
+            raw = source.read(index)
+            pieces = [raw.key.encode("utf-8", "surrogateescape"), raw.image, "\n".join(raw.captions).encode()]
+        except Damage as damage:
+            pieces = [source.key(index).encode("utf-8", "surrogateescape"), damage.cause.encode()]
+        for piece in pieces:
+            summary.update(len(piece).to_bytes(8, "little") + piece)
+    return digest("samples", summary.hexdigest())
+
+
+def content_digest(paths: Sequence[Path]) -> str:
+    """Return a digest of the bytes of these files, in their order; their paths do not matter."""
+    unknown = sum(path.stat().st_size for path in paths if io.load_table(file_stamp(path, "contents")) is None)
+    shown = tqdm(paths, "fingerprint", unit="file", leave=False, disable=None if unknown > _WORTH_A_BAR else True)
+    return digest("contents", *map(_file_digest, shown))
+
+
+def _file_digest(path: Path) -> str:
+    name = file_stamp(path, "contents")
+    known = io.load_table(name)
+    if known is not None:
+        return str(known["digest"])
+    with open(path, "rb") as file:
+        content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    io.save_table(name, {"digest": np.array(content)})
+    return content

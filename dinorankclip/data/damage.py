@@ -1,13 +1,20 @@
-"""Samples that cannot be used: why, which, and how many are too many.
+"""Names and counts samples that cannot be used.
 
-A source or the decoder raises `Damage(cause)` for one sample. The loader puts another sample in its place and
-reports the pair (key, cause); `DamageCount` adds these up and stops a run whose data is mostly broken.
+What happens to a damaged image: a source (`read_at` in tar_shards.py, `read_file` in folders.py) or the decoder
+(`read_header`, `decode` in decode.py) raises `Damage(cause)` for this sample alone. In training, `_Steps._sample` of
+loader.py draws another pair in its place and sends (key, cause) along in `Batch.damage`; `PairLoader._count` adds these
+to `loader.damage` (a `DamageCount`), logs the first few and stops the run with a `UserError` once more than
+`reading.max_damaged` of the samples were damaged; train/run_folder.py writes the list to `damaged.tsv`. Evaluation
+(`iterate_pairs` in samples.py) leaves the image out and counts it; `score` refuses a set with damaged images
+(`refuse_damage`). Whatever stores results for ever calls `refuse_passing` first.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from dinorankclip.types import UserError
 
@@ -28,12 +35,7 @@ CAUSES = {
 PASSING = "unreadable"  # the one cause that may be gone the next time without any other sign: the disk was away
 
 FEWEST_SEEN = 200  # before this many samples a share says little
-NAMED = 5  # keys kept for each cause, to be looked at by a person
-
-
-def printable(key: str) -> str:
-    """A key as a terminal can show it: bytes of a file's name that are no UTF-8 become question marks."""
-    return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if not key.isascii() else key
+NAMED = 5  # keys that a message names for each cause
 
 
 class Damage(Exception):
@@ -49,17 +51,6 @@ class Damage(Exception):
         return f"{self.cause} ({self.detail})" if self.detail else self.cause
 
 
-def refuse_passing(damaged: Iterable[tuple[str, str]]) -> None:
-    """For whoever would keep (key, cause) for ever: what can perhaps be read the next time stops the work instead."""
-    unread = [key for key, cause in damaged if cause == PASSING]
-    if unread:
-        raise UserError(
-            f"{len(unread)} of the files cannot be read now, the first is {printable(unread[0])}. Is the disk or "
-            "network away, or is the file not yours to read? Mend that, or take it out of the data; the same command "
-            "then goes on."
-        )
-
-
 @dataclass
 class DamageCount:
     """Counts damaged samples by cause.
@@ -70,19 +61,19 @@ class DamageCount:
 
     max_damaged: float = 0.05
     seen: int = 0  # samples looked at, good and damaged, with repetition
-    replaced: int = 0  # damaged ones among them, with repetition
+    replaced: int = 0  # damaged samples among them, with repetition
     keys: dict[str, str] = field(default_factory=dict)  # key → cause
 
     def add(self, good: int, damaged: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
-        """Count `good` usable samples and some damaged ones; returns the (key, cause) not met before."""
+        """Count `good` usable samples and some damaged ones; return each (key, cause) that is new."""
         self.seen += good + len(damaged)
         self.replaced += len(damaged)
-        news = []
+        new = []
         for key, cause in damaged:
             if key not in self.keys:
                 self.keys[key] = cause
-                news.append((key, cause))
-        return news
+                new.append((key, cause))
+        return new
 
     @property
     def share(self) -> float:
@@ -90,27 +81,16 @@ class DamageCount:
 
     @property
     def by_cause(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for cause in self.keys.values():
-            counts[cause] = counts.get(cause, 0) + 1
+        """Number of damaged samples of each cause, the most frequent cause first."""
+        counts = Counter(self.keys.values())
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def examples(self, cause: str) -> list[str]:
-        """The first few keys with this cause."""
-        found = []
-        for key, its_cause in self.keys.items():
-            if its_cause == cause:
-                found.append(key)
-                if len(found) == NAMED:
-                    break
-        return found
-
     def summary(self) -> str:
-        """One line a cause: `  12 truncated: a, b, …`; empty when nothing was damaged."""
+        """Return a line for each cause: `  12 truncated: a, b, …`; empty when nothing was damaged."""
         lines = []
         for cause, count in self.by_cause.items():
-            names = ", ".join(map(printable, self.examples(cause))) + (", …" if count > NAMED else "")
-            lines.append(f"{count:6d} {cause} ({CAUSES[cause]}): {names}")
+            keys = islice((key for key in self.keys if self.keys[key] == cause), NAMED)
+            lines.append(f"{count:6d} {cause} ({CAUSES[cause]}): {_names(keys, count)}")
         return "\n".join(lines)
 
     def stop_if_too_many(self) -> None:
@@ -120,3 +100,32 @@ class DamageCount:
                 f"reading.max_damaged = {self.max_damaged:.1%} allows:\n{self.summary()}\n"
                 "Mend or remove them, or allow more with --reading.max-damaged."
             )
+
+
+def refuse_damage(name: str, damaged: Sequence[tuple[str, str]], total: int, most: float = 0.0) -> None:
+    """Refuse to score a set of which more than the share `most` is damaged: fewer items give another score."""
+    if len(damaged) <= most * total:
+        return
+    count = DamageCount()
+    count.add(0, damaged)
+    raise UserError(
+        f"{len(damaged)} of {total} samples of {name} are damaged:\n{count.summary()}\n"
+        "Fetch or pack the set again; --max-damaged 0.01 would score the others."
+    )
+
+
+def refuse_passing(damaged: Iterable[tuple[str, str]]) -> None:
+    """Refuse to store (key, cause) for ever where the file can perhaps be read the next time."""
+    unread = [key for key, cause in damaged if cause == PASSING]
+    if unread:
+        raise UserError(
+            f"{len(unread)} of the files cannot be read now, the first is {_names(unread[:1], 1)}. Is the disk or "
+            "network away, or do you lack permission to read the file? Mend that, or take the file out of the data; "
+            "the same command then goes on."
+        )
+
+
+def _names(keys: Iterable[str], count: int) -> str:
+    """Join keys as a terminal can show them: bytes of a file's name that are no UTF-8 become question marks."""
+    shown = (key.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for key in keys)
+    return ", ".join(shown) + (", …" if count > NAMED else "")

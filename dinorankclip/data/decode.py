@@ -1,14 +1,16 @@
-"""Bytes → upright RGB pixels. JPEG by simplejpeg (libjpeg-turbo), everything else by Pillow.
+"""Decodes stored bytes: images to upright RGB pixels, caption files to captions (one caption a line, in UTF-8).
+
+JPEG is decoded by simplejpeg (libjpeg-turbo), everything else by Pillow.
 
 * The size is read from the header and checked before a pixel is decoded, so a pixel bomb costs nothing.
 * EXIF orientation is applied: `height` and `width` below are always those of the upright image.
-* A truncated or corrupt image is `Damage`. Decoders would rather fill the missing part with grey and go on.
+* A truncated or corrupt image raises `Damage`. (Left alone, decoders fill the missing part with grey and go on.)
 * Transparency is laid on white (product photos are cut out that way); 16-bit values keep their upper 8 bits.
 
 Scaled decoding: libjpeg can decode a photo at 1/2, 1/4 or 1/8 of its size for a fraction of the time. The
 pixels are then not the ones a full decode and a resize would give, so it happens only where the caller says how
 many pixels are enough (`least`): training says so, evaluation never does. A crop drawn on the full size is moved
-to whole pixels of the smaller one (`views.snap`) and the moved box is what gets recorded.
+to whole pixels of the smaller one (`samples.snap`), and the moved box is recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import io
 import json
 import struct
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import simplejpeg
@@ -25,7 +29,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 
 from dinorankclip.data.damage import Damage
 
-# Pillow warns about large images and odd metadata. We have our own limit, and count what cannot be used.
+# Pillow warns about large images and odd metadata. `max_pixels` is our own limit, and damage is counted.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 MAX_PIXELS = 50_000_000
@@ -35,21 +39,16 @@ _PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"com.adobe.xmp")  # without any
 
 @dataclass(frozen=True)
 class Header:
-    """What is known before decoding. `turn` is the EXIF orientation, 1 (upright) to 8."""
+    """Size of the upright image, known before decoding. `turn` is the EXIF orientation, 1 (upright) to 8."""
 
     height: int
     width: int
     turn: int = 1
     by_simplejpeg: bool = False
 
-    @property
-    def sideways(self) -> bool:
-        """Whether stored rows are upright columns."""
-        return self.turn >= 5
-
 
 def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Size and orientation of the upright image; `Damage` if it is no image or too large."""
+    """Read size and orientation of the upright image; `Damage` if it is no image or too large."""
     if not data:
         raise Damage("empty-image")
     header = _jpeg_header(data) if data[:3] == b"\xff\xd8\xff" else None
@@ -61,28 +60,19 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
 
 
 def decode(data: bytes, header: Header | None = None, *, least: tuple[int, int] = (0, 0)) -> np.ndarray:
-    """The upright image, uint8 [H, W, 3]. `least` = (height, width) that are enough; (0, 0): all there is."""
+    """Return the upright image, uint8 [H, W, 3]. `least` = (height, width) that are enough; (0, 0): all there is."""
     header = header or read_header(data)
     if header.by_simplejpeg:
-        pixels = _decode_jpeg(data, least[::-1] if header.sideways else least, header.height * header.width)
+        pixels = _decode_jpeg(data, least[::-1] if header.turn >= 5 else least, header.height * header.width)
     else:
         pixels = _decode_pillow(data, header.height * header.width)
     return _upright(pixels, header.turn)
 
 
 def from_pillow(image: Image.Image) -> np.ndarray:
-    """An image that Pillow has opened, treated as `decode` treats bytes: upright, uint8 [H, W, 3]."""
-    try:
-        turn = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # as in `_pillow_header`
-        turn = 1
-    if image.format == "TIFF" or turn not in range(1, 9):  # Pillow's TIFF reader has turned the image itself
-        turn = 1
-    try:
-        image.load()
-        return _upright(_as_rgb(image), turn)
-    except Exception as error:
-        raise _damage_of(error) from None
+    """Treat an image that Pillow has opened as `decode` treats bytes: upright, uint8 [H, W, 3]."""
+    turn = 1 if image.format == "TIFF" else _turn(image.getexif)  # Pillow's TIFF reader turns the image itself
+    return _upright(_as_rgb(image), turn)
 
 
 def _refuse_too_many(width: int, height: int, max_pixels: int) -> None:
@@ -109,16 +99,20 @@ def _jpeg_orientation(data: bytes) -> int:
         if marker == 0xDA:  # start of scan: pixels follow
             return 1
         if marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
-            return _orientation_of(data[at + 4 : at + 2 + length])
+            return _turn(partial(_exif, data[at + 4 : at + 2 + length]))
         at += 2 + length
     return 1
 
 
-def _orientation_of(exif_bytes: bytes) -> int:
+def _exif(data: bytes) -> Image.Exif:
     exif = Image.Exif()
+    exif.load(data)
+    return exif
+
+
+def _turn(read_exif: Callable[[], Image.Exif]) -> int:
     try:
-        exif.load(exif_bytes)
-        turn = exif.get(_ORIENTATION, 1)
+        turn = read_exif().get(_ORIENTATION, 1)
     except Exception:  # EXIF blocks in the wild are broken in every way; the picture itself may be fine
         return 1
     return turn if turn in range(1, 9) else 1
@@ -126,7 +120,7 @@ def _orientation_of(exif_bytes: bytes) -> int:
 
 def _open(data: bytes, max_pixels: int) -> Image.Image:
     if max_pixels > MAX_PIXELS:
-        # Pillow has a limit of its own, for the whole process. Who raises ours wants it to be the one that counts.
+        # Pillow has a limit of its own, for the whole process. If ours is raised, ours is the one that counts.
         Image.MAX_IMAGE_PIXELS = None
     assert not ImageFile.LOAD_TRUNCATED_IMAGES, "Pillow was told to fill truncated images with grey"
     try:
@@ -144,14 +138,9 @@ def _pillow_header(data: bytes, max_pixels: int) -> Header:
     with _open(data, max_pixels) as image:
         width, height = image.size
         _refuse_too_many(width, height, max_pixels)  # first: in search of EXIF, Pillow may decode a whole PNG
-        try:
-            looked_for = image.format != "PNG" or any(mark in data for mark in _PNG_EXIF)
-            turn = image.getexif().get(_ORIENTATION, 1) if looked_for else 1
-        except Exception:  # as above: a broken EXIF block does not spoil the picture
-            turn = 1
-        if image.format == "TIFF":  # Pillow's TIFF reader turns the image itself, and gives the upright size
-            turn = 1
-    turn = turn if turn in range(1, 9) else 1
+        # Pillow's TIFF reader turns the image itself, and gives the upright size.
+        upright = image.format == "TIFF" or (image.format == "PNG" and not any(mark in data for mark in _PNG_EXIF))
+        turn = 1 if upright else _turn(image.getexif)
     return Header(width, height, turn) if turn >= 5 else Header(height, width, turn)
 
 
@@ -173,11 +162,7 @@ def _decode_jpeg(data: bytes, least: tuple[int, int], pixels: int) -> np.ndarray
 
 def _decode_pillow(data: bytes, pixels: int) -> np.ndarray:
     with _open(data, pixels) as image:
-        try:
-            image.load()
-            return _as_rgb(image)
-        except Exception as error:
-            raise _damage_of(error) from None
+        return _as_rgb(image)
 
 
 def _damage_of(error: Exception) -> Damage:
@@ -186,6 +171,14 @@ def _damage_of(error: Exception) -> Damage:
 
 
 def _as_rgb(image: Image.Image) -> np.ndarray:
+    try:
+        image.load()
+        return _converted(image)
+    except Exception as error:
+        raise _damage_of(error) from None
+
+
+def _converted(image: Image.Image) -> np.ndarray:
     if image.mode.startswith("I") or image.mode == "F":  # 16 or 32 bits, one channel
         values = np.asarray(image)
         if image.mode == "F":
@@ -213,43 +206,39 @@ def _upright(pixels: np.ndarray, turn: int) -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
-# -------- captions
-# Caption files → captions. One rule for every source: one caption a line, in UTF-8.
-
-
-def from_text(data: bytes) -> tuple[str, ...]:
-    """The non-blank lines of a .txt file."""
+def captions_from_text(data: bytes) -> tuple[str, ...]:
+    """Return the non-blank lines of a .txt file."""
     try:
         text = data.decode("utf-8-sig")  # Windows editors put a byte-order mark first
     except UnicodeDecodeError as error:
         raise Damage("not-utf8", str(error)) from None
     # Not `splitlines`: it also breaks at form feeds and the like, which occur inside web captions.
-    return cleaned(text.split("\n"))
+    return clean_captions(text.split("\n"))
 
 
-def from_json(data: bytes) -> tuple[str, ...]:
-    """`caption` (a string) or `captions` (a list) of a .json file, as img2dataset and others write it."""
+def captions_from_json(data: bytes) -> tuple[str, ...]:
+    """Return `caption` (a string) or `captions` (a list) of a .json file, as img2dataset and others write it."""
     try:
         record = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise Damage("not-utf8", str(error)) from None
     except ValueError as error:
         raise Damage("bad-json", str(error)) from None
-    found = record.get("captions", record.get("caption")) if isinstance(record, dict) else None
-    found = [found] if isinstance(found, str) else found
-    if not isinstance(found, list) or not all(isinstance(caption, str) for caption in found):
+    captions = record.get("captions", record.get("caption")) if isinstance(record, dict) else None
+    captions = [captions] if isinstance(captions, str) else captions
+    if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
         raise Damage("bad-json", "no 'caption' in it")
-    return cleaned(found)
+    return clean_captions(captions)
 
 
-def cleaned(captions: list[str]) -> tuple[str, ...]:
-    """Captions without outer white space and without blank ones; `Damage` if none is left, or one cannot be written."""
-    kept = tuple(stripped for caption in captions if (stripped := caption.strip().strip("\0")))
-    if not kept:
+def clean_captions(captions: list[str]) -> tuple[str, ...]:
+    """Strip white space and leave out blank captions; `Damage` if none is left, or one cannot be written as UTF-8."""
+    cleaned = tuple(stripped for caption in captions if (stripped := caption.strip().strip("\0")))
+    if not cleaned:
         raise Damage("empty-caption")
-    for caption in kept:
+    for caption in cleaned:
         try:
             caption.encode("utf-8")
         except UnicodeEncodeError:  # half of an emoji in JSON; in a table, bytes that were no UTF-8
             raise Damage("not-utf8", repr(caption[:40])) from None
-    return kept
+    return cleaned

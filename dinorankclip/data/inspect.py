@@ -1,14 +1,12 @@
-"""Pairs to look at: a picture (PNG) or a page (HTML) of images with their captions."""
+"""Shows pairs as a picture (`data show`) and examines data for problems (`doctor`)."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
+import itertools
 import statistics
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,47 +14,55 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from tqdm import tqdm
 
-from dinorankclip import seeds as streams
 from dinorankclip.config import CheckingSettings
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.decode import decode, read_header
 from dinorankclip.data.open_data import open_pairs, splits_of
-from dinorankclip.data.streams import PipeSource
+from dinorankclip.data.samples import permutation
+from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tar_shards import SHOWN_TARS
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Finding, Source, UserError
+from dinorankclip.types import Finding, RawSample, Source, UserError
 
 _SIDE, _MARGIN, _LINE, _LETTERS = 200, 10, 14, 34  # pixels; letters in a line of caption
 _MOST_LINES = 7
+MANY_REPEATS = 0.2  # share of captions that another image also has
+UNEVEN = 3.0  # largest shard over the median one
+FEW_PAIRS = 1000
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownPair:
     key: str
     image: Image.Image
     captions: tuple[str, ...]
 
 
-def choose(source: Source, count: int, seed: int, max_pixels: int) -> tuple[list[Shown], DamageCount]:
-    """`count` random pairs, the same for the same seed; damaged ones are counted and passed over."""
+def choose(source: Source, count: int, seed: int, max_pixels: int) -> tuple[list[ShownPair], DamageCount]:
+    """Choose `count` random pairs, the same for the same seed; count damaged pairs and pass over them."""
     damage = DamageCount(max_damaged=1.0)
-    shown: list[Shown] = []
-    for index in streams.permutation(seed, 0, len(source)):
-        if len(shown) == count:
-            break
+    order = permutation(seed, 0, len(source)).tolist()
+    pairs = itertools.islice(_decoded(source, order, max_pixels, damage), count)
+    return [ShownPair(raw.key, _fitted(pixels), raw.captions) for raw, pixels in pairs], damage
+
+
+def _decoded(
+    source: Source, indices: Iterable[int], max_pixels: int, damage: DamageCount
+) -> Iterator[tuple[RawSample, np.ndarray]]:
+    """Yield pairs with their decoded images; count all of them, and leave out damaged ones."""
+    for index in indices:
         try:
-            raw = source.read(int(index))
+            raw = source.read(index)
             pixels = decode(raw.image, read_header(raw.image, max_pixels))
-        except Damage as found:
-            damage.add(0, [(source.key(int(index)), found.cause)])
+        except Damage as reason:
+            damage.add(0, [(source.key(index), reason.cause)])
             continue
         damage.add(1)
-        shown.append(Shown(raw.key, _fitted(pixels), raw.captions))
-    return shown, damage
+        yield raw, pixels
 
 
 def _fitted(pixels: np.ndarray) -> Image.Image:
-    """The whole image at the size of a cell; small ones are enlarged in whole steps so that pixels stay sharp."""
+    """Resize an image to the size of a cell; enlarge small images in whole steps so that pixels stay sharp."""
     image = Image.fromarray(pixels)
     if max(image.size) <= _SIDE // 2:
         times = _SIDE // max(image.size)
@@ -64,7 +70,7 @@ def _fitted(pixels: np.ndarray) -> Image.Image:
     return ImageOps.contain(image, (_SIDE, _SIDE))
 
 
-def as_png(shown: Sequence[Shown], path: Path) -> None:
+def as_png(shown: Sequence[ShownPair], path: Path) -> None:
     columns = max(1, min(6, round(len(shown) ** 0.5 * 1.2)))
     cell_width, cell_height = _SIDE + 2 * _MARGIN, _SIDE + 2 * _MARGIN + _MOST_LINES * _LINE
     rows = -(-len(shown) // columns)
@@ -81,7 +87,7 @@ def as_png(shown: Sequence[Shown], path: Path) -> None:
 
 
 def _caption_lines(captions: Sequence[str]) -> list[str]:
-    """As many whole captions as fit; of a single long one its beginning."""
+    """Return as many whole captions as fit; of a single long caption its beginning."""
     lines: list[str] = []
     for caption in captions:
         more = textwrap.wrap(caption, _LETTERS, initial_indent="· ", subsequent_indent="  ")
@@ -91,39 +97,8 @@ def _caption_lines(captions: Sequence[str]) -> list[str]:
     return lines[:_MOST_LINES]
 
 
-def as_html(shown: Sequence[Shown], path: Path, title: str) -> None:
-    """One self-contained file. Keys and captions come from the data and are escaped."""
-    cells = []
-    for pair in shown:
-        data = io.BytesIO()
-        pair.image.save(data, "PNG")
-        source = "data:image/png;base64," + base64.b64encode(data.getvalue()).decode("ascii")
-        lines = "".join(f"<li>{html.escape(caption)}</li>" for caption in pair.captions)
-        key = html.escape(pair.key)
-        cells.append(f'<figure><img src="{source}" alt="{key}"><figcaption>{key}<ul>{lines}</ul></figcaption></figure>')
-    title = html.escape(title)
-    style = (
-        "body{font:14px sans-serif;display:flex;flex-wrap:wrap;gap:16px}h1{width:100%;font-size:18px}"
-        "figure{width:220px;margin:0}figcaption{color:#777;font-size:12px;overflow-wrap:anywhere}"
-        "ul{color:#000;font-size:14px;padding-left:1.1em;margin:.3em 0}"
-    )
-    page = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>'
-        f"<h1>{title}</h1>\n" + "\n".join(cells) + "</html>\n"
-    )
-    path.write_text(page, encoding="utf-8", errors="replace")
-
-
-# -------- checkup
-# Looks at pairs as a doctor would: sizes of parts and shards, damaged samples, captions that repeat or are cut.
-
-MANY_REPEATS = 0.2  # share of captions that another image also has
-UNEVEN = 3.0  # largest shard over the median one
-FEW_PAIRS = 1000
-
-
 def examine_data(where: str, reading: CheckingSettings, most: int) -> Iterator[Finding]:
-    """Findings on every part of the data; at most `most` samples of each are decoded, spread evenly."""
+    """Yield findings on every part of the data; decode at most `most` samples of each, spread evenly."""
     parts = splits_of(where, reading)
     for part in ("train", "val") if parts == ("all",) else parts:
         try:
@@ -131,7 +106,7 @@ def examine_data(where: str, reading: CheckingSettings, most: int) -> Iterator[F
         except UserError as error:
             yield Finding("problem", f"{part} cannot be opened: {error}")
             continue
-        if isinstance(source, PipeSource):
+        if is_stream(source):
             yield Finding("note", f"{part}: a stream, which cannot be examined without reading it all")
             continue
         carved = " (carved from the rest)" if part == "val" and "val" not in parts else ""
@@ -147,15 +122,10 @@ def _samples(part: str, source: Source, most: int, reading: CheckingSettings) ->
     damage = DamageCount(max_damaged=1.0)
     captions: list[tuple[str, ...]] = []
     sides = []
-    for index in tqdm(chosen, desc=part, unit="image", leave=False):
-        try:
-            raw = source.read(index)
-            pixels = decode(raw.image, read_header(raw.image, reading.max_pixels))
-            sides.append(min(pixels.shape[:2]))
-            captions.append(raw.captions)
-            damage.add(1)
-        except Damage as found:
-            damage.add(0, [(source.key(index), found.cause)])
+    progress = tqdm(chosen, desc=part, unit="image", leave=False)
+    for raw, pixels in _decoded(source, progress, reading.max_pixels, damage):
+        sides.append(min(pixels.shape[:2]))
+        captions.append(raw.captions)
     if damage.keys:
         yield Finding(
             "problem" if damage.share > reading.max_damaged else "note",
@@ -173,8 +143,9 @@ def _samples(part: str, source: Source, most: int, reading: CheckingSettings) ->
 
 def _captions(part: str, captions: list[tuple[str, ...]]) -> Iterator[Finding]:
     texts = [text for group in captions for text in group]
-    images_with = Counter(words for group in captions for words in {" ".join(t.lower().split()) for t in group})
-    repeated = sum(images_with[" ".join(text.lower().split())] > 1 for text in texts) / len(texts)
+    folded = [[" ".join(text.lower().split()) for text in group] for group in captions]
+    images_with = Counter(words for group in folded for words in set(group))
+    repeated = sum(images_with[words] > 1 for group in folded for words in group) / len(texts)
     tokenizer = Tokenizer()
     lengths = [tokenizer.whole_length(text) for text in texts]
     cut = sum(length > tokenizer.spec.context_length for length in lengths)

@@ -1,4 +1,4 @@
-"""Pairs → batches, with an exact position. The whole way of a sample:
+"""Makes batches of pairs, with an exact position. The whole way of a sample:
 
 1. A run is at global step s. With n pairs and a global batch of B, an epoch has n // B steps (the rest of the
    permutation is left out, another rest each epoch), so s names an epoch and a row of B places in it.
@@ -8,51 +8,66 @@
    row: one process and W processes see the same global batch.
 3. A worker process is given the number s, nothing else, and builds this process's whole batch from it.
 4. For each place it reads the pair's bytes from the source, decodes, draws a view (crop, flip) and one of
-   the captions. The draws come from generators keyed by (seed, epoch, place): no state is carried from sample to
-   sample, so starting at step s gives exactly what an uninterrupted run gets there, for any number of workers.
-   Where the images' embeddings are known (`rows`, a frozen image side), only the captions are read.
+   the captions (`samples.Recipe`). The draws come from generators keyed by (seed, epoch, place): no state is carried
+   from sample to sample, so starting at step s gives exactly what an uninterrupted run gets there, for any number of
+   workers. Where the images' embeddings are known (`rows`, a frozen image side), only the captions are read.
 5. A pair that cannot be used is replaced by another one, drawn by a generator of the same place, until one
-   is good. All processes stay in step; the damaged ones travel in `Batch.damage` and are counted here.
-6. Captions become token ids, cut to the longest of the batch; `teacher_features` (cached teacher features) are
+   is good. All processes stay in step; the damaged pairs travel in `Batch.damage` and are counted here.
+6. Captions become token ids, cut to the longest of the batch; `teacher_features` (the cache of a teacher) are
    looked up by key and follow the view.
 7. The main process receives batches in order through shared memory and hands them out.
 
-Workers are forked: they start in milliseconds, need no second import of torch and share the index and the BPE
-table with their parent. They touch no GPU, and use one thread each, so forking is safe here.
+`pipe:` shards have no places: there a worker draws from a stream (`streams.ShardStream`) in steps 1 to 5.
+
+Workers are forked: they start in milliseconds, need no second import of torch and share the index and the BPE table
+with their parent. They touch no GPU, and use one thread each, so forking is safe here. `run_workers` adds to torch's
+DataLoader: a `UserError` of a worker arrives without the worker's traceback, any other error as its last line; Ctrl-C
+and SIGTERM are left to the main process; a killed or stuck worker ends the run with advice instead of a hang; and no
+worker outlives its run.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import itertools
-from collections import deque
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch.utils.data import DataLoader
 
-from dinorankclip import seeds as streams
 from dinorankclip.config import ReadingSettings
-from dinorankclip.data.damage import Damage, DamageCount
-from dinorankclip.data.decode import MAX_PIXELS, decode, read_header
-from dinorankclip.data.samples import Recipe, Sample, render_whole
+from dinorankclip.data.damage import NAMED, Damage, DamageCount
+from dinorankclip.data.samples import CAPTION, REPLACEMENT, VIEW, Recipe, Refusal, Sample, below, generator, permutation
 from dinorankclip.data.splits import chosen_among
-from dinorankclip.data.streams import PipeLoader, PipeSource
+from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.data.workers import Refusal, counted, refusals_as_values, run_workers
-from dinorankclip.types import Batch, TeacherFeatureProvider, ImageRows, ImageSpec, Source, UserError, View
+from dinorankclip.types import Batch, ImageRows, ImageSpec, Source, TeacherFeatureProvider, UserError, View, first_line
+
+log = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 64  # replacements tried for one place
+PREFETCH = 4  # batches each worker keeps ready
+# How torch's messages begin: for an error that a worker sent to the main process, and for waiting too long.
+CAUGHT, TIMED_OUT = "Caught ", "DataLoader timed out"
 
 
 class PairLoader:
-    """Endless batches of this process, from global step `start` on.
+    """Yields endless batches of this process, from global step `start` on.
 
     `batch` counts pairs over all `world` processes. `steps_per_epoch` is the same on each of them, `step` is the
-    global step whose batch comes next, and `damage` counts what this process had to replace.
+    global step whose batch comes next, and `damage` counts the pairs that this process had to replace.
     """
 
     def __init__(
@@ -71,95 +86,87 @@ class PairLoader:
         teacher_features: TeacherFeatureProvider | None = None,
         rows: ImageRows | None = None,
     ) -> None:
-        reading = reading or ReadingSettings()
-        share = local_batch(batch, world)
+        self._reading = reading = reading or ReadingSettings()
+        if batch % world:
+            raise UserError(f"a batch of {batch} cannot be divided equally over {world} processes")
         if len(source) < batch:
+            larger = ("train-items", reading.train_items), ("epoch-samples", reading.epoch_samples)
             raise UserError(
                 f"{len(source)} pairs do not fill one batch of {batch}. Use a smaller --budget.batch "
                 f"(at most {len(source)}; a quarter of it or less trains better)"
-                + (", or more --reading.train-items." if reading.train_items is not None else ".")
-            )
+                + "".join(f", or more --reading.{flag}" for flag, value in larger if value is not None) + "."
+            )  # fmt: skip
         recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features)
-        self._steps = _Steps(source, recipe, batch, seed, first=rank * share, share=share, rows=rows)
-        self._reading = reading
+        self._stream: Callable[[int], Any] | None = None
+        if is_stream(source):
+            assert rows is None, "rows are found by index, and a stream has none"
+            self._stream = partial(source.batches, recipe, batch, seed, rank, world)
+        share = batch // world
+        self._steps = _Steps(source, recipe, batch, seed, rank * share, share, rows)
         self.steps_per_epoch = chosen_among(source) // batch
         self.step = start
         self.damage = DamageCount(reading.max_damaged)
+        self._logged: Counter[str] = Counter()
 
     def __iter__(self) -> Generator[Batch, None, None]:
-        stream = run_workers(self._steps, itertools.count(self.step), self._reading)
-        for batch in counted(stream, self.damage):
-            self.step += 1
-            yield batch
+        if self._stream is not None:
+            batches = run_workers(self._stream(self.step), None, self._reading)
+        else:
+            batches = run_workers(self._steps, itertools.count(self.step), self._reading)
+        with contextlib.closing(batches):
+            for batch in batches:
+                if isinstance(batch, Refusal):
+                    raise UserError(batch.text)
+                self.damage.seen += len(batch.keys)
+                if batch.damage or self.damage.replaced:
+                    self._count(batch.damage)
+                self.step += 1
+                yield batch
+
+    def _count(self, damaged: list[tuple[str, str]]) -> None:
+        """Count damaged pairs, name the first few of each cause in the log, and stop if there are too many."""
+        for key, cause in self.damage.add(0, damaged):
+            self._logged[cause] += 1
+            if self._logged[cause] <= NAMED:
+                log.warning("replaced a damaged sample: %s (%s)", key, cause)
+        self.damage.stop_if_too_many()
 
 
-Loader = PairLoader | PipeLoader
-
-
-def load_pairs(
-    source: Source | PipeSource,
-    image: ImageSpec,
-    tokenizer: Tokenizer,
-    *,
-    rows: ImageRows | None = None,
-    **settings: Any,
-) -> Loader:
-    """The loader that fits the source: exact position, or `pipe:` shards that resume shard by shard.
-
-    `settings` are those of `PairLoader`; both have `steps_per_epoch`, `step`, `damage` and yield batches.
-    """
-    if isinstance(source, PipeSource):
-        assert rows is None, "rows are found by index, and a stream has none"
-        return PipeLoader(source, image, tokenizer, **settings)
-    return PairLoader(source, image, tokenizer, rows=rows, **settings)
-
-
-def local_batch(batch: int, world: int) -> int:
-    """Pairs of each process."""
-    if batch % world:
-        raise UserError(f"a batch of {batch} cannot be divided equally over {world} processes")
-    return batch // world
-
-
+@dataclass(frozen=True)
 class _Steps:
-    """Global step → this process's batch: the data set that workers share. A pure function."""
+    """Maps a global step to this process's batch, as a pure function: the data set that workers share."""
 
-    def __init__(
-        self,
-        source: Source,
-        recipe: Recipe,
-        batch: int,
-        seed: int,
-        first: int,
-        share: int,
-        rows: ImageRows | None = None,
-    ) -> None:
-        self.source, self.recipe, self.batch, self.seed = source, recipe, batch, seed
-        self.first, self.share, self.rows = first, share, rows
-        self.per_epoch = len(source) // batch
+    source: Source
+    recipe: Recipe
+    batch: int
+    seed: int
+    first: int  # place of this process in a row of places
+    share: int
+    rows: ImageRows | None
 
-    @refusals_as_values
     def __getitem__(self, step: int) -> Batch | Refusal:
-        epoch, row = divmod(step, self.per_epoch)
+        epoch, row = divmod(step, len(self.source) // self.batch)
         start = row * self.batch + self.first
         damage: list[tuple[str, str]] = []
-        samples = [self._sample(epoch, place, damage) for place in range(start, start + self.share)]
-        return self.recipe.batch(samples, damage)
+        try:
+            samples = [self._sample(epoch, place, damage) for place in range(start, start + self.share)]
+            return self.recipe.batch(samples, damage)
+        except UserError as error:
+            return Refusal(str(error))
 
     def _sample(self, epoch: int, place: int, damage: list[tuple[str, str]]) -> Sample:
+        """Make the sample of a place, or of a replacement; add the (key, cause) of pairs that cannot be used."""
         for attempt in range(MOST_ATTEMPTS):
             index = self._index(epoch, place, attempt)
-            captions = streams.generator(self.seed, streams.CAPTION, epoch, place, attempt)
+            captions = generator(self.seed, CAPTION, epoch, place, attempt)
             try:
-                if self.rows is not None:  # of the whole image: there is no view to draw
-                    row = self.rows(index)
-                    return self.recipe.captioned(
-                        self.source.key(index), row, View(), self.source.captions(index), captions
-                    )
-                views = streams.generator(self.seed, streams.VIEW, epoch, place, attempt)
+                if self.rows is not None:  # an embedding of the whole image: there is no view to draw
+                    row, key = self.rows(index), self.source.key(index)
+                    return self.recipe.captioned(key, row, View(), self.source.captions(index), captions)
+                views = generator(self.seed, VIEW, epoch, place, attempt)
                 return self.recipe.sample(self.source.read(index), views, captions)
-            except Damage as found:
-                damage.append((self.source.key(index), found.cause))
+            except Damage as reason:
+                damage.append((self.source.key(index), reason.cause))
         count = DamageCount()
         count.add(0, damage)
         raise UserError(f"{MOST_ATTEMPTS} pairs in a row could not be used:\n{count.summary()}")
@@ -167,74 +174,125 @@ class _Steps:
     def _index(self, epoch: int, place: int, attempt: int) -> int:
         if attempt == 0:
             return int(_order(self.seed, epoch, len(self.source))[place])
-        draws = streams.generator(self.seed, streams.REPLACEMENT, epoch, place, attempt)
-        return streams.below(draws, len(self.source))
+        return below(generator(self.seed, REPLACEMENT, epoch, place, attempt), len(self.source))
 
 
 @lru_cache(maxsize=2)  # this epoch's and the next one's, which workers fetch ahead
 def _order(seed: int, epoch: int, size: int) -> np.ndarray:
-    """Kept for the epoch at hand: sorting ten million draws takes seconds."""
-    return streams.permutation(seed, epoch, size)
+    """Cache the permutation: sorting ten million draws takes seconds."""
+    return permutation(seed, epoch, size)
 
 
-# -------- evaluation
-# Pairs in order, each once, as evaluation sees them: whole decode, resized, the centre cut out, all captions.
+def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSettings) -> Generator[Any, None, None]:
+    """Yield `dataset[n]` for each n, in order; or all that an iterable data set yields (`numbers` None)."""
+    workers = reading.workers
+    loader = DataLoader(
+        dataset,
+        batch_size=None,  # the data set builds whole batches
+        sampler=numbers,
+        collate_fn=_identity,
+        num_workers=workers,
+        worker_init_fn=_start_worker if workers else None,
+        prefetch_factor=PREFETCH if workers else None,
+        timeout=reading.patience if workers else 0,
+        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+        generator=torch.Generator(),  # without one it would draw from torch's global stream: resumes would differ
+    )
+    with _signals_held():
+        iterator = iter(loader)
+    processes = list(getattr(iterator, "_workers", ()))
+    _running.append(processes)
+    try:
+        yield from iterator
+    except Exception as error:
+        known = str(error).startswith((CAUGHT, TIMED_OUT))
+        # A dead worker shows itself in many ways: torch's own error, or a connection that ends in the middle.
+        if not known and not _died(processes):
+            raise
+        raise UserError(advice(error, reading)) from error
+    finally:
+        if hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()
+        _end(processes)
+        _running.remove(processes)
 
 
-def iterate_pairs(
-    source: Source,
-    image: ImageSpec,
-    batch: int = 256,
-    *,
-    threads: int = 2,
-    max_pixels: int = MAX_PIXELS,
-    damage: DamageCount | None = None,
-) -> Iterator[tuple[list[str], Tensor, list[tuple[str, ...]]]]:
-    """Yields (keys, images uint8 [b, 3, S, S], captions of each image), with b = `batch` but for the last.
+def advice(error: Exception, reading: ReadingSettings) -> str:
+    """Explain a DataLoader's error, and what to do about it."""
+    text = str(error)
+    if text.startswith(CAUGHT):  # the worker lives: the code it ran raised an error, whose last line says which
+        return (
+            f"reading failed: {text.strip().splitlines()[-1]}. If that says too little: --reading.workers 0 reads "
+            "in the training process itself and shows where it happened"
+        )
+    if text.startswith(TIMED_OUT):
+        return (
+            f"no batch came for {reading.patience:.0f} s: reading hangs. Is the disk or network of the data slow or "
+            "gone? If it is only slow, raise --reading.patience or --reading.workers."
+        )
+    return (
+        f"a reading process died ({first_line(error)}). Most often the machine ran out of memory: use "
+        "fewer --reading.workers or a smaller --budget.batch. A bus error means that /dev/shm is too small "
+        "(in Docker: --shm-size)."
+    )
 
-    Damaged pairs are left out and counted in `damage`. Threads read ahead, one batch at most: decoding and
-    resizing run outside Python's lock, so they overlap with the model.
+
+def _identity(item: Any) -> Any:
+    return item
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Fork workers within this block: they never see Ctrl-C and SIGTERM.
+
+    Otherwise a signal may reach a worker before `_start_worker` ignores it. Torch takes a SIGTERM from the parent for a
+    request to leave in good order, and then waits for that worker's batch until patience ends.
     """
-    damage = damage if damage is not None else DamageCount(max_damaged=1.0)
-    keys: list[str] = []
-    images: list[Tensor] = []
-    captions: list[tuple[str, ...]] = []
-    for index, sample in _ahead(source, image.size, max_pixels, threads, batch):
-        if isinstance(sample, Damage):
-            damage.add(0, [(source.key(index), sample.cause)])
-            continue
-        damage.add(1)
-        keys.append(source.key(index))
-        images.append(sample[0])
-        captions.append(sample[1])
-        if len(keys) == batch:
-            yield keys, torch.stack(images), captions
-            keys, images, captions = [], [], []
-    damage.stop_if_too_many()
-    if keys:
-        yield keys, torch.stack(images), captions
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _ahead(
-    source: Source, size: int, max_pixels: int, threads: int, most: int
-) -> Iterator[tuple[int, tuple[Tensor, tuple[str, ...]] | Damage]]:
-    """Results for index 0, 1, … in order, computed at most `most` ahead."""
+def _start_worker(_number: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
 
-    def one(index: int) -> tuple[Tensor, tuple[str, ...]] | Damage:
-        try:
-            raw = source.read(index)
-            pixels = decode(raw.image, read_header(raw.image, max_pixels))
-            return render_whole(pixels, size), raw.captions
-        except Damage as damage:
-            return damage
 
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque = deque()
-        for index in range(len(source)):
-            waiting.append((index, pool.submit(one, index)))
-            if len(waiting) > most:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
+def _leave_with(parent: int) -> None:
+    """End this worker when its parent was killed.
+
+    torch's workers look for their parent too, but on leaving they wait for a queue's lock, which a killed sibling may
+    still hold: one in a few killed runs would leave a worker behind for ever.
+    """
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+_running: list[list] = []
+
+
+def _died(processes: list) -> bool:
+    """Return whether a worker has ended by itself; the system may take a moment to say so."""
+    for process in processes:
+        process.join(0.2)
+    return any(not process.is_alive() for process in processes)
+
+
+def _end(processes: list) -> None:
+    """Kill workers that did not follow the DataLoader's request to stop; they ignore SIGTERM."""
+    for process in processes:
+        with contextlib.suppress(ValueError, OSError):
+            if process.is_alive():
+                process.kill()
+            process.join(5)
+
+
+@atexit.register
+def _end_all() -> None:
+    for processes in list(_running):
+        _end(processes)

@@ -1,4 +1,4 @@
-"""`open_pairs`: from what a user types after `--data` to a source of pairs.
+"""Opens the pairs that a user names after `--data` (`open_pairs`):
 
 scenes                             the built-in data, made on first use under built/scenes
 DIR of `data make scenes`          its pairs
@@ -23,14 +23,14 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data import splits, streams
 from dinorankclip.data.folders import FolderSource, has_images
 from dinorankclip.data.scenes.make import MANIFEST
-from dinorankclip.data.streams import PipeSource
+from dinorankclip.data.streams import PipeSource, refuse_stream
 from dinorankclip.data.tables import TABLE_KINDS, TableSource
 from dinorankclip.data.tar_shards import ShardSource, shards_of_folder
-from dinorankclip.io import one_at_a_time
+from dinorankclip.io import home, one_at_a_time
 from dinorankclip.types import Source, UserError
 
 SPLITS = ("train", "val", "test", "all")
-SCENES = Path("built/scenes")
+SCENES = home() / "scenes"
 PAIRS = "pairs"  # in the folder of `data make scenes`
 ACCEPTED = (
     " Pairs (--data of train) are: scenes (built in); a folder with train/, val/, test/, each of .tar shards (the "
@@ -40,12 +40,11 @@ ACCEPTED = (
 PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
-def open_pairs(where: str | Path, reading: FindingSettings | None = None, split: str = "train") -> Source | PipeSource:
-    """The pairs behind `where`.
+def open_pairs(where: str | Path, reading: FindingSettings | None = None, split: str = "train") -> Source:
+    """Open one part of the pairs behind `where`.
 
-    A validation part that the data lacks is carved from the training part (`parts.carve`), which then loses
-    those images; `reading.train_items` chooses among what is left. "all" is everything that is not divided into
-    parts, undivided.
+    A validation part that the data lacks is carved from the training part (`splits.carve`), which then loses
+    those images; `reading.train_items` chooses among the rest. "all" opens data that is not divided into parts.
     """
     if split not in SPLITS:
         raise UserError(f"no part of data is called {split!r}, only {', '.join(SPLITS)}")
@@ -62,38 +61,34 @@ def open_pairs(where: str | Path, reading: FindingSettings | None = None, split:
 
 
 def open_stored(where: str | Path, reading: FindingSettings | None = None, split: str = "train") -> Source:
-    """`open_pairs` for whoever reads pairs in any order, or again, which a stream does not allow."""
+    """Open pairs that are read in any order, or again, which a stream does not allow."""
     source = open_pairs(where, reading, split)
-    if isinstance(source, PipeSource):
-        raise UserError(f"the {split} part of pipe: shards is a stream, and pairs are looked at again: store it")
+    refuse_stream(source, f"pairs of the {split} part are read in any order")
     return source
 
 
 def _open_whole(where: str, reading: FindingSettings, split: str) -> Source:
-    found = _parts(where, reading)
-    if split in found:
-        return found[split]() if split != "train" or "val" in found else splits.carve(found["train"](), reading)[0]
-    if split == "val" and "train" in found:
-        return splits.carve(found["train"](), reading)[1]
-    if "all" in found:
-        whole = found["all"]()
-        if split == "test":
-            raise UserError(f"{where} is not divided into parts, so it has no test part; 'val' can be carved from it")
-        train, val = splits.carve(whole, reading)
+    openers = _parts(where, reading)
+    if split in openers and (split != "train" or "val" in openers):
+        return openers[split]()
+    if split in ("train", "val") and (whole := openers.get("train") or openers.get("all")):
+        train, val = splits.carve(whole(), reading)
         return train if split == "train" else val
+    if "all" in openers:
+        raise UserError(f"{where} is not divided into parts, so it has no test part; 'val' can be carved from it")
     if split == "all":
-        raise UserError(f"{where} is divided into parts: choose one of {', '.join(found)} with --split")
-    raise UserError(f"{where} has no {split!r} part, only {', '.join(found)}")
+        raise UserError(f"{where} is divided into parts: choose one of {', '.join(openers)} with --split")
+    raise UserError(f"{where} has no {split!r} part, only {', '.join(openers)}")
 
 
 def splits_of(where: str | Path, reading: FindingSettings | None = None) -> tuple[str, ...]:
-    """The parts that the data itself has; ("all",) if it is not divided."""
+    """Return the parts that the data itself has; ("all",) if it is not divided."""
     where = located(where)
     return ("all",) if where.startswith("pipe:") else tuple(_parts(where, reading or FindingSettings()))
 
 
 def located(where: str | Path) -> str:
-    """The built-in data by its name, and folders of `data make scenes`, whose pairs lie one level down."""
+    """Resolve the built-in data's name, and folders of `data make scenes`, whose pairs lie one level down."""
     if str(where) == "scenes":
         return str(built_in_scenes() / PAIRS)
     made = os.path.isfile(Path(where) / MANIFEST) and os.path.isdir(Path(where) / PAIRS)
@@ -101,7 +96,7 @@ def located(where: str | Path) -> str:
 
 
 def built_in_scenes() -> Path:
-    """The built-in data, made by whichever process comes first while the others wait."""
+    """Return the folder of the built-in data; the first process makes it while the others wait."""
     from dinorankclip.data.scenes.make import make_scenes
 
     with one_at_a_time("scenes", folder=SCENES.parent):
@@ -109,9 +104,9 @@ def built_in_scenes() -> Path:
 
 
 def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
-    """Part name → function that opens it; "all" for data that is not divided."""
+    """Return a function for each part that opens it; "all" for data that is not divided."""
     path = Path(where)
-    if os.path.isdir(path):  # of a list that is longer than any path may be, pathlib's own question is an OSError
+    if os.path.isdir(path):  # not `path.is_dir()`, which raises OSError for a list that is longer than any path may be
         return _parts_of_folder(path, reading)
     if os.path.isfile(path):
         if path.suffix.lower() in TABLE_KINDS:
@@ -130,15 +125,15 @@ def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Sourc
 
 
 def _parts_of_folder(folder: Path, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
-    found: dict[str, Callable[[], Source]] = {}
+    openers: dict[str, Callable[[], Source]] = {}
     for part, names in PART_NAMES.items():
         for name in names:
-            if part not in found and (folder / name).is_dir():
-                found[part] = partial(_undivided, folder / name, reading)
+            if part not in openers and (folder / name).is_dir():
+                openers[part] = partial(_undivided, folder / name, reading)
             for kind in TABLE_KINDS:
-                if part not in found and (folder / (name + kind)).is_file():
-                    found[part] = partial(TableSource, folder / (name + kind), reading)
-    return found or {"all": lambda: _undivided(folder, reading)}
+                if part not in openers and (folder / (name + kind)).is_file():
+                    openers[part] = partial(TableSource, folder / (name + kind), reading)
+    return openers or {"all": lambda: _undivided(folder, reading)}
 
 
 def _undivided(folder: Path, reading: FindingSettings) -> Source:
@@ -163,7 +158,7 @@ def _expand(where: str) -> list[str]:
     from webdataset.shardlists import expand_urls
 
     try:
-        return expand_urls(where)
+        shards = expand_urls(where)
     except ValueError:
         raise UserError(f"{where!r}: a brace is not closed; many shards are 'shards/{{0000..0331}}.tar'") from None
     except AssertionError:
@@ -171,32 +166,28 @@ def _expand(where: str) -> list[str]:
             f"{where!r}: ${{NAME}} stands for the environment variable WDS_NAME, and there is none; for a variable of "
             "the shell write $NAME, without braces"
         ) from None
+    files = [shard for shard in shards if not shard.startswith("pipe:")]
+    if 0 < len(files) < len(shards):
+        raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {files[0]}'")
+    return shards
 
 
 def local_shards(where: str) -> list[Path]:
     shards: list[Path] = []
     for name in _expand(where):
-        if any(mark in name for mark in "*?["):
-            matches = sorted(glob.glob(name))
-            if not matches:
-                raise UserError(f"no file matches {name}; name yours, as --data 'FOLDER/*.tar' or --data FOLDER")
-            shards += map(Path, matches)
-        elif name.startswith("pipe:"):
-            raise UserError("files and pipe: shards cannot be mixed; write 'pipe:cat FILE' for the files")
-        else:
-            shards.append(Path(name))
+        matches = sorted(glob.glob(name)) if any(mark in name for mark in "*?[") else [name]
+        if not matches:
+            raise UserError(f"no file matches {name}; name yours, as --data 'FOLDER/*.tar' or --data FOLDER")
+        shards += map(Path, matches)
     return shards
 
 
-def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Source | PipeSource:
-    stray = [shard for shard in shards if not shard.startswith("pipe:")]
-    if stray:
-        raise UserError(f"files and pipe: shards cannot be mixed: write 'pipe:cat {stray[0]}'")
+def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Source:
     if split == "all":
         return PipeSource(shards, reading.epoch_samples)
     if reading.train_items is not None:
         raise UserError(
-            "--reading.train-items chooses images by name, and what is in pipe: shards is not known beforehand: "
+            "--reading.train-items chooses images by name, and the content of pipe: shards is not known beforehand: "
             "store them first"
         )
     if split == "test":
@@ -208,7 +199,7 @@ def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Sourc
 
 
 def nearest(path: Path) -> str:
-    """A hint for a mistyped path: the nearest name in the deepest folder of it that exists."""
+    """Return a hint for a mistyped path: the nearest name in its folder."""
     folder = path.parent
     if not folder.is_dir():
         return ""

@@ -1,7 +1,11 @@
-"""Write pairs in one of the three layouts that `open_pairs` reads: shards, a table, a folder.
+"""Writes data sets: pairs in one of the three layouts that `open_pairs` reads, and classification sets.
 
-Images keep their bytes. Everything is written into a temporary folder that gets its name at the end, so an
-interrupted conversion leaves nothing that looks complete.
+Images keep their bytes. A set is written into a temporary folder that gets its name at the end, so an interrupted
+conversion leaves nothing that looks complete.
+
+`pack_classes` makes a classification set in the clip-benchmark layout of a folder with one subfolder of images a class.
+Subfolders in their natural order are the classes 0, 1, …; where all of them are numbers, the number is the class index
+(ImageNetV2 is published like that), and names come from another set.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,23 +21,27 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
+
+from tqdm import tqdm
 
 from dinorankclip.data.benchmark_sets import CLASS_NAMES, TEMPLATES, read_class_names, read_templates
-from dinorankclip.data.damage import Damage
+from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.decode import decode, read_header
-from dinorankclip.data.streams import Found, PipeSource, stream_shard
-from dinorankclip.data.tar_shards import IMAGE_KINDS
+from dinorankclip.data.folders import is_image
+from dinorankclip.data.streams import SampleOrDamage, is_stream
+from dinorankclip.data.tar_shards import IMAGE_KINDS, natural_order
 from dinorankclip.io import whole_folder
 from dinorankclip.types import RawSample, Source, UserError
 
 Layout = Literal["shards", "table", "folder"]
 _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"BM": "bmp", b"II*": "tif", b"MM": "tif"}
+_CHECKED_AT_ONCE = 64
 
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill; it becomes `out` if nothing goes wrong, and is removed otherwise.
+    """Yield a folder to fill; it becomes `out` if nothing goes wrong, and is removed otherwise.
 
     Hidden files that are in `out` already, such as macOS's .DS_Store, stay.
     """
@@ -45,38 +54,37 @@ def new_folder(out: Path) -> Iterator[Path]:
             hidden.rename(aside / hidden.name)
 
 
-def checked_pairs(source: Source | PipeSource, max_pixels: int) -> Iterator[Found]:
-    """Every pair of a source, in order, decoded once to see that it is whole; damaged ones as (key, damage)."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        if isinstance(source, PipeSource):
-            arriving = (found for shard in source.shards for found in stream_shard(shard))
-            yield from _in_pieces(pool, partial(_checked, max_pixels), arriving)
-        else:
-            yield from _in_pieces(pool, partial(_read_checked, max_pixels, source), range(len(source)))
+def good_pairs(source: Source, max_pixels: int, damage: DamageCount, title: str) -> Iterator[RawSample]:
+    """Yield the pairs of a source in order, each decoded once to see that it is whole; count damaged pairs.
+
+    `title` labels the progress bar.
+    """
+    items: Iterator[int | SampleOrDamage] = source.pairs() if is_stream(source) else iter(range(len(source)))
+    total = None if is_stream(source) else len(source)
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        tqdm(desc=title, total=total, unit="pair", file=sys.stderr) as bar,
+    ):
+        while some := list(islice(items, _CHECKED_AT_ONCE)):  # `pool.map` reads all items into memory first
+            for pair in pool.map(partial(_checked, source, max_pixels), some):
+                bar.update()
+                if isinstance(pair, RawSample):
+                    damage.add(1)
+                    yield pair
+                else:
+                    damage.add(0, [(pair[0], pair[1].cause)])
 
 
-def _checked(max_pixels: int, found: Found) -> Found:
-    if not isinstance(found, RawSample):
-        return found
+def _checked(source: Source, max_pixels: int, item: int | SampleOrDamage) -> SampleOrDamage:
+    """Read a pair by its index, unless it has arrived already, and decode its image."""
+    if isinstance(item, tuple):
+        return item
     try:
-        decode(found.image, read_header(found.image, max_pixels))
-        return found
+        pair = source.read(item) if isinstance(item, int) else item
+        decode(pair.image, read_header(pair.image, max_pixels))
+        return pair
     except Damage as damage:
-        return found.key, damage
-
-
-def _read_checked(max_pixels: int, source: Source, index: int) -> Found:
-    try:
-        return _checked(max_pixels, source.read(index))
-    except Damage as damage:
-        return source.key(index), damage
-
-
-def _in_pieces(pool: ThreadPoolExecutor, function: Any, items: Iterable[Any], piece: int = 64) -> Iterator[Found]:
-    """`pool.map` that does not read the whole source into memory first."""
-    remaining = iter(items)
-    while some := list(islice(remaining, piece)):
-        yield from pool.map(function, some)
+        return source.key(item) if isinstance(item, int) else item.key, damage
 
 
 class Writer:
@@ -88,34 +96,25 @@ class Writer:
             (folder / "dataset_type.txt").write_text("retrieval\n")
 
     def write(self, part: str, samples: Iterable[RawSample]) -> int:
-        """Write a part; returns the number of pairs."""
+        """Write a part; return the number of pairs."""
         named = _named(samples)
         if self.layout == "shards":
-            return self._shards(self.folder / (part or "train"), named)
+            folder = self.folder / (part or "train")
+            folder.mkdir()
+            records: Iterator[dict[str, str | bytes]] = (
+                {"__key__": name.rpartition(".")[0], kind_of(pair.image): pair.image, "txt": _lines(pair).encode()}
+                for name, pair in named
+            )
+            return _write_shards(folder, records, self.shard_size)
         if self.layout == "table":
             return self._table(part, named)
         return self._folder(self.folder / part, named)
-
-    def _shards(self, folder: Path, samples: Iterator[tuple[str, RawSample]]) -> int:
-        from webdataset import TarWriter
-
-        folder.mkdir()
-        count = shards = 0
-        while some := list(islice(samples, self.shard_size)):
-            with TarWriter(str(folder / f"{shards}.tar"), mtime=0, user="", group="") as tar:
-                for name, sample in some:
-                    key = name.rpartition(".")[0]
-                    tar.write({"__key__": key, kind_of(sample.image): sample.image, "txt": _lines(sample).encode()})
-            count += len(some)
-            shards += 1
-        (folder / "nshards.txt").write_text(f"{shards}\n")
-        return count
 
     def _table(self, part: str, samples: Iterator[tuple[str, RawSample]]) -> int:
         images = PurePosixPath("images") / part
         count = 0
         path = self.folder / f"{part or 'pairs'}.csv"
-        # File names are bytes to the system: those that are no UTF-8 stay as they are, as in `tables`.
+        # File names are bytes to the system: bytes that are no UTF-8 stay as they are, as in tables.py.
         with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as table:
             rows = csv.writer(table)
             rows.writerow(("image", "caption"))
@@ -135,7 +134,7 @@ class Writer:
 
 
 def kind_of(image: bytes) -> str:
-    """The usual suffix of an image, by its first bytes."""
+    """Return the usual suffix of an image, by its first bytes."""
     for magic, kind in _MAGIC.items():
         if image.startswith(magic):
             return kind
@@ -143,7 +142,7 @@ def kind_of(image: bytes) -> str:
 
 
 def _named(samples: Iterable[RawSample]) -> Iterator[tuple[str, RawSample]]:
-    """Each sample with a file name made of its key: relative, one dot, and no two alike but for the suffix."""
+    """Give each sample a file name made of its key: relative, one dot, and no two alike but for the suffix."""
     taken: set[str] = set()
     for sample in samples:
         stem, dot, suffix = sample.key.rpartition(".")
@@ -159,7 +158,7 @@ def _named(samples: Iterable[RawSample]) -> Iterator[tuple[str, RawSample]]:
 
 
 def _lines(sample: RawSample) -> str:
-    """One caption a line; a line break inside a caption becomes a space."""
+    """Write one caption a line; a line break inside a caption becomes a space."""
     return "".join(" ".join(caption.splitlines()) + "\n" for caption in sample.captions)
 
 
@@ -168,47 +167,19 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-# -------- packing_classes
-# Write a classification set in the clip-benchmark layout from a folder with one subfolder of images a class.
-#
-# Subfolders in their natural order are the classes 0, 1, …; where all of them are numbers, the number is the class index
-# (ImageNetV2 is published like that), and names come from another set.
+def _write_shards(folder: Path, records: Iterator[dict[str, str | bytes]], shard_size: int) -> int:
+    """Write 0.tar, 1.tar … of `shard_size` records each, and their count; return the number of records."""
+    from webdataset import TarWriter
 
-
-def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Subfolder → class index. `names`: of the set this one shares its classes with."""
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}")
-    shown = (child for child in folder.iterdir() if not child.name.startswith("."))
-    inside = sorted((child.name for child in shown if child.is_dir()), key=_natural)
-    if not inside:
-        raise UserError(f"{folder} has no subfolders: one for each class is expected")
-    if all(name.isdigit() for name in inside):
-        if names is None:
-            raise UserError(f"the subfolders of {folder} are numbers, not names: give --like SET, a set with the names")
-        indices = {name: int(name) for name in inside}
-    elif names is not None:
-        places = {name: place for place, name in enumerate(names)}
-        strangers = [name for name in inside if class_name(name) not in places]
-        if strangers:
-            raise UserError(f"{folder / strangers[0]} is none of the {len(names)} classes of the other set")
-        times = Counter(names)
-        if twins := [name for name in inside if times[class_name(name)] > 1]:
-            raise UserError(
-                f"{folder / twins[0]} is the name of {times[class_name(twins[0])]} classes of the other set: "
-                "name the subfolders by class index instead"
-            )
-        indices = {name: places[class_name(name)] for name in inside}
-    else:
-        return {name: index for index, name in enumerate(inside)}
-    if max(indices.values()) >= len(names):
-        raise UserError(f"{folder} has a class {max(indices.values())}, the other set only {len(names)} classes")
-    return indices
-
-
-def class_name(folder: str) -> str:
-    """`001.Black_footed_Albatross` → `Black footed Albatross`."""
-    return re.sub(r"^\d+[._-]", "", folder).replace("_", " ").strip() or folder
+    count = shards = 0
+    while some := list(islice(records, shard_size)):
+        with TarWriter(str(folder / f"{shards}.tar"), encoder=False, mtime=0, user="", group="") as tar:
+            for record in some:
+                tar.write(record)
+        count += len(some)
+        shards += 1
+    (folder / "nshards.txt").write_text(f"{shards}\n")
+    return count
 
 
 def pack_classes(
@@ -221,7 +192,7 @@ def pack_classes(
     templates: Sequence[str] = (),
     shard_size: int = 1000,
 ) -> tuple[int, int]:
-    """Write one part; returns its numbers of images and classes. A damaged image is an error.
+    """Write one part; return its numbers of images and classes. A damaged image is an error.
 
     `listed` are the images of this part, as paths inside `folder`; by default all of them. `like` is a set whose class
     names and templates are taken over. Further parts can be added to `out`, if their classes are the same.
@@ -236,7 +207,7 @@ def pack_classes(
     prompts = tuple(templates) or (read_templates(like)[0] if like is not None else read_templates(out)[0])
     out.mkdir(parents=True, exist_ok=True)
     with whole_folder(out / split) as aside:
-        count = _write_shards(aside, _labelled_files(folder, indices, listed), shard_size)
+        count = _write_shards(aside, _labelled_records(_labelled_files(folder, indices, listed)), shard_size)
         if not count:
             raise UserError(f"no images in the class folders of {folder}")
         (out / CLASS_NAMES).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
@@ -245,15 +216,46 @@ def pack_classes(
     return count, len(names)
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix[1:].lower() in IMAGE_KINDS and not path.name.startswith(".")
+def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Return the class index of each subfolder. `names`: class names of the set that has the same classes."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}")
+    shown = (child for child in folder.iterdir() if not child.name.startswith("."))
+    inside = sorted((child.name for child in shown if child.is_dir()), key=lambda name: natural_order(name.lower()))
+    if not inside:
+        raise UserError(f"{folder} has no subfolders: one for each class is expected")
+    if all(name.isdigit() for name in inside):
+        if names is None:
+            raise UserError(f"the subfolders of {folder} are numbers, not names: give --like SET, a set with the names")
+        indices = {name: int(name) for name in inside}
+        if max(indices.values()) >= len(names):
+            raise UserError(f"{folder} has a class {max(indices.values())}, the other set only {len(names)} classes")
+        return indices
+    if names is None:
+        return {name: index for index, name in enumerate(inside)}
+    times = Counter(names)
+    for name in inside:
+        if not times[class_name(name)]:
+            raise UserError(f"{folder / name} is none of the {len(names)} classes of the other set")
+    for name in inside:
+        if times[class_name(name)] > 1:
+            raise UserError(
+                f"{folder / name} is the name of {times[class_name(name)]} classes of the other set: "
+                "name the subfolders by class index instead"
+            )
+    return {name: names.index(class_name(name)) for name in inside}
+
+
+def class_name(folder: str) -> str:
+    """`001.Black_footed_Albatross` → `Black footed Albatross`."""
+    return re.sub(r"^\d+[._-]", "", folder).replace("_", " ").strip() or folder
 
 
 def _labelled_files(folder: Path, indices: dict[str, int], listed: Sequence[str] | None) -> Iterator[tuple[Path, int]]:
     if listed is None:
         for name, index in indices.items():
-            files = sorted(path for path in (folder / name).rglob("*") if _is_image(path))
-            yield from ((path, index) for path in files)
+            for path in sorted(path for path in (folder / name).rglob("*") if is_image(path.name)):
+                yield path, index
         return
     for line in listed:
         path = folder / line
@@ -264,32 +266,11 @@ def _labelled_files(folder: Path, indices: dict[str, int], listed: Sequence[str]
         yield path, indices[name]
 
 
-def _write_shards(folder: Path, files: Iterable[tuple[Path, int]], shard_size: int) -> int:
-    from tqdm import tqdm
-    from webdataset import TarWriter
-
-    numbered = enumerate(tqdm(files, "packing", unit="image", leave=False, disable=None))
-    count = shards = 0
-    while some := list(islice(numbered, shard_size)):
-        with TarWriter(str(folder / f"{shards}.tar"), encoder=False, mtime=0, user="", group="") as tar:
-            for number, (path, label) in some:
-                image = _whole(path)
-                tar.write({"__key__": f"s{number:07d}", kind_of(image): image, "cls": str(label).encode()})
-        count += len(some)
-        shards += 1
-    (folder / "nshards.txt").write_text(f"{shards}\n")
-    return count
-
-
-def _whole(path: Path) -> bytes:
-    image = path.read_bytes()
-    try:
-        decode(image, read_header(image))
-    except Damage as damage:
-        raise UserError(f"{path} cannot be used: {damage}") from None
-    return image
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    pieces = (piece for piece in re.split(r"(\d+)", name) if piece)
-    return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece.lower()) for piece in pieces]
+def _labelled_records(files: Iterator[tuple[Path, int]]) -> Iterator[dict[str, str | bytes]]:
+    for number, (path, label) in enumerate(tqdm(files, "packing", unit="image", leave=False, disable=None)):
+        image = path.read_bytes()
+        try:
+            decode(image, read_header(image))
+        except Damage as damage:
+            raise UserError(f"{path} cannot be used: {damage}") from None
+        yield {"__key__": f"s{number:07d}", kind_of(image): image, "cls": str(label).encode()}

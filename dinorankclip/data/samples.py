@@ -26,7 +26,7 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.decode import MAX_PIXELS, decode, read_header
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Batch, Companions, ImageSpec, RawSample, Source, UserError, View
+from dinorankclip.types import Batch, ImageSpec, RawSample, Source, TeacherFeatureProvider, UserError, View
 
 ORDER, VIEW, CAPTION, REPLACEMENT, SHARDS = range(5)  # purposes of draws; no two purposes share a stream
 _WORD = (1 << 64) - 1
@@ -173,7 +173,7 @@ class Recipe:
     tokenizer: Tokenizer
     reading: ReadingSettings
     second_caption: bool = False
-    companions: Companions | None = None
+    teacher_features: TeacherFeatureProvider | None = None
 
     def sample(self, raw: RawSample, view_draws: np.random.Generator, caption_draws: np.random.Generator) -> Sample:
         """Decode, crop, flip and resize the image, and pick a caption; `Damage` if the image cannot be used."""
@@ -211,9 +211,16 @@ class Recipe:
             views=views,
             captions=captions,
             second_texts=self.tokenizer(seconds) if self.second_caption else None,
-            companions=self.companions(keys, views, captions) if self.companions else {},
+            teacher_features=self.teacher_features(keys, views, captions) if self.teacher_features else {},
             damage=damage,
         )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Carries a `UserError` from a worker to the main process; torch would wrap the error in the worker's traceback."""
+
+    text: str
 
 
 def iterate_pairs(

@@ -1,17 +1,18 @@
-"""A part of a source, the cut that sets validation images aside when the data comes without a validation part, and the
-choice of a few training images (`reading.train_items`).
+"""Divides a source: the cuts that set validation images aside when the data comes without a validation part (`carve`
+for pairs, `carve_validation` for labelled images), and the choice of a few training images (`reading.train_items`).
 
 The cut depends on the data alone (not on the seed of a run): images, or groups of them, with the smallest hashes
 of their names are set aside. The same photo may be stored under two names; training images whose bytes equal a
-validation image's are left out of both parts, so nothing that is scored was trained on.
+validation image's are left out of both parts, so no image that is scored was trained on.
 
-The choice goes by hashes too, other ones, so that it is the same for every seed and a smaller one is part of a larger.
+The choice goes by other hashes, so that it is the same for every seed and a smaller choice is part of a larger one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,9 +24,11 @@ from dinorankclip.types import Grouped, RawSample, Source, UserError
 
 log = logging.getLogger(__name__)
 
+LABELLED_VAL_FRACTION = 0.2  # of the training images, class by class
 
-class Part:
-    """Some samples of a source, in their order. `chosen_from`: how many there were, if they are a mere choice."""
+
+class SplitPart(Source):
+    """Some samples of a source, in their order. `chosen_from`: how many there were, if they are a choice (`choose`)."""
 
     def __init__(self, source: Source, indices: np.ndarray, chosen_from: int | None = None) -> None:
         self.source, self.chosen_from = source, chosen_from
@@ -54,19 +57,18 @@ class Part:
         return self.source.read(int(self.indices[index]))
 
 
-def whole(source: Source) -> Source:
-    """What a part was taken from; a source that is no part is whole."""
-    return source.source if isinstance(source, Part) else source
+def undivided(source: Source) -> Source:
+    """Return the source that a part was taken from; any other source is undivided itself."""
+    return source.source if isinstance(source, SplitPart) else source
 
 
 def chosen_among(source: Source) -> int:
-    """Among how many samples these were chosen (`reading.train_items`); without a choice, their own number."""
-    chosen_from = source.chosen_from if isinstance(source, Part) else None
-    return chosen_from or len(source)
+    """Count the samples that these were chosen from (`reading.train_items`); without a choice, these samples."""
+    return (isinstance(source, SplitPart) and source.chosen_from) or len(source)
 
 
-def carve(source: Source, reading: FindingSettings) -> tuple[Part, Part]:
-    """(training part, validation part) of a source without a validation part of its own."""
+def carve(source: Source, reading: FindingSettings) -> tuple[SplitPart, SplitPart]:
+    """Return (training part, validation part) of a source without a validation part of its own."""
     if reading.group_column and not isinstance(source, Grouped):
         raise UserError(
             f"--reading.group-column {reading.group_column}: only tables (.csv, .tsv, .parquet) have columns, and this "
@@ -78,18 +80,17 @@ def carve(source: Source, reading: FindingSettings) -> tuple[Part, Part]:
         with one_at_a_time("cut", io.INDEX_FOLDER):
             cut = io.load_table(name) or _cut(source, reading)
             io.save_table(name, cut)
-    return Part(source, cut["train"]), Part(source, cut["val"])
+    return SplitPart(source, cut["train"]), SplitPart(source, cut["val"])
 
 
-def choose(train: Source, items: int) -> Part:
-    """`items` of the training images: those with the smallest hashes. They are a part of what `train` is a part of."""
+def choose(train: Source, items: int) -> SplitPart:
+    """Choose the `items` training images with the smallest hashes. Choosing from a part gives a part of its source."""
     if not 0 < items <= len(train):
         raise UserError(f"--reading.train-items {items}: the training part has {len(train)} images to choose from")
     order = sorted(range(len(train)), key=lambda index: name_hash(f"train item {train.key(index)}"))
     chosen = np.sort(np.array(order[:items], dtype=np.int64))
-    if isinstance(train, Part):
-        return Part(train.source, train.indices[chosen], len(train))
-    return Part(train, chosen, len(train))
+    indices = train.indices[chosen] if isinstance(train, SplitPart) else chosen
+    return SplitPart(undivided(train), indices, len(train))
 
 
 def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
@@ -97,34 +98,50 @@ def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
     groups: dict[str, list[int]] = {}
     for index in range(len(source)):
         groups.setdefault(group_of(index), []).append(index)
-    wanted = min(reading.val_most, max(1, round(reading.val_fraction * len(source))))
+    most = min(reading.val_most, max(1, round(reading.val_fraction * len(source))))
     if len(groups) < 2:
         raise UserError(
             f"{len(source)} images in {len(groups)} group cannot be divided into training and validation parts"
         )
     chosen: list[int] = []
     for group in sorted(groups, key=name_hash)[: len(groups) - 1]:  # at least one group is left to train on
-        if chosen and len(chosen) + len(groups[group]) > wanted:
+        if chosen and len(chosen) + len(groups[group]) > most:
             break
         chosen += groups[group]
     val = np.sort(np.array(chosen, dtype=np.int64))
     train = np.setdiff1d(np.arange(len(source)), val)
-    doubles = _same_bytes(source, val, train)
-    if len(doubles):
-        log.warning("%d training images are copies of validation images and are left out", len(doubles))
-        train = np.setdiff1d(train, doubles)
+    copies = _same_bytes(source, val, train)
+    if len(copies):
+        log.warning("%d training images are copies of validation images and are left out", len(copies))
+        train = np.setdiff1d(train, copies)
     return {"train": train, "val": val}
 
 
+def carve_validation(
+    keys: Sequence[str], labels: np.ndarray, fraction: float = LABELLED_VAL_FRACTION
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions (train, val) of a training part; val gets the images of each class with the smallest key hashes.
+
+    The cut depends on keys and labels alone. A class of one image keeps it for training; any other class gives at
+    least one image and keeps at least one.
+    """
+    places: dict[int, list[int]] = {}
+    for at in sorted(range(len(keys)), key=lambda at: name_hash(keys[at])):
+        places.setdefault(int(labels[at]), []).append(at)
+    counts = {label: min(len(some) - 1, max(1, round(fraction * len(some)))) for label, some in places.items()}
+    val = np.sort(np.array([at for label, some in places.items() for at in some[: counts[label]]], dtype=np.int64))
+    return np.setdiff1d(np.arange(len(keys)), val), val
+
+
 def name_hash(name: str) -> bytes:
-    """What orders names at random, the same on every machine."""
+    """Return a hash that puts names in a random order, the same on every machine."""
     return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
 def _same_bytes(source: Source, val: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Training images that are stored byte for byte like a validation image.
+    """Return the training images whose bytes equal a validation image's.
 
-    Only those of the same length as some validation image are read: a few per cent.
+    Only images of the same length as some validation image are read: a few per cent.
     """
     sizes = source.sizes()
     candidates = train[np.isin(sizes[train], sizes[val]) & (sizes[train] > 0)]

@@ -1,13 +1,13 @@
-"""Pairs that come out of commands: `pipe:aws s3 cp s3://bucket/{0000..0331}.tar -`. A stream has no random access.
+"""Reads pairs that come out of commands: `pipe:aws s3 cp s3://bucket/{0000..0331}.tar -`.
 
-What that means, said openly:
+A `PipeSource` is a `Source` without random access: asking for a pair by its index is a `UserError`. Consequences:
 * The samples cannot be counted beforehand: `reading.epoch_samples` says how many make an epoch.
 * Shards are visited in an endless sequence, each pass in an order of (seed, pass); the stream of a worker is
   shuffled in a buffer. Process r of W and its worker w take every (W·workers)-th shard of that sequence: each process
-  gets the same number of batches, nothing is downloaded twice, but the batches are other ones for another
-  number of processes or workers.
+  gets the same number of batches, nothing is downloaded twice, but another number of processes or workers gives
+  other batches.
 * A resumed run goes on at the beginning of a shard, the one that an even pace would have reached; up to a shard
-  for each worker is seen again or left out. The loader logs this.
+  for each worker is seen again or left out. The source logs this.
 * For validation, whole shards are held out (the first ones), and read into memory.
 """
 
@@ -16,23 +16,31 @@ from __future__ import annotations
 import logging
 import math
 import tarfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from dinorankclip import seeds as streams
-from dinorankclip.config import FindingSettings, ReadingSettings
-from dinorankclip.data import decode as caption_files
-from dinorankclip.data import tar_shards
-from dinorankclip.data.damage import Damage, DamageCount
-from dinorankclip.data.samples import Recipe, Sample
-from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.data.workers import Refusal, counted, run_workers
+from dinorankclip.config import FindingSettings
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.decode import captions_from_json, captions_from_text
+from dinorankclip.data.samples import (
+    CAPTION,
+    REPLACEMENT,
+    SHARDS,
+    VIEW,
+    Recipe,
+    Refusal,
+    Sample,
+    below,
+    generator,
+    permutation,
+)
+from dinorankclip.data.tar_shards import CAPTION_KINDS, IMAGE_KINDS, split_name
 from dinorankclip.io import digest
-from dinorankclip.types import Batch, TeacherFeatureProvider, ImageSpec, RawSample, UserError
+from dinorankclip.types import Batch, RawSample, Source, UserError
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +48,12 @@ SHUFFLE = 2000  # samples a worker mixes, in encoded form
 # A shard that fails counts as one damaged sample, whatever was in it; networks fail now and then, and resuming helps
 # nobody. If most fail, somebody must look.
 FEWEST_VISITS, MOST_FAILED = 20, 0.5
-Found = RawSample | tuple[str, Damage]  # a sample, or the key and the reason why not
+_STORE_FIRST = "pipe: shards are a stream: store them first (dinorankclip data pack)"
+SampleOrDamage = RawSample | tuple[str, Damage]  # a sample, or its key and the reason why it cannot be used
 
 
 class PipeSource:
-    """A list of `pipe:` shards. It has a length (from the settings), but only `PipeLoader` can read it."""
+    """A list of `pipe:` shards. Its length comes from the settings, its pairs come as a stream (`pairs`, `batches`)."""
 
     def __init__(self, shards: Sequence[str], epoch_samples: int | None) -> None:
         if not epoch_samples:
@@ -59,13 +68,41 @@ class PipeSource:
     def __len__(self) -> int:
         return self._epoch_samples
 
+    def pairs(self) -> Iterator[SampleOrDamage]:
+        """Yield all pairs once, shard by shard."""
+        for shard in self.shards:
+            yield from stream_shard(shard)
 
-class MemorySource:
+    def batches(self, recipe: Recipe, batch: int, seed: int, rank: int, world: int, step: int) -> ShardStream:
+        """Return this process's endless batches from global step `step` on, as a data set for workers."""
+        # An even pace through the shards: the same number on every process, from the step alone.
+        reached = step * batch * len(self.shards) // len(self)
+        if step:
+            log.warning("pipe: shards resume at the beginning of a shard, number %d of the sequence", reached)
+        return ShardStream(self, recipe, batch // world, seed, rank, world, reached)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise UserError(f"pairs are looked up by their place, and {_STORE_FIRST}")
+
+    key = image = captions = read = sizes = stamps = _refuse
+
+
+def is_stream(source: Source) -> TypeGuard[PipeSource]:
+    """Return whether the pairs of a source come one after the other only, without random access."""
+    return isinstance(source, PipeSource)
+
+
+def refuse_stream(source: Source, reason: str) -> None:
+    """Refuse a stream where pairs are needed in any order, or again; `reason` is the first half of the message."""
+    if is_stream(source):
+        raise UserError(f"{reason}, and {_STORE_FIRST}")
+
+
+class MemorySource(Source):
     """Samples held in memory: the validation part of a stream."""
 
     def __init__(self, samples: Sequence[RawSample], fingerprint: str) -> None:
-        self.samples = list(samples)
-        self.fingerprint = fingerprint
+        self.samples, self.fingerprint = samples, fingerprint
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -85,103 +122,59 @@ class MemorySource:
     def sizes(self) -> np.ndarray:
         return np.array([len(sample.image) for sample in self.samples], dtype=np.int64)
 
-    def read(self, index: int) -> RawSample:
-        return self.samples[index]
 
-
-def stream_shard(shard: str) -> Iterator[Found]:
-    """The samples of one shard as they arrive, and what is wrong with the others."""
+def stream_shard(shard: str) -> Iterator[SampleOrDamage]:
+    """Yield the samples of one shard as they arrive."""
     from webdataset.gopen import gopen
 
     try:
         with gopen(shard) as pipe, tarfile.open(fileobj=pipe, mode="r|*") as tar:
             try:
                 yield from _samples(tar)
-            except GeneratorExit:  # we leave first: a command whose reader has gone fails, and not by its own fault
+            except GeneratorExit:  # the caller leaves first: a command whose reader has gone fails without fault
                 pipe.ignore_errors = True
                 raise
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        # The last sample may be half there; what came before it was fine.
+        # The last sample may be half there; the samples before it were fine.
         yield shard, Damage("truncated", str(error))
 
 
-def _samples(tar: tarfile.TarFile) -> Iterator[Found]:
+def _samples(tar: tarfile.TarFile) -> Iterator[SampleOrDamage]:
     key = ""
-    parts: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     for member in tar:
-        named = tar_shards.split_name(member.name)
+        named = split_name(member.name)
         if not named or not member.isreg():
             continue
-        if named[0] != key or named[1] in parts:
-            yield from _complete(key, parts)
-            key, parts = named[0], {}
-        if named[1] in tar_shards.IMAGE_KINDS or named[1] in tar_shards.CAPTION_KINDS:
+        if named[0] != key or named[1] in members:
+            if members:
+                yield _joined(key, members)
+            key, members = named[0], {}
+        if named[1] in IMAGE_KINDS or named[1] in CAPTION_KINDS:
             file = tar.extractfile(member)
             assert file is not None, "a regular file has content"
-            parts[named[1]] = file.read()
-    yield from _complete(key, parts)
+            members[named[1]] = file.read()
+    if members:
+        yield _joined(key, members)
 
 
-def _complete(key: str, parts: dict[str, bytes]) -> Iterator[Found]:
-    if not parts:
-        return
-    images = [data for kind, data in parts.items() if kind in tar_shards.IMAGE_KINDS]
+def _joined(key: str, members: dict[str, bytes]) -> SampleOrDamage:
+    """Join the members of one key: kind → content."""
+    images = [data for kind, data in members.items() if kind in IMAGE_KINDS]
     try:
         if not images:
             raise Damage("missing-image")
-        if "txt" in parts:
-            captions = caption_files.from_text(parts["txt"])
-        elif "json" in parts:
-            captions = caption_files.from_json(parts["json"])
-        else:
-            raise Damage("no-caption")
-        yield RawSample(key, images[0], captions)
+        if "txt" in members:
+            return RawSample(key, images[0], captions_from_text(members["txt"]))
+        if "json" in members:
+            return RawSample(key, images[0], captions_from_json(members["json"]))
+        raise Damage("no-caption")
     except Damage as damage:
-        yield key, damage
+        return key, damage
 
 
-class PipeLoader:
-    """Like `PairLoader`, for `pipe:` shards; see the top of this file for what is different."""
-
-    def __init__(
-        self,
-        source: PipeSource,
-        image: ImageSpec,
-        tokenizer: Tokenizer,
-        *,
-        batch: int,
-        seed: int,
-        reading: ReadingSettings | None = None,
-        rank: int = 0,
-        world: int = 1,
-        start: int = 0,
-        second_caption: bool = False,
-        teacher_features: TeacherFeatureProvider | None = None,
-    ) -> None:
-        reading = reading or ReadingSettings()
-        if batch % world:
-            raise UserError(f"a batch of {batch} cannot be divided equally over {world} processes")
-        if len(source) < batch:
-            raise UserError(f"reading.epoch_samples = {len(source)} is less than one batch of {batch}")
-        self.steps_per_epoch = len(source) // batch
-        self.step = start
-        self.damage = DamageCount(reading.max_damaged)
-        self._reading, self._source, self._batch = reading, source, batch
-        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features)
-        self._stream = partial(_Stream, source, recipe, batch // world, seed, rank, world)
-
-    def __iter__(self) -> Generator[Batch, None, None]:
-        # An even pace through the shards: the same number on every process, from the step alone.
-        reached = self.step * self._batch * len(self._source.shards) // len(self._source)
-        if self.step:
-            log.warning("pipe: shards resume at the beginning of a shard, number %d of the sequence", reached)
-        for batch in counted(run_workers(self._stream(reached), None, self._reading), self.damage):
-            self.step += 1
-            yield batch
-
-
-class _Stream(IterableDataset):
-    """The endless batches of one worker."""
+class ShardStream(IterableDataset):
+    """Yields the endless batches of one worker, of `share` samples each, from shard number `reached` on."""
 
     def __init__(
         self, source: PipeSource, recipe: Recipe, share: int, seed: int, rank: int, world: int, reached: int
@@ -197,52 +190,46 @@ class _Stream(IterableDataset):
         samples: list[Sample] = []
         damage: list[tuple[str, str]] = []
         try:
-            for number, found in enumerate(self._shuffled(lane, lanes)):
+            for number, arrived in enumerate(self._shuffled(lane, lanes)):
+                if not isinstance(arrived, RawSample):
+                    damage.append((arrived[0], arrived[1].cause))
+                    continue
+                draws = (generator(self.seed, purpose, self.reached, number, lane) for purpose in (VIEW, CAPTION))
                 try:
-                    samples.append(self._sample(found, number, lane))
+                    samples.append(self.recipe.sample(arrived, *draws))
                 except Damage as reason:
-                    damage.append((found.key if isinstance(found, RawSample) else found[0], reason.cause))
+                    damage.append((arrived.key, reason.cause))
                 if len(samples) == self.share:
                     yield self.recipe.batch(samples, damage)
                     samples, damage = [], []
         except UserError as error:
             yield Refusal(str(error))
 
-    def _sample(self, found: Found, number: int, lane: int) -> Sample:
-        if not isinstance(found, RawSample):
-            raise found[1]
-        where = (self.reached, number, lane)
-        return self.recipe.sample(
-            found,
-            streams.generator(self.seed, streams.VIEW, *where),
-            streams.generator(self.seed, streams.CAPTION, *where),
-        )
-
-    def _shuffled(self, lane: int, lanes: int) -> Iterator[Found]:
-        """Each arriving sample changes places with a random one of the buffer."""
-        draws = streams.generator(self.seed, streams.REPLACEMENT, self.reached, lane)
-        buffer: list[Found] = []
-        for found in self._sequence(lane, lanes):
+    def _shuffled(self, lane: int, lanes: int) -> Iterator[SampleOrDamage]:
+        """Yield samples in random order: each arriving sample changes places with a random one of the buffer."""
+        draws = generator(self.seed, REPLACEMENT, self.reached, lane)
+        buffer: list[SampleOrDamage] = []
+        for arrived in self._sequence(lane, lanes):
             if len(buffer) < self.mixed:
-                buffer.append(found)
+                buffer.append(arrived)
                 continue
-            at = streams.below(draws, self.mixed)
-            buffer[at], found = found, buffer[at]
-            yield found
+            at = below(draws, self.mixed)
+            buffer[at], arrived = arrived, buffer[at]
+            yield arrived
 
-    def _sequence(self, lane: int, lanes: int) -> Iterator[Found]:
-        """Samples of every `lanes`-th shard of the endless sequence of shards, this lane's ones."""
+    def _sequence(self, lane: int, lanes: int) -> Iterator[SampleOrDamage]:
+        """Yield the samples of this lane's shards: every `lanes`-th shard of the endless sequence of shards."""
         number = self.reached + lane
         fruitless, visited, failed, broken = 0, 0, 0, ""
         a_pass = -(-len(self.shards) // lanes)
         while True:
             once, place = divmod(number, len(self.shards))
-            order = streams.permutation(self.seed, once, len(self.shards), streams.SHARDS)
+            order = permutation(self.seed, once, len(self.shards), SHARDS)
             good, whole, shard = 0, True, self.shards[order[place]]
-            for found in stream_shard(shard):
-                good += isinstance(found, RawSample)
-                whole &= isinstance(found, RawSample) or found[0] != shard
-                yield found
+            for arrived in stream_shard(shard):
+                good += isinstance(arrived, RawSample)
+                whole &= isinstance(arrived, RawSample) or arrived[0] != shard
+                yield arrived
             fruitless, visited, failed = 0 if good else fruitless + 1, visited + 1, failed + (not whole)
             broken = broken if whole else shard
             if fruitless > max(len(self.shards), FEWEST_VISITS):
@@ -256,34 +243,34 @@ class _Stream(IterableDataset):
 
 
 def held_out(shards: Sequence[str], reading: FindingSettings) -> tuple[list[str], list[str]]:
-    """(validation shards, training shards): the first ones are held out, at least one. What is held out beyond what
-    validation reads would be seen by nobody."""
+    """Return (validation shards, training shards): at least one shard, the first ones, are held out.
+
+    No more shards are held out than validation reads: nobody would see the others.
+    """
     if len(shards) < 2:
         raise UserError(
             "one pipe: shard cannot be divided into training and validation parts; give at least two shards"
         )
-    wanted = reading.val_fraction * len(shards)
+    share = reading.val_fraction * len(shards)
     if reading.epoch_samples:  # no more shards than `val_most` samples fill
-        wanted = min(wanted, math.ceil(reading.val_most * len(shards) / reading.epoch_samples))
-    count = min(len(shards) - 1, max(1, round(wanted)))
+        share = min(share, math.ceil(reading.val_most * len(shards) / reading.epoch_samples))
+    count = min(len(shards) - 1, max(1, round(share)))
     return list(shards[:count]), list(shards[count:])
 
 
 def read_into_memory(shards: Sequence[str], most: int) -> MemorySource:
-    """At most `most` good samples of these shards."""
-    samples: list[RawSample] = []
-    taken: set[str] = set()
+    """Read the good samples of these shards, at most `most`."""
+    samples: dict[str, RawSample] = {}
     for number, shard in enumerate(shards):
-        for found in stream_shard(shard):
-            if isinstance(found, RawSample):
+        for arrived in stream_shard(shard):
+            if isinstance(arrived, RawSample):
                 # Shards may use the same keys: scores go by key.
-                key = f"{number}/{found.key}" if found.key in taken else found.key
-                taken.add(key)
-                samples.append(replace(found, key=key))
+                key = f"{number}/{arrived.key}" if arrived.key in samples else arrived.key
+                samples[key] = replace(arrived, key=key)
             if len(samples) == most:
                 break
         if len(samples) == most:
             break
     if not samples:
         raise UserError(f"no usable sample came out of {shards[0]}")
-    return MemorySource(samples, digest("pipe", most, *shards[: number + 1]))  # whatever else was held out unread
+    return MemorySource(list(samples.values()), digest("pipe", most, *shards[: number + 1]))  # of what was read

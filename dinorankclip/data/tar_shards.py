@@ -1,4 +1,4 @@
-"""Where every sample of a tar lies: its table of contents as arrays, made once, and reads by position.
+"""Reads pairs from local tar shards in any order: the clip-benchmark retrieval layout and WebDataset shards.
 
 `index_shard` walks the headers of one tar and groups neighbouring members with the same key, as WebDataset does
 (`a/b.c.jpg` has key `a/b` and kind `c.jpg`). The result is columns, one row a sample, in the order of the tar:
@@ -6,42 +6,51 @@
     key S, image_at, image_bytes, caption_at, caption_bytes (-1: absent), json (caption is .json), cause
 
 "Caption" stands for whatever text lies beside an image: for classification sets it is the class index (`beside`).
-`cause` is -1 for a sample worth reading, else a position in `CAUSES`: what is already known to be damaged
-stays in the list and is counted when its turn comes. A damaged stretch of a tar is skipped up to the next
-valid header and gets one row of its own.
+`cause` is -1 for a sample worth reading, else a position in `CAUSES`: a sample known to be damaged stays in the list
+and is counted when its turn comes. A damaged stretch of a tar is skipped up to the next valid header and gets one row
+of its own. `ShardSource` stores these tables (`io.save_table`) and reads samples by their position.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from itertools import repeat
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dinorankclip import io
-from dinorankclip.data import decode as caption_files
 from dinorankclip.data.damage import CAUSES, Damage
+from dinorankclip.data.decode import captions_from_json, captions_from_text
 from dinorankclip.io import digest, one_at_a_time
-from dinorankclip.types import RawSample, UserError
+from dinorankclip.types import Source, UserError
+
+log = logging.getLogger(__name__)
 
 IMAGE_KINDS = frozenset(("jpg", "jpeg", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "jp2", "avif"))
 CAPTION_KINDS = frozenset(("txt", "json"))
 CAUSE_LIST = list(CAUSES)
+SHOWN_TARS = "[!.]*.tar"  # macOS puts ._0.tar beside 0.tar on disks that are not its own
+_NO_CAPTION = CAUSE_LIST.index("no-caption")
+_INDEX_VERSION = 1
+_WORTH_A_POOL = 1 << 28  # bytes; indexing less than this takes a second
 _OPEN_FILES = 64  # far below the usual limit of 1024, shared by all sources of a process
 _ENDS = 1 << 16  # bytes at both ends of a shard that enter its fingerprint
 _BLOCK = tarfile.BLOCKSIZE
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Key and kind of a member, None for what is not part of a sample (hidden files, names without a dot)."""
+    """Return key and kind of a member, None for a hidden file or a name without a dot."""
     folder, _, base = name.rpartition("/")
     stem, dot, kind = base.partition(".")
     if not stem or not dot:
@@ -49,55 +58,47 @@ def split_name(name: str) -> tuple[str, str] | None:
     return (f"{folder}/{stem}" if folder else stem), kind.lower()
 
 
-class Rows:
-    """Collects samples from members in order. `add` gets (key, kind, position, bytes, cause or None)."""
+class _Rows:
+    """Collects the rows of a table of contents from members in order; columns as at the top of this file."""
 
-    def __init__(self, beside: frozenset[str] = CAPTION_KINDS) -> None:
+    def __init__(self, beside: frozenset[str]) -> None:
         self.beside = beside
-        self.rows: list[list] = []
-        self._kinds: set[str] = set()
+        self.rows: list[dict[str, Any]] = []
+        self._kinds: set[str] = set()  # of the last row
 
-    def add(self, key: str, kind: str, at: int, size: int, cause: str | None = None) -> None:
-        is_image, is_caption = kind in IMAGE_KINDS, kind in self.beside
-        if not is_image and not is_caption:
+    def start(self, key: str, cause: str | None = None) -> None:
+        """Start a row; a damaged stretch has a `cause` and nothing else."""
+        numbers = dict.fromkeys(("image_at", "image_bytes", "caption_at", "caption_bytes"), -1)
+        self.rows.append({"key": key, **numbers, "json": False, "cause": cause})
+        self._kinds = set()
+
+    def add(self, key: str, kind: str, at: int, size: int, cause: str | None) -> None:
+        if kind not in IMAGE_KINDS and kind not in self.beside:
             return
-        if not self.rows or self.rows[-1][0] != key or kind in self._kinds:
-            self.rows.append([key, -1, -1, -1, -1, False, None])
-            self._kinds = set()
+        if not self.rows or self.rows[-1]["key"] != key or kind in self._kinds:
+            self.start(key)
         row = self.rows[-1]
         self._kinds.add(kind)
-        if is_image and row[1] < 0:
-            row[1], row[2] = at, size
-        elif is_caption and (row[3] < 0 or kind == "txt"):  # .txt is preferred to .json
-            row[3], row[4], row[5] = at, size, kind == "json"
-        row[6] = row[6] or cause
-
-    def add_damage(self, name: str, cause: str) -> None:
-        self.rows.append([name, -1, -1, -1, -1, False, cause])
-        self._kinds = set()
+        if kind in IMAGE_KINDS and row["image_at"] < 0:
+            row |= {"image_at": at, "image_bytes": size}
+        elif kind in self.beside and (row["caption_at"] < 0 or kind == "txt"):  # .txt is preferred to .json
+            row |= {"caption_at": at, "caption_bytes": size, "json": kind == "json"}
+        row["cause"] = row["cause"] or cause
 
     def table(self) -> dict[str, np.ndarray]:
         for row in self.rows:
-            if row[6] is None and row[1] < 0:
-                row[6] = "missing-image"
-            elif row[6] is None and row[3] < 0:
-                row[6] = "no-caption"
-        columns = list(zip(*self.rows)) or [()] * 7
-        numbers = {
-            name: np.array(columns[at], dtype=np.int64)
-            for at, name in enumerate(("image_at", "image_bytes", "caption_at", "caption_bytes"), start=1)
-        }
-        return {
-            "key": np.array([key.encode("utf-8", "surrogateescape") for key in columns[0]], dtype=np.bytes_),
-            **numbers,
-            "json": np.array(columns[5], dtype=bool),
-            "cause": np.array([CAUSE_LIST.index(c) if c else -1 for c in columns[6]], dtype=np.int8),
-        }
+            absent = "missing-image" if row["image_at"] < 0 else "no-caption" if row["caption_at"] < 0 else None
+            cause = row["cause"] or absent
+            row["cause"] = CAUSE_LIST.index(cause) if cause else -1
+            row["key"] = row["key"].encode("utf-8", "surrogateescape")
+        types = {"key": np.bytes_, "json": np.bool_, "cause": np.int8}
+        names = self.rows[0]
+        return {name: np.array([row[name] for row in self.rows], dtype=types.get(name, np.int64)) for name in names}
 
 
 def index_shard(path: Path, beside: frozenset[str] = CAPTION_KINDS) -> dict[str, np.ndarray]:
-    """The table of contents of one tar; see the top of this file. Adds `digest`, a fingerprint of the shard."""
-    rows = Rows(beside)
+    """Return the table of contents of one tar (see the top of this file) and `digest`, a fingerprint of the shard."""
+    rows = _Rows(beside)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         ends = file.read(_ENDS)
@@ -112,57 +113,49 @@ def index_shard(path: Path, beside: frozenset[str] = CAPTION_KINDS) -> dict[str,
         expected = 0  # where the next header should be
         for member in _members(file):
             if member.offset > expected and _holds_data(file, expected, member.offset):
-                rows.add_damage(f"{path.name}@{expected}", "corrupt")
+                rows.start(f"{path.name}@{expected}", "corrupt")
             expected = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
             named = split_name(member.name)
             if named and member.isreg():
                 whole = member.offset_data + member.size <= size
                 rows.add(*named, member.offset_data, member.size, None if whole else "truncated")
         if _holds_data(file, expected, size):
-            rows.add_damage(f"{path.name}@{expected}", "corrupt")
+            rows.start(f"{path.name}@{expected}", "corrupt")
     if not rows.rows:
-        rows.add_damage(path.name, "truncated")
+        rows.start(path.name, "truncated")
     table = rows.table()
     table["digest"] = np.array(digest(size, ends, *(column.tobytes() for column in table.values())))
     return table
 
 
 def _members(file) -> Iterable[tarfile.TarInfo]:
-    """Members of a tar as far as they can be found; invalid blocks are skipped."""
+    """Yield the members of a tar; skip invalid blocks."""
     try:
         # "ignore_zeros" makes tarfile step over anything that is not a header, not only over zeros.
         with tarfile.open(fileobj=file, mode="r:", ignore_zeros=True) as tar:
-            tar.members = _Forgetful()  # type: ignore[attr-defined]  # the stubs leave this attribute out
             while (member := tar.next()) is not None:
                 yield member
+                tar.members.clear()  # type: ignore[attr-defined]  # tarfile would store them all
     except (tarfile.TarError, OSError, ValueError):
-        return  # the last member that was found reaches beyond the end
-
-
-class _Forgetful(list):
-    """tarfile keeps every member it has seen; a shard's index needs each only once."""
-
-    def append(self, _item) -> None:
-        pass
+        return  # the last member reaches beyond the end
 
 
 def _holds_data(file, start: int, end: int) -> bool:
-    """Whether anything but zeros lies there (a tar ends in zeros)."""
-    at = file.tell()
+    """Return whether anything but zeros lies there (a tar ends in zeros)."""
+    before = file.tell()
     file.seek(start)
-    found = False
-    while start < end and not found:
-        piece = file.read(min(1 << 20, end - start))
-        if not piece:
-            break
-        start += len(piece)
-        found = piece.count(0) != len(piece)
-    file.seek(at)
-    return found
+    try:
+        while start < end and (piece := file.read(min(1 << 20, end - start))):
+            if piece.count(0) != len(piece):
+                return True
+            start += len(piece)
+        return False
+    finally:
+        file.seek(before)
 
 
 class _Handle:
-    """An open file that closes when nobody uses it any more, also if the cache below has dropped it meanwhile."""
+    """An open file that closes when nobody uses it any more, even after `_handle` has dropped it from its cache."""
 
     def __init__(self, path: str) -> None:
         self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -178,7 +171,7 @@ def _handle(path: str, stamp: str) -> _Handle:
 
 
 def read_at(path: str, stamp: str, at: int, size: int) -> bytes:
-    """`size` bytes at a position. `pread` has no file pointer, so forked workers and threads can share files."""
+    """Read `size` bytes at a position. `pread` has no file pointer, so forked workers and threads can share files."""
     try:
         handle = _handle(path, stamp)
         data = os.pread(handle.number, size, at)
@@ -191,19 +184,8 @@ def read_at(path: str, stamp: str, at: int, size: int) -> bytes:
     return data
 
 
-# -------- shards
-# Pairs in local tar shards, in any order: the clip-benchmark retrieval layout and WebDataset shards.
-
-log = logging.getLogger(__name__)
-
-_INDEX_VERSION = 1
-_NO_CAPTION = CAUSE_LIST.index("no-caption")
-SHOWN_TARS = "[!.]*.tar"  # macOS puts ._0.tar beside 0.tar on disks that are not its own
-_WORTH_A_POOL = 1 << 28  # bytes; indexing less than this takes a second
-
-
-class ShardSource:
-    """Samples of all shards, in the order of the shards and of their members.
+class ShardSource(Source):
+    """Reads the samples of all shards, in the order of the shards and of their members.
 
     Keys are the members' names. If two shards use the same key, every key gets its shard's name in front.
     """
@@ -215,9 +197,9 @@ class ShardSource:
         missing = [str(shard) for shard in self.shards if not shard.is_file()]
         if missing:
             raise UserError(
-                f"{len(missing)} shards do not exist: {', '.join(missing[:3])}" + " …" * (len(missing) > 3) +
-                "\nName yours, to train as --data 'FOLDER/{0000..0331}.tar' or --data FOLDER"
-            )  # fmt: skip
+                f"{len(missing)} shards do not exist: {', '.join(missing[:3])}{' …' * (len(missing) > 3)}\n"
+                "Name yours, to train as --data 'FOLDER/{0000..0331}.tar' or --data FOLDER"
+            )
         self._stamps, tables = _indexes(self.shards, self.beside)
         counts = [len(table["key"]) for table in tables]
         self._shard = np.repeat(np.arange(len(tables), dtype=np.int32), counts)
@@ -245,29 +227,25 @@ class ShardSource:
         return self._keys[index].decode("utf-8", "surrogateescape")
 
     def sizes(self) -> np.ndarray:
-        """Bytes of each image, -1 where there is none."""
         return self._image_bytes
 
     def stamps(self) -> np.ndarray:
-        """Nothing that the fingerprint does not know: int64 [n, 0]."""
+        """Return int64 [n, 0]: the fingerprint covers all images."""
         return np.empty((len(self), 0), dtype=np.int64)
 
     def captions(self, index: int) -> tuple[str, ...]:
         data = self.text(index)
-        return caption_files.from_json(data) if self._json[index] else caption_files.from_text(data)
+        return captions_from_json(data) if self._json[index] else captions_from_text(data)
 
     def text(self, index: int) -> bytes:
-        """What lies beside the image, as it is stored."""
+        """Return the text beside the image, as it is stored."""
         self._refuse_known_damage(index)
         return self._bytes(index, self._caption_at[index], self._caption_bytes[index])
 
     def image(self, index: int) -> bytes:
-        if self._cause[index] != _NO_CAPTION:  # which does not spoil the image
+        if self._cause[index] != _NO_CAPTION:  # a missing caption does not spoil the image
             self._refuse_known_damage(index)
         return self._bytes(index, self._image_at[index], self._image_bytes[index])
-
-    def read(self, index: int) -> RawSample:
-        return RawSample(self.key(index), self.image(index), self.captions(index))
 
     def _refuse_known_damage(self, index: int) -> None:
         if self._cause[index] >= 0:
@@ -279,77 +257,70 @@ class ShardSource:
 
 
 def shards_of_folder(folder: Path) -> list[Path]:
-    """The tars of a folder: `0.tar` … as `nshards.txt` counts them, else all, numbers in numeric order."""
-    counted = folder / "nshards.txt"
-    if counted.is_file():
-        try:
-            number = int(counted.read_text().strip())
-        except ValueError:
-            raise UserError(f"{counted} should hold one number, the count of shards") from None
-        shards = [folder / f"{n}.tar" for n in range(number)]
-        missing = [shard.name for shard in shards if not shard.is_file()]
-        if missing:
-            raise UserError(f"{counted} says {number} shards, but {', '.join(missing[:5])} are not there")
-        return shards
-    return sorted(folder.glob(SHOWN_TARS), key=_by_number)
+    """Return the tars of a folder: `0.tar` … as `nshards.txt` counts them, else all, numbers in numeric order."""
+    count_file = folder / "nshards.txt"
+    if not count_file.is_file():
+        return sorted(folder.glob(SHOWN_TARS), key=lambda path: natural_order(path.name))
+    try:
+        number = int(count_file.read_text().strip())
+    except ValueError:
+        raise UserError(f"{count_file} should hold one number, the count of shards") from None
+    shards = [folder / f"{n}.tar" for n in range(number)]
+    missing = [shard.name for shard in shards if not shard.is_file()]
+    if missing:
+        raise UserError(f"{count_file} says {number} shards, but {', '.join(missing[:5])} are not there")
+    return shards
 
 
-def _by_number(path: Path) -> list:
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", path.name) if part]
+def natural_order(name: str) -> list[tuple[int, int, str]]:
+    """Return a sort key that puts 2.tar before 10.tar."""
+    pieces = (piece for piece in re.split(r"(\d+)", name) if piece)
+    return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces]
 
 
 def file_stamp(path: Path, *purpose: str) -> str:
-    """A name for what is kept of a file as it is now; a file that was written again has another one."""
+    """Return a name for tables that are stored about a file as it is now; it changes when the file is written again."""
     state = path.stat()
     return digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns, *purpose)
 
 
 def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
-    """Every shard's stamp and table of contents, from disk where it is kept."""
+    """Return every shard's stamp and table of contents, which is made now if it is not stored."""
     stamps = [file_stamp(shard, *(() if beside == CAPTION_KINDS else sorted(beside))) for shard in shards]
     tables = {stamp: table for stamp in stamps if (table := io.load_table(stamp)) is not None}
-    if any(stamp not in tables for stamp in stamps):
+    if len(tables) < len(set(stamps)):
         with one_at_a_time("shards", io.INDEX_FOLDER):
             _index_missing(dict(zip(stamps, shards)), tables, beside)
     return stamps, [tables[stamp] for stamp in stamps]
 
 
 def _index_missing(shards: dict[str, Path], tables: dict[str, dict[str, np.ndarray]], beside: frozenset[str]) -> None:
-    """Add the tables that are missing. Another process may have kept them while we waited."""
-    missing = []
-    for stamp in shards:
-        if stamp in tables:
-            continue
-        table = io.load_table(stamp)
-        if table is None:
-            missing.append(stamp)
-        else:
-            tables[stamp] = table
+    """Add the tables that are missing. Another process may have stored them while this one waited."""
+    tables |= {stamp: table for stamp in shards if stamp not in tables and (table := io.load_table(stamp)) is not None}
+    missing = [stamp for stamp in shards if stamp not in tables]
     paths = [shards[stamp] for stamp in missing]
     volume = sum(path.stat().st_size for path in paths)
-    if len(paths) > 1 and volume > _WORTH_A_POOL and "fork" in get_all_start_methods():
-        log.info("indexing %d shards (%.1f GB), once", len(paths), volume / 1e9)
-        with ProcessPoolExecutor(min(len(paths), os.cpu_count() or 1), mp_context=get_context("fork")) as pool:
-            made = pool.map(index_shard, paths, repeat(beside))
-            for stamp, table in zip(missing, made):
-                tables[stamp] = table
-                io.save_table(stamp, table)
-        return
-    for stamp, path in zip(missing, paths):
-        tables[stamp] = index_shard(path, beside)
-        io.save_table(stamp, tables[stamp])
+    with contextlib.ExitStack() as stack:
+        indexing: Iterable[dict[str, np.ndarray]] = map(index_shard, paths, repeat(beside))
+        if len(paths) > 1 and volume > _WORTH_A_POOL and "fork" in get_all_start_methods():
+            log.info("indexing %d shards (%.1f GB), once", len(paths), volume / 1e9)
+            workers = min(len(paths), os.cpu_count() or 1)
+            pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("fork")))
+            indexing = pool.map(index_shard, paths, repeat(beside))
+        for stamp, table in zip(missing, indexing):
+            tables[stamp] = table
+            io.save_table(stamp, table)
 
 
 def _unique(keys: np.ndarray, shard: np.ndarray, shards: list[Path]) -> np.ndarray:
-    """Keys that name one sample each: caches of features are looked up by them."""
+    """Make every key name one sample: caches of features are looked up by key."""
     if len(np.unique(keys)) == len(keys):
         return keys
     stems = np.array([path.stem.encode("utf-8", "surrogateescape") + b"/" for path in shards])
     keys = np.strings.add(stems[shard], keys) if hasattr(np, "strings") else np.char.add(stems[shard], keys)
-    _, inverse = np.unique(keys, return_inverse=True)
-    seen: dict[int, int] = {}
+    times: Counter[bytes] = Counter()
     result = []
-    for key, same in zip(keys.tolist(), inverse.tolist()):
-        seen[same] = seen.get(same, 0) + 1
-        result.append(key if seen[same] == 1 else key + b"#%d" % seen[same])
+    for key in keys.tolist():
+        times[key] += 1
+        result.append(key if times[key] == 1 else key + b"#%d" % times[key])
     return np.array(result)

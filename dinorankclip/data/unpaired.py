@@ -1,71 +1,46 @@
-"""Images without captions, and captions without images: what `embed` and `search` read besides pairs.
+"""Opens images without captions, and captions without images, which `embed` and `search` read besides pairs.
 
-    DIR of images                  all below it, by path; captions beside them are not looked at
+    DIR of images                  all images below it, by path; captions beside them are not looked at
     FILE.txt                       a list of image paths, one a line, relative to the list
     FILE.csv, .tsv, .parquet       the column of image paths, each image once
     DIR of .tar files, FILE.tar    shards with or without captions or classes; also a-{000..123}.tar and globs
 
-The first are an `ImageSource`, the others a `CaptionSource`; pairs are both.
+`open_images` returns an `ImageSource`, `open_captions` a `CaptionSource`; pairs are both.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.data import decode as caption_files
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.folders import find_images, read_file, sizes_and_times
+from dinorankclip.data.decode import clean_captions
+from dinorankclip.data.folders import ImageFiles, find_images
 from dinorankclip.data.open_data import local_shards, nearest, open_stored
 from dinorankclip.data.tables import TABLE_KINDS, content_hash, table_rows, without_image
 from dinorankclip.data.tar_shards import ShardSource, shards_of_folder
 from dinorankclip.io import digest
-from dinorankclip.types import CaptionSource, ImageSource, RawSample, UserError
+from dinorankclip.types import CaptionSource, ImageSource, Source, UserError
 
 LIST_KIND = ".txt"
-_MARK = b"\xef\xbb\xbf"  # the byte-order mark that Windows editors put first
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # Windows editors put it first
 _PIECE = 1 << 24
 
 
-class ImageFiles:
-    """Image files by name, relative to a folder; the name is the key."""
-
-    def __init__(self, base: Path, names: Sequence[str]) -> None:
-        self.base, self._names = base, names
-        self.fingerprint = digest("images", *names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def key(self, index: int) -> str:
-        return self._names[index]
-
-    def sizes(self) -> np.ndarray:
-        """Bytes of each image, -1 where there is none."""
-        return self.stamps()[:, 0]
-
-    def stamps(self) -> np.ndarray:
-        """What tells a replaced image from the old one."""
-        return sizes_and_times(self.base / name for name in self._names)
-
-    def image(self, index: int) -> bytes:
-        return read_file(self.base / self._names[index], missing="missing-image")
-
-
 class ImageShards(ShardSource):
-    """Images of shards, whatever lies beside them."""
+    """Images of shards, with or without text beside them."""
 
     def _check_texts(self) -> None:
-        """There need be none."""
+        """Accept shards without any text."""
 
 
-class WithoutCaptions:
-    """Images as a source of pairs, each with no caption at all. A missing caption does not damage an image."""
+class WithoutCaptions(Source):
+    """Presents images as a source of pairs with no captions. A missing caption does not damage an image."""
 
     def __init__(self, images: ImageSource) -> None:
         self.images = images
@@ -89,20 +64,9 @@ class WithoutCaptions:
     def stamps(self) -> np.ndarray:
         return self.images.stamps()
 
-    def read(self, index: int) -> RawSample:
-        return RawSample(self.key(index), self.image(index), ())
 
-
-class Captions(Protocol):
-    """Captions as they are stored, one for each index; a list is one such."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[bytes]: ...
-    def __getitem__(self, index: int, /) -> bytes: ...
-
-
-class Lines:
-    """The lines of a text file, read when they are asked for: a list of ten million captions costs 80 MB."""
+class TextLines(Sequence[bytes]):
+    """The lines of a text file, read when they are asked for: the index of ten million lines takes 80 MB."""
 
     def __init__(self, path: Path) -> None:
         self._text = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
@@ -116,21 +80,17 @@ class Lines:
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def __iter__(self) -> Iterator[bytes]:
-        return map(self.__getitem__, range(len(self)))
-
-    def __getitem__(self, index: int) -> bytes:
+    def __getitem__(self, index: Any) -> Any:  # places only, no slices
+        if index >= len(self):
+            raise IndexError(index)
         start, end = int(self._starts[index]), int(self._starts[index + 1]) - 1
-        return self._text[start:end].tobytes().removeprefix(_MARK if index == 0 else b"")
+        return self._text[start:end].tobytes().removeprefix(_BYTE_ORDER_MARK if index == 0 else b"")
 
 
-class CaptionLines:
-    """Captions one by one, from a text file or the column of a table; the key is the number of the line or row.
+class CaptionList:
+    """Captions without images, from a text file or a column of a table. The key is the number of the caption."""
 
-    Of rows that hold lists of captions, the key counts the captions.
-    """
-
-    def __init__(self, captions: Captions, fingerprint: str) -> None:
+    def __init__(self, captions: Sequence[bytes], fingerprint: str) -> None:
         self._captions = captions
         self.fingerprint = fingerprint
 
@@ -141,7 +101,7 @@ class CaptionLines:
         return str(index + 1)
 
     def stamps(self) -> np.ndarray:
-        """Nothing that the fingerprint does not know: int64 [n, 0]."""
+        """Return int64 [n, 0]: the fingerprint covers all captions."""
         return np.empty((len(self), 0), dtype=np.int64)
 
     def captions(self, index: int) -> tuple[str, ...]:
@@ -149,11 +109,11 @@ class CaptionLines:
             text = self._captions[index].decode("utf-8")
         except UnicodeDecodeError as error:
             raise Damage("not-utf8", str(error)) from None
-        return caption_files.cleaned([text])
+        return clean_captions([text])
 
 
 def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
-    """The images behind what a user types after `--images`."""
+    """Open the images that a user names after `--images`."""
     reading, path, where = reading or FindingSettings(), Path(where), str(where)
     if os.path.isdir(path):
         if shards := shards_of_folder(path):
@@ -182,25 +142,25 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
 
 
 def open_captions(where: str | Path, reading: FindingSettings | None = None, split: str = "all") -> CaptionSource:
-    """The captions behind what a user types after `--captions`: a text file, a table, or those of (a part of) pairs."""
+    """Open the captions that a user names after `--captions`: a text file, a table, or (a part of) pairs."""
     reading, path = reading or FindingSettings(), Path(where)
     if os.path.isfile(path) and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
         if path.suffix.lower() == LIST_KIND:
-            captions: Captions = Lines(path)
+            captions: Sequence[bytes] = TextLines(path)
         else:
             rows = table_rows(path, {"caption-column": reading.caption_column})
             captions = [cell.encode("utf-8", "surrogateescape") for (cell,) in rows]
         if not any(caption.strip() for caption in captions):
             raise UserError(f"no captions in {path}")
-        return CaptionLines(captions, digest("captions", content_hash(path), reading.caption_column))
+        return CaptionList(captions, digest("captions", content_hash(path), reading.caption_column))
     if str(where).startswith("pipe:"):
         raise UserError("captions are read in any order, which pipe: shards cannot be; store them first")
     return open_stored(where, reading, split)
 
 
 def listed_paths(path: Path) -> list[str]:
-    """Lines of a list of paths. File names are bytes to the system, so bytes that are no UTF-8 stay as they are."""
-    text = path.read_bytes().removeprefix(_MARK).decode("utf-8", "surrogateescape")
+    """Read a list of paths. File names are bytes to the system, so bytes that are no UTF-8 stay as they are."""
+    text = path.read_bytes().removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape")
     names = [name for line in text.split("\n") if (name := line.rstrip("\r")).strip()]
     if not names:
         raise UserError(f"{path} lists no images: one path a line is expected")

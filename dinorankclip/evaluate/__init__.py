@@ -1,20 +1,27 @@
-"""Embed once → scores with intervals. A new score is a class by the protocol in scores.py and a line in scorers.py.
+"""Scores a model: embeddings once, then scores with intervals, files, comparisons and the scores of `train`.
 
-catalogue.py               The paper's evaluation sets: where each is published or which command packs it, and what it
-comparison.py              Two scored models side by side: a row for each score that both have.
-during_training.py         Scores cheap enough to take during training.
-embeddings.py              Run a model once over images and captions. One path for scores taken during training and fo
-examples.py                Embeddings in two dimensions, for pictures: PCA, the same every time, or UMAP if it is inst
-fidelity.py                How faithful students are to their teachers (D17), the same for every criterion and for bot
-graded.py                  Ranking quality on sets whose relevance is graded: the built-in scenes, which know what is
-intervals.py               Percentile bootstrap intervals, clustered: what was measured on one image is drawn, or left
-logistic.py                The softmax loss of given logits, kept in a form that stays exact when a model is almost ce
-modality_gap.py            How far apart images and texts lie (D26): cone separation, mean half-angles of both cones,
-probe.py                   What the errors of a fine-grained probe are: classes that differ in small parts form famili
-rank_metrics.py            Agreement of two orders, row by row, ties included: Kendall's τ-b and Spearman's ρ.
-retrieval.py               Which items are right for which query, told by what both say: query → ids → items.
-scores.py                  One number with what it is made of, and what a scorer is.
-scores_file.py             What was scored of a model, read back: `scores.json` and, beside it, what each item contrib
-suite.py                   Every scorer there is. A new one is a class by the protocol in `scores`, and a line here.
-zero_shot.py               Zero-shot classification: each class is the mean of its prompts, an image belongs to the ne
+To add a score for evaluation sets:
+  1. Write a class by the protocol `Scorer` in scores.py: name, version, `applies` and a call that yields `Score`s.
+  2. Add it to `all_scorers` in suite.py; `score` then takes its name in --metrics, and `compare` reads its items.
+  3. Name it in the help of --metrics (commands) and test it on a set whose answer is known.
+
+embeddings.py          runs a model over images and captions; stores the rows
+scores.py              `Score`, the protocol `Scorer`, and `EmbeddedSet`, which scorers read
+suite.py               all scorers on all sets; shift and averages over sets
+catalogue.py           the evaluation sets of the paper: sources, names and sizes
+zero_shot.py           zero-shot classification, and its drop on renditions of a set
+retrieval.py           R@k both ways
+probe.py               linear probe, and its errors by family of classes
+logistic.py            the logistic regression of the probe, for a path of penalties
+logistic_span.py       its softmax, and the best point in the span of known points
+graded.py              ranking quality with graded relevance; agreement of the orders of two modalities
+rank_metrics.py        Kendall, Spearman and NDCG with ties
+modality_gap.py        angle and distance between images and texts
+fidelity.py            students beside their teacher
+fusion_inspection.py   gates and angles of fusion
+intervals.py           bootstrap intervals, and paired differences of two models
+scores_file.py         reads and writes scores.json and the items beside it
+comparison.py          two scored models side by side
+examples.py            data for pictures: retrieval examples, hardest classes, embeddings in a plane
+during_training.py     the scores that `train` takes before, during and after a run
 """

@@ -1,7 +1,7 @@
-"""The paper's evaluation sets: where each is published or which command packs it, and what it must look like.
+"""Lists the paper's evaluation sets: where each is published or which command packs it, and its expected size.
 
-A folder is taken for a set of the catalogue by its name (`food101`, or `wds_food101` as published). Then its counts
-must agree: a set that lacks a shard would give a number that looks like the real one. Other sets are taken as they are.
+A folder is taken for a set of the catalogue by its name (`food101`, or `wds_food101` as published). Its counts must
+then agree: a set that lacks a shard would give a number that looks like the real one. Other sets are not checked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from dinorankclip.data.benchmark_sets import BenchmarkSet, Place
+from dinorankclip.data.benchmark_sets import BenchmarkSet, SetLocation
 from dinorankclip.evaluate.zero_shot import Shift
 from dinorankclip.types import UserError
 
@@ -27,20 +27,20 @@ class Listed:
     tasks: tuple[str, ...]
     classes: int | None = None
     sizes: dict[str, list[int]] = field(default_factory=dict)
-    counts_from: str = ""  # where `sizes` were seen
+    counts_from: str = ""  # source of `sizes`
     published: str | None = None
     packed_by: str | None = None
     note: str = ""
 
     @property
     def folder_names(self) -> tuple[str, ...]:
-        """Names under which its folder is known."""
+        """Names that the folder of the set may have."""
         published = self.published.rpartition("/")[2] if self.published else ""
         return tuple(dict.fromkeys(name for name in (self.name, published, published.removeprefix("wds_")) if name))
 
     @property
     def source(self) -> str:
-        """How to get it, as a command."""
+        """The command that gets or packs the set."""
         if self.packed_by:
             return self.packed_by
         return f"hf download {self.published} --repo-type dataset --local-dir SETS/{self.name}"
@@ -53,31 +53,31 @@ class Catalogue:
     fine_grained: tuple[str, ...]  # names of other sets that count as fine-grained
 
     def find(self, name: str) -> Listed | None:
-        """The set a folder of this name holds."""
+        """Return the set that a folder of this name holds."""
         return next((listed for listed in self.sets.values() if name in listed.folder_names), None)
 
     def name_of(self, folder: str) -> str:
-        """What a set is called here, whatever its folder is called where it was published."""
+        """Return the name of a set in the catalogue, whatever its folder is called where it was published."""
         listed = self.find(folder)
         return folder if listed is None else listed.name
 
     def is_fine_grained(self, name: str) -> bool:
-        """Whether a set's probe counts into the Fine-grained Probe."""
+        """Say if a set's probe counts into the Fine-grained Probe."""
         listed = self.find(name)
         return name in self.fine_grained or (listed is not None and "fine-grained" in listed.tasks)
 
-    def locate(self, name: str, root: Path) -> Place:
-        """The folder of a set of the catalogue below `root`."""
+    def locate(self, name: str, root: Path) -> SetLocation:
+        """Find the folder of a set of the catalogue below `root`."""
         listed = self.find(name)
         if listed is None:
             raise UserError(f"the catalogue has no '{name}': {', '.join(self.sets)}")
-        for folder in (root / known for known in listed.folder_names):
+        for folder in (root / name for name in listed.folder_names):
             if folder.is_dir():
-                return Place(listed.name, str(folder))
+                return SetLocation(listed.name, str(folder))
         raise UserError(f"{listed.title} is not in {root}. To get it:\n  {listed.source.replace('SETS', str(root))}")
 
     def check(self, benchmark: BenchmarkSet, split: str, images: int) -> None:
-        """Refuse a set that has the name of a known one and not its size."""
+        """Raise `UserError` for a set that has the name of a listed set and not its size."""
         listed = self.find(benchmark.name)
         if listed is None:
             return
@@ -86,23 +86,23 @@ class Catalogue:
             names = len(benchmark.class_names)
             if names != listed.classes:
                 raise UserError(f"{benchmark.where} has {names} classes; {listed.title} has {listed.classes}. {aside}")
-        wanted = listed.sizes.get(split)
-        if wanted is not None and images not in wanted:
-            counts = " or ".join(map(str, wanted))
+        sizes = listed.sizes.get(split)
+        if sizes is not None and images not in sizes:
+            counts = " or ".join(map(str, sizes))
             raise UserError(f"{benchmark.where} has {images} {split} images; {listed.title} has {counts}. {aside}")
 
 
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
-    """The catalogue that comes with the package."""
-    known = json.loads(FILE.read_text())
-    sets = {name: Listed(name, tasks=tuple(one.pop("tasks")), **one) for name, one in known["sets"].items()}
-    shifts = tuple(Shift(one["base"], tuple(one["renditions"])) for one in known["shifts"])
-    return Catalogue(sets, shifts, tuple(known["fine_grained"]))
+    """Read the catalogue that comes with the package."""
+    content = json.loads(FILE.read_text())
+    sets = {name: Listed(name, tasks=tuple(entry.pop("tasks")), **entry) for name, entry in content["sets"].items()}
+    shifts = tuple(Shift(entry["base"], tuple(entry["renditions"])) for entry in content["shifts"])
+    return Catalogue(sets, shifts, tuple(content["fine_grained"]))
 
 
 def catalogue_table() -> str:
-    """All sets, with where to get them."""
+    """Format all sets, with the commands that get them."""
     lines = []
     for listed in catalogue().sets.values():
         sizes = ", ".join(f"{part} {' or '.join(map(str, counts))}" for part, counts in listed.sizes.items())

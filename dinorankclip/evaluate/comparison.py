@@ -1,4 +1,4 @@
-"""Two scored models side by side: a row for each score that both have."""
+"""Compares two scored models for `dinorankclip compare`: a row for each score that both have."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dinorankclip.evaluate.intervals import Difference, compare
-from dinorankclip.evaluate.scores_file import Entry, Items, Scored
+from dinorankclip.evaluate.scores_file import Items, ModelScores, StoredScore
 from dinorankclip.formatting import Unit
 
 
 @dataclass(frozen=True)
 class Row:
-    """`difference` is None where one of the two kept no items."""
+    """One score of two models; `difference` is None where the items of a model are not stored."""
 
     set: str
     metric: str
@@ -26,43 +26,42 @@ class Row:
 
 @dataclass
 class Comparison:
-    """`refused` says, set by set, why scores that both have cannot be compared."""
+    """`refused` says, set by set, why scores that both models have cannot be compared."""
 
     rows: list[Row] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def compare_scores(a: dict[str, Entry], b: dict[str, Entry], level: float = 0.95, draws: int = 1000) -> Comparison:
-    """Every score that both have, in the order of `a`; what was taken on other data or items is refused."""
-    found = Comparison()
-    for name in a:
+def compare_scores(
+    a: dict[str, StoredScore], b: dict[str, StoredScore], level: float = 0.95, draws: int = 1000
+) -> Comparison:
+    """Compare every score that both have, in the order of `a`; scores on other data or items are refused."""
+    comparison = Comparison()
+    for name in (name for name in a if name in b):
         set_name, metric = name.split("/", 1)
-        if name not in b:
+        first, second = a[name], b[name]
+        if reason := _why_not(first, second):
+            comparison.refused.setdefault(set_name, reason)
             continue
-        wrong = _unlike(a[name], b[name])
-        if wrong:
-            found.refused.setdefault(set_name, wrong)
-            continue
-        one, other = a[name], b[name]
-        difference = _paired(one, other, level, draws)
-        found.rows.append(Row(set_name, metric, one.unit, one.value, other.value, one.chance, difference))
-    return found
+        difference = None
+        if first.items and second.items and first.data is not None and second.data is not None:
+            difference = compare(
+                first.items.values, second.items.values, first.items.clusters, level=level, draws=draws,
+                weights=first.items.weights,
+            )  # fmt: skip
+        row = Row(set_name, metric, first.unit, first.value, second.value, first.chance, difference)
+        comparison.rows.append(row)
+    return comparison
 
 
-def only_one(a: Scored, b: Scored) -> list[str]:
-    """Sets that only one of the two was scored on."""
-    of = [{name.split("/", 1)[0] for name in [*scored.trained, *scored.sets]} for scored in (a, b)]
-    return sorted(of[0] ^ of[1])
+def only_one(a: ModelScores, b: ModelScores) -> list[str]:
+    """Return the sets that only one of the two models was scored on."""
+    of_a, of_b = ({name.split("/", 1)[0] for name in [*model.trained, *model.sets]} for model in (a, b))
+    return sorted(of_a ^ of_b)
 
 
-def _paired(a: Entry, b: Entry, level: float, draws: int) -> Difference | None:
-    if a.items is None or b.items is None or a.data is None or b.data is None:
-        return None
-    return compare(a.items.values, b.items.values, a.items.clusters, level=level, draws=draws, weights=a.items.weights)
-
-
-def _unlike(a: Entry, b: Entry) -> str:
-    """Why two scores of one name are not of the same thing; empty if they are."""
+def _why_not(a: StoredScore, b: StoredScore) -> str:
+    """Say why two scores of one name measure different things; empty if they do not."""
     if a.data != b.data and None not in (a.data, b.data):
         return "the data differs"
     if a.version != b.version:

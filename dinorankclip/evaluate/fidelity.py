@@ -1,22 +1,22 @@
-"""How faithful students are to their teachers (D17), the same for every criterion and for both branches.
+"""Measures how faithful a student is to its teacher (D17), the same for every criterion and for both branches.
 
 A Gram or relational student shares no coordinates with its teacher. So one ridge map student → teacher is fitted on
-training items, its penalty chosen on validation items, and the cosine between mapped student and teacher is taken on
-held-out items. Two columns stand beside it: the cosine that the mean of the teacher alone would get (features that
-are all positive have high cosines with anything), and, if the criterion has a projector of its own, that one's.
-Gram distances are taken on one grid, the cache's comparing grid, both sides resampled to it.
-
-Both sides see the whole image, squeezed to a square, and the first caption.
+training items, its penalty is chosen on validation items, and the cosine between mapped student and teacher is taken on
+held-out items. Two numbers stand beside it: the cosine of the teacher's mean alone (features that are all positive have
+high cosines with anything), and the cosine of the criterion's own projector, if it has one. Gram distances are taken
+on one grid, to which both sides are resampled. Both sides get the whole image, squeezed to a square, and the first
+caption. `FidelityEvaluator` measures for `train`, `run_fidelity` for `score`.
 
 Shapes: N items, C student width, C' teacher width, L tokens of the grid or words of the longest caption.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -24,31 +24,38 @@ from torch import Tensor
 
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import MAX_PIXELS, decode, read_header
+from dinorankclip.data.open_data import open_stored, splits_of
 from dinorankclip.data.samples import render
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.evaluate.scores import Score, mean_score
+from dinorankclip.evaluate.suite import SetResult
 from dinorankclip.losses.distillation import cosine_gram, gram_distance, normalise_gram
 from dinorankclip.losses.resampling import resample_grid, resample_tokens, word_pooling
 from dinorankclip.models.joint import JointModel
+from dinorankclip.run_files import read_settings
 from dinorankclip.teachers.cache_read import TeacherCache
-from dinorankclip.types import Source, View
+from dinorankclip.train.cost import stored_reading
+from dinorankclip.types import Source, UserError, View
 
+NAME, VERSION = "fidelity", 2  # 2: captions without two common words are left out of the Gram distance
+ITEMS = {"train": 4000, "val": 1000, "test": 5000}  # of each part; the paper scores on 5000
 BATCH = 128
 PENALTIES = tuple(10.0**power for power in range(-6, 3))  # relative to the mean variance of the student's features
-_Sample: TypeAlias = "tuple[str, Tensor | None, str]"  # key, image if asked for, caption
-SHOWN = 8  # Gram matrices kept as pictures
+SHOWN = 8  # Gram matrices returned for pictures
+_Sample: TypeAlias = "tuple[str, Tensor | None, str]"  # key, image of the image branch, caption
 
 
 @dataclass
 class Sides:
-    """Student and teacher of the same items. Grams are cosine Grams of the first few.
+    """Features of student and teacher for the same items. Grams are cosine Grams of the first few.
 
-    A distance or own cosine is NaN where there is nothing to compare: one word has no relations, and neither has a
+    A distance or own cosine is NaN where there is nothing to compare: a single word has no relations, and neither has a
     caption of which the two sides read no word in common.
     """
 
     student: Tensor  # [N, C]
     teacher: Tensor  # [N, C']
-    gram_distance: Tensor  # [N], or empty if the cache keeps no tokens
+    gram_distance: Tensor  # [N], or empty if the cache holds no tokens
     keys: list[str] = field(default_factory=list)
     student_grams: Tensor | None = None  # [n, L, L]
     teacher_grams: Tensor | None = None
@@ -73,7 +80,7 @@ class Fidelity:
     held_out: Sides
 
     def numbers(self) -> dict[str, float]:
-        found = {
+        numbers = {
             "cosine": self.cosine.mean().item(),
             "cosine of the mean": self.cosine_of_mean.mean().item(),
             "centred cosine": self.centred_cosine.mean().item(),
@@ -81,18 +88,28 @@ class Fidelity:
         }
         columns = {"gram distance": self.held_out.gram_distance, "own projector's cosine": self.held_out.own_cosine}
         for name, column in columns.items():
-            if column is not None and len(known := comparable(column)):
-                found |= {name: known.mean().item(), f"{name}, n": len(known)}
-        return found
+            if column is not None and len(values := comparable(column)):
+                numbers |= {name: values.mean().item(), f"{name}, n": len(values)}
+        return numbers
+
+    def scores(self, branch: str) -> list[Score]:
+        """Return the columns that are means over items, with the items that have a value."""
+        columns = {
+            "cosine": self.cosine,
+            "cosine of the mean": self.cosine_of_mean,
+            "centred cosine": self.centred_cosine,
+            "gram distance": comparable(self.held_out.gram_distance),
+        }
+        return [mean_score(f"{branch} {name}", v.numpy(), unit="number") for name, v in columns.items() if len(v)]
 
 
 def comparable(column: Tensor) -> Tensor:
-    """The values of a column [N] that has NaN where there was nothing to compare: [n]."""
+    """Return the values [n] of a column [N] that are not NaN."""
     return column[~column.isnan()]
 
 
 def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
-    """Fit on `train`, choose on `val`, score on `test`."""
+    """Fit the map on `train`, choose its penalty on `val`, score on `test`."""
     mapping, _ = ridge(train.student, train.teacher, val.student, val.teacher)
     mean = train.teacher.mean(0)
     mapped = mapping(test.student)
@@ -107,8 +124,11 @@ def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
 def ridge(
     student: Tensor, teacher: Tensor, val_student: Tensor, val_teacher: Tensor
 ) -> tuple[Callable[[Tensor], Tensor], float]:
-    """The affine map x → (x - x̄)·W + ȳ with W = (XᵀX + λ·n·v·I)⁻¹XᵀY, X and Y centred, v the mean variance of a
-    student feature; λ is the one of `PENALTIES` with the highest mean cosine on validation items."""
+    """Return the affine map x → (x - x̄)·W + ȳ with W = (XᵀX + λ·n·v·I)⁻¹XᵀY, and λ.
+
+    X and Y are centred, v is the mean variance of a student feature, and λ is the entry of `PENALTIES` with the highest
+    mean cosine on validation items.
+    """
     x_mean, y_mean = student.double().mean(0), teacher.double().mean(0)
     x, y = student.double() - x_mean, teacher.double() - y_mean
     values, vectors = torch.linalg.eigh(x.T @ x)
@@ -137,9 +157,9 @@ def collect(
     projector: OwnProjector | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> Sides:
-    """What `model`'s student and the cached teacher say of the first `most` usable samples of `source`.
+    """Collect the features of `model`'s student and the cached teacher on the first `most` usable samples of `source`.
 
-    `tokenizer` is needed for branch "text"; `projector`: the criterion's, if it has one.
+    The branch "text" needs a `tokenizer`; `projector` is the criterion's, if it has one.
     """
     cache.check_data(source)
     shows_images = branch == "image"
@@ -148,17 +168,17 @@ def collect(
     shown: list[tuple[Tensor, Tensor]] = []
     samples = islice(_samples(source, model.trunk.image_spec.size if shows_images else None, max_pixels), most)
     while batch := list(islice(samples, BATCH)):
-        said = _of_images(model, cache, batch) if shows_images else _of_captions(model, cache, batch, tokenizer)
-        gram = _teacher_gram(said.told, branch, said.mask)
+        pair = _of_images(model, cache, batch) if shows_images else _of_captions(model, cache, batch, tokenizer)
+        gram = _teacher_gram(pair.teacher, branch, pair.mask)
         if gram is not None:
-            ours = cosine_gram(said.tokens, said.mask).cpu()
-            columns["gram_distance"].append(_with_relations(gram_distance(ours, gram), said.mask))
+            ours = cosine_gram(pair.tokens, pair.mask).cpu()
+            columns["gram_distance"].append(_with_relations(gram_distance(ours, gram), pair.mask))
             if len(shown) < SHOWN:
                 shown += list(zip(ours, gram))[: SHOWN - len(shown)]
-        columns["student"].append(said.summary.cpu())
-        columns["teacher"].append(said.told[f"{branch}_summary"])
+        columns["student"].append(pair.summary.cpu())
+        columns["teacher"].append(pair.teacher[f"{branch}_summary"])
         if projector is not None:
-            columns["own"].append(_own_cosine(projector, said, branch))
+            columns["own"].append(_own_cosine(projector, pair, branch))
         keys += [key for key, _, _ in batch]
     joined = {name: torch.cat(parts) if parts else torch.empty(0) for name, parts in columns.items()}
     same_size = shows_images and shown
@@ -167,45 +187,45 @@ def collect(
         joined["teacher"],
         joined["gram_distance"],
         keys,
-        torch.stack([one for one, _ in shown]) if same_size else None,
-        torch.stack([other for _, other in shown]) if same_size else None,
+        torch.stack([ours for ours, _ in shown]) if same_size else None,
+        torch.stack([gram for _, gram in shown]) if same_size else None,
         joined["own"] if projector is not None else None,
     )
 
 
 @dataclass
-class _Said:
-    """What both sides say of n items; the student's tokens are brought to the teacher's grid or words."""
+class _Pair:
+    """Features of both sides for n items; the student's tokens are brought to the teacher's grid or words."""
 
     summary: Tensor  # [n, C], the student's
     tokens: Tensor  # [n, L, C], the student's
-    told: dict[str, Tensor]  # the teacher's, by the cache's names
+    teacher: dict[str, Tensor]  # by the cache's names
     mask: Tensor | None  # bool [n, L], words that both have read; None for images, whose tokens all count
 
 
-def _of_images(model: JointModel, cache: TeacherCache, batch: list[_Sample]) -> _Said:
+def _of_images(model: JointModel, cache: TeacherCache, batch: list[_Sample]) -> _Pair:
     pixels = torch.stack([image for _, image, _ in batch if image is not None]).to(model.device)
-    seen = model.learnt("image", model.normalised(pixels))
+    student = model.learnt("image", model.normalised(pixels))
     on_grid = resample_grid(model.learners["image"].grid, cache.compare_grid)
-    told = cache.images([key for key, _, _ in batch], [View()] * len(batch))
-    return _Said(seen.summary.float(), resample_tokens(seen.tokens.float(), on_grid), told, None)
+    teacher = cache.images([key for key, _, _ in batch], [View()] * len(batch))
+    return _Pair(student.summary.float(), resample_tokens(student.tokens.float(), on_grid), teacher, None)
 
 
-def _of_captions(model: JointModel, cache: TeacherCache, batch: list[_Sample], tokenizer: Tokenizer | None) -> _Said:
-    assert tokenizer is not None, "captions need one"
+def _of_captions(model: JointModel, cache: TeacherCache, batch: list[_Sample], tokenizer: Tokenizer | None) -> _Pair:
+    assert tokenizer is not None, "captions need a tokenizer"
     captions = [caption for _, _, caption in batch]
-    seen = model.learnt("text", tokenizer(captions).to(model.device))
-    told = cache.texts(captions)
-    tokens, mask = seen.tokens.float(), None
-    if "text_mask" in told:
-        there = told["text_mask"].to(model.device)
-        tokens, read = word_pooling(tokens, told["text_word_ids"].to(model.device), there.shape[1])
-        mask = read & there
-    return _Said(seen.summary.float(), tokens, told, mask)
+    student = model.learnt("text", tokenizer(captions).to(model.device))
+    teacher = cache.texts(captions)
+    tokens, mask = student.tokens.float(), None
+    if "text_mask" in teacher:
+        words = teacher["text_mask"].to(model.device)
+        tokens, read = word_pooling(tokens, teacher["text_word_ids"].to(model.device), words.shape[1])
+        mask = read & words
+    return _Pair(student.summary.float(), tokens, teacher, mask)
 
 
 def _samples(source: Source, size: int | None, max_pixels: int) -> Iterator[_Sample]:
-    """(key, whole image [3, S, S] or None, first caption) of the usable samples."""
+    """Yield (key, whole image [3, S, S] or None, first caption) of the usable samples."""
     for index in range(len(source)):
         try:
             raw = source.read(index)
@@ -217,12 +237,12 @@ def _samples(source: Source, size: int | None, max_pixels: int) -> Iterator[_Sam
         yield raw.key, image, raw.captions[0]
 
 
-def _teacher_gram(told: dict[str, Tensor], branch: str, mask: Tensor | None) -> Tensor | None:
-    """The teacher's cosine Gram, from its Gram or from its PCA tokens; words that only it has are left out."""
-    if f"{branch}_gram" in told:
-        gram = normalise_gram(told[f"{branch}_gram"])
-    elif f"{branch}_tokens" in told:
-        gram = cosine_gram(told[f"{branch}_tokens"])
+def _teacher_gram(teacher: dict[str, Tensor], branch: str, mask: Tensor | None) -> Tensor | None:
+    """Return the teacher's cosine Gram, from its Gram or its PCA tokens, without words that only the teacher has."""
+    if f"{branch}_gram" in teacher:
+        gram = normalise_gram(teacher[f"{branch}_gram"])
+    elif f"{branch}_tokens" in teacher:
+        gram = cosine_gram(teacher[f"{branch}_tokens"])
     else:
         return None
     if mask is not None:
@@ -231,16 +251,75 @@ def _teacher_gram(told: dict[str, Tensor], branch: str, mask: Tensor | None) -> 
 
 
 def _with_relations(distances: Tensor, mask: Tensor | None) -> Tensor:
-    """Distances [n], NaN for captions of fewer than two common words: a single word is at distance 0 from anything."""
+    """Set distances [n] to NaN for captions of fewer than two common words: a single word is at distance 0."""
     return distances if mask is None else distances.masked_fill(mask.sum(1).cpu() < 2, torch.nan)
 
 
-def _own_cosine(projector: OwnProjector, said: _Said, branch: str) -> Tensor:
-    """[n]: of the projected tokens, mean over tokens, NaN without any; or of the projected summary."""
+def _own_cosine(projector: OwnProjector, pair: _Pair, branch: str) -> Tensor:
+    """Return cosines [n]: the mean over projected tokens (NaN without tokens), or that of the projected summary."""
     if not projector.of_tokens:
-        return F.cosine_similarity(projector.layer(said.summary).cpu(), said.told[f"{branch}_summary"], dim=-1)
-    cosines = F.cosine_similarity(projector.layer(said.tokens).cpu(), said.told[f"{branch}_tokens"], dim=-1)
-    if said.mask is None:
+        return F.cosine_similarity(projector.layer(pair.summary).cpu(), pair.teacher[f"{branch}_summary"], dim=-1)
+    cosines = F.cosine_similarity(projector.layer(pair.tokens).cpu(), pair.teacher[f"{branch}_tokens"], dim=-1)
+    if pair.mask is None:
         return cosines.mean(1)
-    mask = said.mask.cpu()
+    mask = pair.mask.cpu()
     return (cosines * mask).sum(1) / mask.sum(1)
+
+
+class FidelityEvaluator:
+    """Measures the fidelity of a model's students, or of the trunk that was taught, on held-out pairs.
+
+    `sources` are the training part, on which the ridge map is fitted, "val", on which its penalty is chosen, and
+    "test"; without a test part the validation part is scored. `cache` is the folder of the teacher cache.
+    """
+
+    def __init__(
+        self,
+        cache: str,
+        compare_grid: int | None,
+        sources: dict[str, Source],
+        tokenizer: Tokenizer,
+        projectors: dict[str, OwnProjector] | None = None,
+        max_pixels: int = MAX_PIXELS,
+    ):
+        self.cache, self.compare_grid, self.sources = cache, compare_grid, sources
+        self.tokenizer, self.projectors, self.max_pixels = tokenizer, projectors or {}, max_pixels
+
+    def __call__(self, model: JointModel, branches: Iterable[str]) -> Iterator[tuple[str, float]]:
+        """Yield names and numbers for the branches that were taught; a fine-tuned model may have other students."""
+        for branch in branches:
+            for name, value in self.measure(model, branch).numbers().items():
+                yield f"{branch} {name}", value
+
+    def measure(self, model: JointModel, branch: str) -> Fidelity:
+        """Return everything that is measured of one branch, Gram matrices included."""
+        tokenizer, own = self.tokenizer if branch == "text" else None, self.projectors.get(branch)
+        sides = {}
+        for part, source in self.sources.items():
+            cache = TeacherCache(self.cache, part, compare_grid=self.compare_grid, tokenizer=tokenizer)
+            sides[part] = collect(model, cache, source, branch, ITEMS[part], tokenizer, own, self.max_pixels)
+        return fidelity(sides["train"], sides["val"], sides.get("test", sides["val"]))
+
+
+def run_fidelity(run: Path, model: Any) -> SetResult | None:
+    """Measure fidelity on a run's held-out pairs; None for a run without students or teacher."""
+    settings = read_settings(run)
+    distil = settings.get("distil", {})
+    taught = distil.get("branches", "image").split("+")
+    if distil.get("cache") and distil.get("into") == "trunk":
+        model.parts.teach_trunk(*taught)
+    if not distil.get("cache") or "image" not in model.parts.learners:
+        return None
+    if not Path(distil["cache"]).is_dir():
+        raise UserError(f"the teacher cache {distil['cache']} of {run} is not there; fidelity needs it")
+    reading = stored_reading(settings["reading"])
+    parts = ["train", "val"] + (["test"] if "test" in splits_of(settings["data"], reading) else [])
+    sources = {part: open_stored(settings["data"], reading, part) for part in parts}
+    evaluator = FidelityEvaluator(
+        distil["cache"], distil.get("compare_grid"), sources, model.tokenizer, max_pixels=reading.max_pixels
+    )
+    scored = sources[parts[-1]]
+    result = SetResult("distillation", "fidelity", parts[-1], len(scored), scored.fingerprint)
+    for branch in taught:
+        result.scores |= {score.name: score for score in evaluator.measure(model.parts, branch).scores(branch)}
+    return result

@@ -1,14 +1,21 @@
-"""Ranking quality on sets whose relevance is graded: the built-in scenes, which know what is in every picture.
+"""Scores whole orders of items: ranking quality on graded sets, and agreement of the two modalities.
 
-Three directions: a caption ranks images (t2i), an image ranks captions (i2t) and other images (i2i, without itself).
-A gallery is one image with one of its captions for each of at most `GALLERY` scenes, drawn by the seed; the first
-`QUERIES` of them ask. At 2000 and 1000 all of it takes seconds and 50 MB.
+Ranking quality needs graded relevance, which the built-in scenes have. In three directions a caption ranks images
+(t2i), an image ranks captions (i2t) and other images (i2i, without itself). The gallery is one image with one of its
+captions for each of at most `GALLERY` scenes, drawn by the seed; the first `QUERIES` of them ask. That takes seconds.
+
+Order agreement is what ranking consistency trains, measured on held-out pairs. For each pair i it compares, as
+Kendall's τ-b and Spearman's ρ, two orders of the other pairs (0 is no agreement, 1 the same order):
+
+    in-modal       by image similarity to image i    against    by text similarity to text i
+    cross-modal    of texts by similarity to image i against    of images by similarity to text i
+
+Shapes: I images, T texts, N pairs, D embedding width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,13 +24,12 @@ from torch import Tensor
 from dinorankclip.data.scenes.relevance import caption_relevance_matrix, relevance_matrix
 from dinorankclip.data.scenes.scene import CaptionContent, Scene, holds_scenes, stored_scenes
 from dinorankclip.data.tar_shards import ShardSource
-from dinorankclip.evaluate.rank_metrics import kendall, others, ranking_quality, settled, spearman
-from dinorankclip.evaluate.scores import Score, mean_score
+from dinorankclip.evaluate.rank_metrics import kendall, others, ranking_quality, rounded, spearman
+from dinorankclip.evaluate.scores import EmbeddedSet, Score, mean_score
 
-if TYPE_CHECKING:
-    from dinorankclip.evaluate.scores import SeenSet
-
-GALLERY, QUERIES = 2000, 1000
+GALLERY, QUERIES = 2000, 1000  # of ranking quality
+PAIRS = 1000  # gallery and queries of order agreement; more would cost their square
+LEAST_PAIRS = 3  # two other pairs make an order
 DIGITS = 6  # relevance is rounded: equal on paper must be equal
 
 
@@ -38,7 +44,7 @@ def graded_quality(
     queries: int = QUERIES,
     seed: int = 0,
 ) -> Iterator[Score]:
-    """`t2i tau-b`, `t2i NDCG@10`, `t2i NDCG` (the whole list) and the same of i2t and i2i, with what chance gives.
+    """Yield `t2i tau-b`, `t2i NDCG@10`, `t2i NDCG` (the whole list), and the same for i2t and i2i, with chance levels.
 
     `image` [I, D] and `text` [T, D] are unit-norm; `keys` [I] name the images in `scenes` (`stored_scenes`), and the
     texts of an image are its captions in their own order.
@@ -48,37 +54,37 @@ def graded_quality(
     ask = min(queries, len(images))
     of_captions = torch.from_numpy(caption_relevance_matrix(mentions, drawn))
     of_images = torch.from_numpy(np.round(relevance_matrix(drawn[:ask], drawn), DIGITS))
-    seen, read = image[torch.from_numpy(images)], text[torch.from_numpy(texts)]
+    image, text = image[torch.from_numpy(images)], text[torch.from_numpy(texts)]
     directions = {
-        "t2i": (read[:ask], seen, of_captions[:ask], None),
-        "i2t": (seen[:ask], read, of_captions.T[:ask], None),
-        "i2i": (seen[:ask], seen, of_images, torch.arange(ask)),
+        "t2i": (text[:ask], image, of_captions[:ask], None),
+        "i2t": (image[:ask], text, of_captions.T[:ask], None),
+        "i2i": (image[:ask], image, of_images, torch.arange(ask)),
     }
     for way, (asking, items, relevance, left_out) in directions.items():
-        found = ranking_quality(asking, items, relevance, left_out)
-        clusters = images[found.queries.numpy()]
-        yield mean_score(f"{way} tau-b", found.tau.numpy(), clusters, unit="number", chance=0.0)
-        for name, values in found.ndcg.items():
-            chance = float(found.chance[name].mean())
+        quality = ranking_quality(asking, items, relevance, left_out)
+        clusters = images[quality.queries.numpy()]
+        yield mean_score(f"{way} tau-b", quality.tau.numpy(), clusters, unit="number", chance=0.0)
+        for name, values in quality.ndcg.items():
+            chance = float(quality.chance[name].mean())
             yield mean_score(f"{way} {name}", values.numpy(), clusters, unit="number", chance=chance)
 
 
 class RankingQualityScorer:
-    """Graded ranking quality, on sets that hold scenes."""
+    """Takes graded ranking quality on sets that hold scenes."""
 
     name = "ranking quality"
     version = 1
 
-    def applies(self, seen: SeenSet) -> bool:
-        if seen.kind != "retrieval" or not isinstance(source := seen.source(), ShardSource):
+    def applies(self, embedded: EmbeddedSet) -> bool:
+        if embedded.kind != "retrieval" or not isinstance(source := embedded.source(), ShardSource):
             return False
-        return len(seen.indices()) >= LEAST_PAIRS and holds_scenes(source.shards)
+        return len(embedded.indices()) >= LEAST_PAIRS and holds_scenes(source.shards)
 
-    def __call__(self, seen: SeenSet) -> Iterator[Score]:
-        source = seen.source()
+    def __call__(self, embedded: EmbeddedSet) -> Iterator[Score]:
+        source = embedded.source()
         assert isinstance(source, ShardSource), "as `applies` demands"
-        rows, owner = seen.caption_rows()
-        yield from graded_quality(seen.images(), rows, seen.keys(), owner, stored_scenes(source.shards))
+        rows, owner = embedded.caption_rows()
+        yield from graded_quality(embedded.images(), rows, embedded.keys(), owner, stored_scenes(source.shards))
 
 
 def _drawn(
@@ -88,10 +94,10 @@ def _drawn(
     most: int,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray, list[CaptionContent]]:
-    """Places of the images drawn and of one caption of each, and what that caption says."""
+    """Draw images; return their places, the place of one caption of each, and the mentions in that caption."""
     rng = np.random.default_rng(seed)
-    known = np.array([index for index, key in enumerate(keys) if key in scenes], dtype=np.int64)
-    images = rng.permutation(known)[:most]
+    with_scene = np.array([index for index, key in enumerate(keys) if key in scenes], dtype=np.int64)
+    images = rng.permutation(with_scene)[:most]
     order = np.argsort(image_of_text, kind="stable")
     starts = np.searchsorted(image_of_text[order], images)
     which = [int(rng.integers(len(scenes[keys[index]][1]))) for index in images]
@@ -99,29 +105,13 @@ def _drawn(
     return images, texts, [scenes[keys[index]][1][number] for index, number in zip(images, which)]
 
 
-# -------- order_agreement
-# Do the two modalities order items alike? What ranking consistency trains, measured on held-out pairs.
-#
-# For each pair i, two orders of the other pairs are compared:
-#
-#     in-modal       by image similarity to image i    against    by text similarity to text i
-#     cross-modal    of texts by similarity to image i against    of images by similarity to text i
-#
-# as Kendall's τ-b and Spearman's ρ. Pair i itself is left out of both lists, since it tops them trivially. 0 is no
-# agreement, 1 the same order.
-#
-# Shapes: N pairs, D embedding width.
-
-PAIRS = 1000  # the gallery and the queries; more would cost their square
-LEAST_PAIRS = 3  # two others make an order
-
-
 def order_agreement(
     image: Tensor, text: Tensor, most: int = PAIRS, seed: int = 0, chunk: int = 256
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Columns by name, float64 [N'], and which pairs they belong to [N']: at most `most`, drawn by the seed.
+    """Return columns by name, float64 [N'], and the pairs they belong to [N']: at most `most`, drawn by the seed.
 
-    `image` and `text` [N, D] are unit-norm, row i of both being a pair (one caption an image).
+    `image` and `text` [N, D] are unit-norm; row i of both is a pair (one caption an image). Pair i itself is left out
+    of its lists, since it tops them trivially.
     """
     if len(image) != len(text):
         raise ValueError(f"{len(image)} images and {len(text)} texts: one text for each image")
@@ -130,30 +120,30 @@ def order_agreement(
     columns: dict[str, list[Tensor]] = {}
     for start in range(0, len(image), chunk):
         place = torch.arange(start, min(start + chunk, len(image)), device=image.device)
-        kept = others(place, len(image))
+        other = others(place, len(image))
         orders = {
             "in-modal": (image[place] @ image.T, text[place] @ text.T),
             "cross-modal": (image[place] @ text.T, text[place] @ image.T),
         }
         for name, (a, b) in orders.items():
-            a, b = settled(a.gather(1, kept)), settled(b.gather(1, kept))
+            a, b = rounded(a.gather(1, other)), rounded(b.gather(1, other))
             columns.setdefault(f"{name} tau-b", []).append(kendall(a, b).cpu())
             columns.setdefault(f"{name} rho", []).append(spearman(a, b).cpu())
     return {name: torch.cat(parts).numpy() for name, parts in columns.items()}, drawn
 
 
 class OrderAgreementScorer:
-    """Agreement of orders on caption sets, an image with its first caption."""
+    """Takes agreement of orders on caption sets, an image with its first caption."""
 
     name = "order agreement"
     version = 1
 
-    def applies(self, seen: SeenSet) -> bool:
-        return seen.kind == "retrieval" and len(seen.indices()) >= LEAST_PAIRS
+    def applies(self, embedded: EmbeddedSet) -> bool:
+        return embedded.kind == "retrieval" and len(embedded.indices()) >= LEAST_PAIRS
 
-    def __call__(self, seen: SeenSet) -> Iterator[Score]:
-        rows, owner = seen.caption_rows()
+    def __call__(self, embedded: EmbeddedSet) -> Iterator[Score]:
+        rows, owner = embedded.caption_rows()
         first = np.unique(owner, return_index=True)[1]
-        columns, drawn = order_agreement(seen.images(), rows[torch.from_numpy(first)])
+        columns, drawn = order_agreement(embedded.images(), rows[torch.from_numpy(first)])
         for name, values in columns.items():
             yield mean_score(name, values, drawn, unit="number", chance=0.0)

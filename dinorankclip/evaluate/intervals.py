@@ -1,8 +1,10 @@
-"""Percentile bootstrap intervals, clustered: what was measured on one image is drawn, or left out, together.
+"""Computes clustered bootstrap intervals of scores, and paired differences of two models on the same items.
 
-Five captions of an image are not five independent queries; drawing items alone would make intervals too narrow.
+All items of one image form a cluster and are drawn, or left out, together. Five captions of an image are not five
+independent queries; drawing items alone would make intervals too narrow. The difference of two models is taken item by
+item, which is far more certain than two intervals side by side.
 
-Shapes: N items, C clusters, G groups of clusters that look alike, B draws.
+Shapes: N items, C clusters, b draws of a block.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from statistics import NormalDist
 import numpy as np
 
 NUMBERS_AT_ONCE = 1 << 21  # of a block of draws: 16 MB of float64
-ALIKE_SHARE = 16  # group clusters that look alike if there are this many times fewer groups
+FLIPS_AT_ONCE = 1 << 22
+ALIKE_SHARE = 16  # equal clusters are grouped if there are this many times fewer groups
+POWER = 0.8  # of `Difference.detectable`
+ROUNDING = 2.0**-23  # half a last digit of single precision, twice: either of two sums may be off
 
 
 def interval(
@@ -26,20 +31,20 @@ def interval(
     seed: int = 0,
     weights: np.ndarray | None = None,
 ) -> tuple[float, float]:
-    """(low, high) of the mean of `values` [N], or of the weighted mean Σ w·v / Σ w.
+    """Return (low, high) of the mean of `values` [N], or of the weighted mean Σ w·v / Σ w.
 
-    `clusters` [N] are any labels; items without them are drawn one by one. Mean per class recall is the mean of hits
+    `clusters` [N] are any labels; without them items are drawn one by one. Mean per class recall is the mean of hits
     weighted by 1 / (items of the class).
 
     As loops:
         for b in range(draws):
             drawn = [random cluster for _ in range(C)]
-            found[b] = sum(w[i] * v[i] for c in drawn for i in c) / sum(w[i] for c in drawn for i in c)
-        return quantile(found, (1 - level) / 2), quantile(found, (1 + level) / 2)
+            means[b] = sum(w[i] * v[i] for c in drawn for i in c) / sum(w[i] for c in drawn for i in c)
+        return quantile(means, (1 - level) / 2), quantile(means, (1 + level) / 2)
     """
     sums, sizes = cluster_sums(values, clusters, weights)
-    found = np.concatenate(list(_drawn_means(sums, sizes, draws, np.random.default_rng(seed))))
-    return _quantiles(found, level)
+    means = np.concatenate(list(_drawn_means(sums, sizes, draws, np.random.default_rng(seed))))
+    return _quantiles(means, level)
 
 
 def interval_of(
@@ -50,25 +55,24 @@ def interval_of(
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(low, high) of any statistic that can be computed from how often each item was drawn.
+    """Return (low, high) of any statistic that can be computed from how often each item was drawn.
 
     `statistic` gets counts, float32 [b, N], and returns [b] or, for several numbers at once, [b, …]; low and high have
-    the shape of one of them. Draws are moved so that their mean is the statistic of all items: an angle or a distance
+    the shape of one draw. Draws are moved so that their mean is the statistic of all items: an angle or a distance
     between means grows with noise, and the draws carry the noise of the sample twice.
     """
     labels = np.arange(n_items) if clusters is None else np.unique(clusters, return_inverse=True)[1]
     whole = np.asarray(statistic(np.ones((1, n_items), np.float32)))[0]
     rng = np.random.default_rng(seed)
-    found = np.concatenate(
-        [np.asarray(statistic(counts[:, labels])) for counts in _counts(labels.max() + 1, draws, rng)]
-    )
-    return _quantiles(found - found.mean(0) + whole, level)
+    blocks = [np.asarray(statistic(counts[:, labels])) for counts in _counts(labels.max() + 1, draws, rng)]
+    drawn = np.concatenate(blocks)
+    return _quantiles(drawn - drawn.mean(0) + whole, level)
 
 
 def cluster_sums(
     values: np.ndarray, clusters: np.ndarray | None = None, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Σ w·v and Σ w of each cluster, float64 [C] both; the mean of all is the ratio of their sums."""
+    """Return Σ w·v and Σ w of each cluster, float64 [C] both; the mean of all items is the ratio of their sums."""
     values = np.asarray(values, np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"expected one value an item, got shape {values.shape}")
@@ -82,10 +86,10 @@ def cluster_sums(
 
 
 def _drawn_means(sums: np.ndarray, sizes: np.ndarray, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Blocks of Σ sums / Σ sizes over as many clusters as there are, drawn with replacement."""
+    """Yield blocks of Σ sums / Σ sizes over as many clusters as there are, drawn with replacement."""
     pairs, members = np.unique(np.stack([sums, sizes], 1), axis=0, return_counts=True)
     if len(pairs) * ALIKE_SHARE <= len(sums):
-        # Hits and misses give few distinct clusters. How many of each kind are drawn is multinomial: exact and fast.
+        # Hits and misses give few distinct clusters. The count of each in a draw is multinomial: exact and fast.
         drawn = rng.multinomial(len(sums), members / len(sums), draws) @ pairs
         yield drawn[:, 0] / drawn[:, 1]
         return
@@ -97,7 +101,7 @@ def _drawn_means(sums: np.ndarray, sizes: np.ndarray, draws: int, rng: np.random
 
 
 def _counts(n: int, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Blocks of how often each of n was drawn in n draws with replacement, float32 [b, n]."""
+    """Yield blocks of counts, how often each of n was drawn in n draws with replacement: float32 [b, n]."""
     for block in _blocks(draws, n):
         chosen = rng.integers(0, n, (block, n)) + np.arange(block)[:, None] * n
         yield np.bincount(chosen.ravel(), minlength=block * n).reshape(block, n).astype(np.float32)
@@ -109,26 +113,16 @@ def _blocks(draws: int, width: int) -> Iterator[int]:
         yield min(most, draws - start)
 
 
-def _quantiles(found: np.ndarray, level: float):
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return (float(low), float(high)) if found.ndim == 1 else (low, high)
-
-
-# -------- paired
-# Two models on the same items: the difference item by item, which is far surer than two intervals side by side.
-#
-# Shapes: N items, C clusters.
-
-FLIPS_AT_ONCE = 1 << 22
-POWER = 0.8
-KEPT_DIGITS = 2.0**-23  # half a last digit of single precision, twice: either of two sums may be off
+def _quantiles(draws: np.ndarray, level: float):
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return (float(low), float(high)) if draws.ndim == 1 else (low, high)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`mean` of b - a with its interval; `p` of a sign-flip test that there is none.
+    """`mean` of b - a with its interval; `p` of a sign-flip test that there is no difference.
 
-    `detectable`: the smallest true difference that these items would show (interval free of 0) in 80 % of samples.
+    `detectable` is the smallest true difference that these items would show (interval without 0) in 80 % of samples.
     """
 
     mean: float
@@ -142,8 +136,11 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """What b is, beside a. Interval and test must agree: five hits more and none lost look sure to a bootstrap,
-        which can only draw what it has seen, while five coins fall alike once in sixteen times."""
+        """Say if b is higher or lower than a, where interval and test agree.
+
+        Five hits more and none lost look certain to a bootstrap, which can only draw what is in the sample, while five
+        coins fall alike once in sixteen times.
+        """
         if self.low <= 0 <= self.high or self.p > (1 - self.level) * (1 + 1e-9):
             return "no difference shown"
         return "higher" if self.low > 0 else "lower"
@@ -159,10 +156,10 @@ def compare(
     seed: int = 0,
     weights: np.ndarray | None = None,
 ) -> Difference:
-    """The paired difference b - a of two models' contributions [N] to one score, items in the same order.
+    """Return the paired difference b - a of two models' contributions [N] to one score, items in the same order.
 
-    `p`: if the models were alike, what either scored on an image could as well be the other's. So the signs of whole
-    clusters are flipped at random:
+    If the models were alike, the score of either on an image could as well be the other's. So for `p` the signs of
+    whole clusters are flipped at random:
 
         p = (1 + #{ |Σ ±s_c| ≥ |Σ s_c| }) / (1 + draws),   s_c = Σ of w·(b - a) over cluster c
     """
@@ -170,7 +167,7 @@ def compare(
     if a.shape != b.shape:
         raise ValueError(f"{a.shape} against {b.shape}: the items are not the same")
     sums, sizes = cluster_sums(b - a, clusters, weights)
-    held, _ = cluster_sums(np.abs(a) + np.abs(b), clusters, weights)
+    sizes_of_items, _ = cluster_sums(np.abs(a) + np.abs(b), clusters, weights)
     mean = sums.sum() / sizes.sum()
     low, high = interval(b - a, clusters, level, draws, seed, weights)
     normal = NormalDist()
@@ -181,19 +178,19 @@ def compare(
         high=high,
         n=len(a),
         clusters=len(sums),
-        p=_sign_flips(sums, KEPT_DIGITS * float(held.sum()), draws, np.random.default_rng(seed)),
+        p=_sign_flips(sums, ROUNDING * float(sizes_of_items.sum()), draws, np.random.default_rng(seed)),
         detectable=reach * _standard_error(sums, sizes),
         level=level,
     )
 
 
 def fewest_draws(level: float) -> int:
-    """With fewer, p cannot fall to 1 - level, and no difference could be shown."""
+    """Return the fewest draws with which p can fall to 1 - level, so that a difference can be shown."""
     return math.ceil(1 / (1 - level) - 1e-9) - 1
 
 
 def _standard_error(sums: np.ndarray, sizes: np.ndarray) -> float:
-    """Of a ratio of sums over independent clusters (linearised); infinite for one cluster, which shows nothing."""
+    """Return the linearised standard error of a ratio of sums over independent clusters; infinite for one cluster."""
     count = len(sums)
     if count < 2:
         return float("inf")
@@ -202,9 +199,10 @@ def _standard_error(sums: np.ndarray, sizes: np.ndarray) -> float:
 
 
 def _sign_flips(sums: np.ndarray, slack: float, draws: int, rng: np.random.Generator) -> float:
-    """p of the sum against random signs. Clusters of the same size of difference share one binomial draw.
+    """Return p of the sum against random signs. Clusters with the same size of difference share one binomial draw.
 
-    `slack`: sums that are equal on paper differ by as much, since items are kept in single precision."""
+    Sums that are equal on paper may differ by `slack`, since items are stored in single precision.
+    """
     sizes, members = np.unique(np.abs(sums[sums != 0]), return_counts=True)
     if not len(sizes):
         return 1.0

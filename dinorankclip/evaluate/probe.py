@@ -1,9 +1,17 @@
-"""What the errors of a fine-grained probe are: classes that differ in small parts form families (`families.json`).
+"""Scores the linear probe: how well a linear classifier on frozen features tells classes apart.
 
-An error inside the right family missed the small parts, one outside missed the thing itself. The probes themselves are
-linear ones (`probe`), and the Fine-grained Probe is their mean over sets (`suite`).
+ 1. Features become rows of unit length, minus the mean of the rows to learn from, over one number that makes their mean
+    squared length 1. This is free of coordinates: rotating a model's features changes nothing, and a value of C means
+    the same for every model and width. (Scaling each channel by itself depends on coordinates that no training fixes;
+    on photos of things and of birds it scored 0 to 0.7 points lower.)
+ 2. A logistic regression for every C of `GRID` learns from the training part.
+ 3. The C with the highest accuracy on the validation part is chosen; among equals the smallest, the strongest penalty.
+ 4. One regression with that C learns from both parts, and the test part is used once.
 
-Shapes: N items, K classes.
+Classes that differ in small parts form families (`families.json`). An error inside the right family missed the small
+parts, an error outside missed the thing itself. The Fine-grained Probe is the mean over such sets (suite.py).
+
+Shapes: N items, W feature width, K classes.
 """
 
 from __future__ import annotations
@@ -17,67 +25,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dinorankclip.data.benchmark_sets import carve_validation
+from dinorankclip.data.splits import carve_validation
 from dinorankclip.evaluate.intervals import interval
 from dinorankclip.evaluate.logistic import Fit, fit, fit_path
-from dinorankclip.evaluate.scores import Score, SeenSet, mean_score
+from dinorankclip.evaluate.scores import EmbeddedSet, Score, mean_score
 from dinorankclip.evaluate.zero_shot import per_class_weights
 from dinorankclip.types import UserError
-
-
-@dataclass(frozen=True)
-class FamilyErrors:
-    """`inside` has one entry an error: whether the class that was named is of the right family. Empty: no errors."""
-
-    inside: np.ndarray  # bool [errors]
-    chance: float  # the share that wrong classes drawn blindly would have
-
-    @property
-    def share(self) -> float:
-        """NaN where there are no errors."""
-        return float(self.inside.mean()) if len(self.inside) else float("nan")
-
-
-def family_of_class(class_names: Sequence[str], families: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """int64 [K]: the number of each class's family. A class that no family names is a family of its own."""
-    number: dict[str, int] = {}
-    for at, (family, members) in enumerate(families.items()):
-        for name in members:
-            if name not in class_names:
-                raise UserError(f"family '{family}' names the class '{name}', which the set does not have")
-            if number.setdefault(name, at) != at:
-                first = list(families)[number[name]]
-                raise UserError(f"the class '{name}' is in two families, '{first}' and '{family}'")
-    alone = iter(range(len(families), len(families) + len(class_names)))
-    return np.array([number[name] if name in number else next(alone) for name in class_names], dtype=np.int64)
-
-
-def family_errors(predicted: np.ndarray, labels: np.ndarray, family: np.ndarray) -> FamilyErrors:
-    """`predicted` and `labels` are classes [N], `family` [K] is as of `family_of_class`.
-
-    As loops:
-        for each item with predicted != label:  inside.append(family[predicted] == family[label])
-                                                chance += (size of family[label] - 1)/(K - 1)/errors
-    """
-    predicted, labels = np.asarray(predicted), np.asarray(labels)
-    wrong = predicted != labels
-    others = np.bincount(family)[family] - 1  # [K]
-    chance = others[labels[wrong]].mean() / (len(family) - 1) if wrong.any() else float("nan")
-    return FamilyErrors(family[predicted[wrong]] == family[labels[wrong]], float(chance))
-
-
-# -------- probe
-# The linear probe: how well a linear classifier on frozen features tells classes apart.
-#
-#  1. Features become rows of unit length, less the mean of the rows that are learned from, over one number that makes
-#     their mean squared length 1. All of this is free of coordinates: rotating a model's features changes nothing, and a
-#     value of C means the same for every model and width. (Scaling each channel by itself depends on coordinates that
-#     no training fixes; on photos of things and of birds it scored 0 to 0.7 points lower.)
-#  2. A logistic regression for every C of `GRID` learns from the training part.
-#  3. The C with the highest accuracy on the validation part is kept; among equals the smallest, the strongest penalty.
-#  4. One regression with that C learns from both parts, and the test part is touched once.
-#
-# Shapes: N items, W feature width.
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +41,7 @@ Labels = Tensor | np.ndarray | Sequence[int]
 
 @dataclass(frozen=True)
 class Scaling:
-    """Step 1, as learned from some rows."""
+    """Step 1, learned from some rows."""
 
     mean: Tensor  # [W]
     size: float
@@ -133,7 +86,7 @@ def linear_probe(
     scaling = Scaling.of(train_features)
     path = fit_path(scaling(train_features), train_labels, classes, Cs, label=label)
     scaled = scaling(val_features)
-    val_accuracy = {each.C: _accuracy(each, scaled, val_labels) for each in path}
+    val_accuracy = {each.C: (each.logits(scaled).argmax(1) == val_labels).double().mean().item() for each in path}
     best = max(sorted(path, key=lambda each: each.C), key=lambda each: val_accuracy[each.C])
 
     features, labels = torch.cat([train_features, val_features]), torch.cat([train_labels, val_labels])
@@ -145,7 +98,7 @@ def linear_probe(
     correct = (predicted == test_labels).cpu().numpy()
     return ProbeResult(
         accuracy=float(correct.mean()),
-        mean_per_class=_mean_per_class(correct, test_labels.cpu().numpy()),
+        mean_per_class=float(np.average(correct, weights=per_class_weights(test_labels.cpu().numpy()))),
         C=best.C,
         correct=correct,
         predicted=predicted.cpu().numpy(),
@@ -155,7 +108,7 @@ def linear_probe(
 
 
 def _checked(part: str, features: Tensor, labels: Labels, classes: int) -> Tensor:
-    """The labels as a tensor; `UserError` for what cannot be probed."""
+    """Return the labels as a tensor; raises `UserError` for a part that cannot be probed."""
     labels = torch.as_tensor(labels, dtype=torch.long, device=features.device)
     if not len(labels):
         raise UserError(f"the {part} part of a linear probe is empty")
@@ -167,58 +120,86 @@ def _checked(part: str, features: Tensor, labels: Labels, classes: int) -> Tenso
     return labels
 
 
-def _accuracy(classifier: Fit, features: Tensor, labels: Tensor) -> float:
-    return (classifier.logits(features).argmax(1) == labels).double().mean().item()
-
-
-def _mean_per_class(correct: np.ndarray, labels: np.ndarray) -> float:
-    counts = np.bincount(labels)
-    there = counts > 0
-    return float((np.bincount(labels, weights=correct)[there] / counts[there]).mean())
-
-
-# -------- probe_scorer
-# The linear probe as a scorer: on rows before and after the projection, C chosen on the set's own validation part
-# or on one carved from train.
-
-
 class ProbeScorer:
-    """Accuracy and mean per class recall on each kind of row; where classes form families, where the errors went."""
+    """Takes accuracy and mean per class recall of each kind of row; with families also the share of errors inside."""
 
     name = "probe"
     version = 1
 
-    def applies(self, seen: SeenSet) -> bool:
-        return seen.kind == "classification" and "train" in seen.benchmark.splits and seen.split != "train"
+    def applies(self, embedded: EmbeddedSet) -> bool:
+        return embedded.kind == "classification" and "train" in embedded.benchmark.splits and embedded.split != "train"
 
-    def __call__(self, seen: SeenSet) -> Iterator[Score]:
-        labels, names = seen.labels(), seen.benchmark.class_names
-        for kind in seen.kinds:
-            train, train_labels, val, val_labels = probe_parts(seen, kind)
-            found = linear_probe(
-                train, train_labels, val, val_labels, seen.images(kind), labels, len(names), label=f"{seen.name}: probe"
-            )
+    def __call__(self, embedded: EmbeddedSet) -> Iterator[Score]:
+        labels, names = embedded.labels(), embedded.benchmark.class_names
+        for kind in embedded.kinds:
+            train, train_labels, val, val_labels = probe_parts(embedded, kind)
+            test, title = embedded.images(kind), f"{embedded.name}: probe"
+            result = linear_probe(train, train_labels, val, val_labels, test, labels, len(names), label=title)
             largest = np.bincount(train_labels, minlength=len(names)).argmax()  # all that a probe of nothing learns
-            yield mean_score(f"{kind} probe accuracy", found.correct, chance=float((labels == largest).mean()))
+            yield mean_score(f"{kind} probe accuracy", result.correct, chance=float((labels == largest).mean()))
             weights = per_class_weights(labels)
-            yield mean_score(f"{kind} probe mean per class", found.correct, weights=weights, chance=1 / len(names))
-            if seen.benchmark.families:
-                family = family_of_class(names, seen.benchmark.families)
-                yield from _family_share(f"{kind} probe errors in family", found.predicted, labels, family)
+            yield mean_score(f"{kind} probe mean per class", result.correct, weights=weights, chance=1 / len(names))
+            if embedded.benchmark.families:
+                family = family_of_class(names, embedded.benchmark.families)
+                yield from _family_share(f"{kind} probe errors in family", result.predicted, labels, family)
 
 
-def probe_parts(seen: SeenSet, kind: str) -> tuple[Tensor, np.ndarray, Tensor, np.ndarray]:
-    """Rows and labels to learn from, and to choose C on: a part of its own, unless that is the one that is scored."""
-    rows, labels = seen.images(kind, "train"), seen.labels("train")
-    if "val" in seen.benchmark.splits and seen.split != "val":
-        return rows, labels, seen.images(kind, "val"), seen.labels("val")
-    train, val = carve_validation(seen.keys("train"), labels)
+def probe_parts(embedded: EmbeddedSet, kind: str) -> tuple[Tensor, np.ndarray, Tensor, np.ndarray]:
+    """Return rows and labels to learn from and to choose C on.
+
+    C is chosen on the set's own validation part, or on items carved from train if that part is absent or is scored.
+    """
+    rows, labels = embedded.images(kind, "train"), embedded.labels("train")
+    if "val" in embedded.benchmark.splits and embedded.split != "val":
+        return rows, labels, embedded.images(kind, "val"), embedded.labels("val")
+    train, val = carve_validation(embedded.keys("train"), labels)
     return rows[train], labels[train], rows[val], labels[val]
 
 
 def _family_share(name: str, predicted: np.ndarray, labels: np.ndarray, family: np.ndarray) -> Iterator[Score]:
-    """Without items: models err on different images, so there is nothing to pair."""
+    """Yield the share without items: models err on different images, so there is nothing to pair."""
     errors = family_errors(predicted, labels, family)
     if len(errors.inside):
         low, high = interval(errors.inside)
         yield Score(name, errors.share, len(errors.inside), low=low, high=high, chance=errors.chance)
+
+
+@dataclass(frozen=True)
+class FamilyErrors:
+    """Errors of a probe by family."""
+
+    inside: np.ndarray  # bool [errors]: the predicted class is of the right family
+    chance: float  # the share of `inside` for wrong classes drawn blindly
+
+    @property
+    def share(self) -> float:
+        """NaN where there are no errors."""
+        return float(self.inside.mean()) if len(self.inside) else float("nan")
+
+
+def family_of_class(class_names: Sequence[str], families: Mapping[str, Sequence[str]]) -> np.ndarray:
+    """Return the number of each class's family, int64 [K]. A class that no family names is a family of its own."""
+    number: dict[str, int] = {}
+    for at, (family, members) in enumerate(families.items()):
+        for name in members:
+            if name not in class_names:
+                raise UserError(f"family '{family}' names the class '{name}', which the set does not have")
+            if number.setdefault(name, at) != at:
+                first = list(families)[number[name]]
+                raise UserError(f"the class '{name}' is in two families, '{first}' and '{family}'")
+    alone = iter(range(len(families), len(families) + len(class_names)))
+    return np.array([number[name] if name in number else next(alone) for name in class_names], dtype=np.int64)
+
+
+def family_errors(predicted: np.ndarray, labels: np.ndarray, family: np.ndarray) -> FamilyErrors:
+    """Collect the errors among `predicted` and `labels`, classes [N]; `family` [K] comes from `family_of_class`.
+
+    As loops:
+        for each item with predicted != label:  inside.append(family[predicted] == family[label])
+                                                chance += (size of family[label] - 1)/(K - 1)/errors
+    """
+    predicted, labels = np.asarray(predicted), np.asarray(labels)
+    wrong = predicted != labels
+    others = np.bincount(family)[family] - 1  # [K]
+    chance = others[labels[wrong]].mean() / (len(family) - 1) if wrong.any() else float("nan")
+    return FamilyErrors(family[predicted[wrong]] == family[labels[wrong]], float(chance))

@@ -1,8 +1,16 @@
-"""Agreement of two orders, row by row, ties included: Kendall's τ-b and Spearman's ρ.
+"""Computes rank correlations and NDCG row by row, with ties.
 
-A row that is all ties has no order: it agrees with nothing, and both are 0.
+Kendall's τ-b and Spearman's ρ compare two orders. A row that is all ties has no order: both are 0 there.
 
-Shapes: Q rows (queries), G items.
+NDCG says how well similarities order items that are relevant to a degree:
+
+    DCG@k = Σ_{r=1..k} gain(item at rank r) / log2(1 + r),   gain = relevance itself,   NDCG@k = DCG@k / best DCG@k
+    chance@k = mean gain · Σ_{r=1..k} 1 / log2(1 + r) / best DCG@k,   the mean over all orders
+
+Items with equal similarity share their mean gain, the expectation over the orders among them, so a collapsed model
+scores exactly at chance.
+
+Shapes: Q rows (queries), G gallery items, D embedding width.
 """
 
 from __future__ import annotations
@@ -12,14 +20,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+KS: tuple[int | None, ...] = (10, None)  # of NDCG; None: the whole list
 
-def settled(cosines: Tensor) -> Tensor:
-    """Cosines in millionths, rounded: fp32 tells closer ones apart by its rounding errors, which is no order."""
+
+def rounded(cosines: Tensor) -> Tensor:
+    """Round cosines to millionths: closer cosines differ in fp32 by rounding errors, which are no order."""
     return (cosines.float() * 1e6).round()
 
 
 def kendall(x: Tensor, y: Tensor) -> Tensor:
-    """τ-b of the rows of x and y [Q, G] → float64 [Q], in O(G log G) a row.
+    """Return τ-b of the rows of x and y [Q, G] as float64 [Q], in O(G log G) a row.
 
         τ-b = (concordant - discordant) / sqrt((pairs - ties of x) · (pairs - ties of y))
 
@@ -32,8 +42,8 @@ def kendall(x: Tensor, y: Tensor) -> Tensor:
     order = by_y.gather(1, x.gather(1, by_y).argsort(dim=1, stable=True))  # by x, ties of x by y
     x, y = x.gather(1, order), y.gather(1, order)
     by_y = y.argsort(dim=1, stable=True)
-    # In the order of x, a discordant pair is one whose y goes down. Ties of y get rising numbers, so none of them does;
-    # within a tie of x, y only rises.
+    # In the order of x, the y of a discordant pair goes down. Ties of y get rising numbers, so they never count; within
+    # a tie of x, y only rises.
     column = torch.arange(x.shape[1], device=x.device).expand_as(by_y)
     discordant = inversions(torch.empty_like(by_y).scatter_(1, by_y, column))
     pairs = x.shape[1] * (x.shape[1] - 1) // 2
@@ -45,7 +55,7 @@ def kendall(x: Tensor, y: Tensor) -> Tensor:
 
 
 def spearman(x: Tensor, y: Tensor) -> Tensor:
-    """ρ of the rows of x and y [Q, G] → float64 [Q]: the correlation of their ranks, ties sharing their mean rank."""
+    """Return ρ of the rows of x and y [Q, G] as float64 [Q]: the correlation of ranks, where ties share a mean rank."""
     a, b = average_ranks(x), average_ranks(y)
     a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
     size = a.norm(dim=1) * b.norm(dim=1)
@@ -53,7 +63,7 @@ def spearman(x: Tensor, y: Tensor) -> Tensor:
 
 
 def average_ranks(x: Tensor) -> Tensor:
-    """Rank of each item in its row, from 0 for the smallest; equal items share the mean of their places. float64."""
+    """Rank each item in its row, from 0 for the smallest; equal items share the mean of their places. float64."""
     ordered, order = x.sort(dim=1, stable=True)
     starts = _run_starts(ordered)
     place = torch.arange(x.shape[1], device=x.device).expand_as(order)
@@ -65,11 +75,11 @@ def average_ranks(x: Tensor) -> Tensor:
 
 
 def inversions(rows: Tensor) -> Tensor:
-    """Pairs i < j with rows[q, i] > rows[q, j], where every row is a permutation of 0 … G-1: int64 [Q].
+    """Count pairs i < j with rows[q, i] > rows[q, j], where every row is a permutation of 0 … G-1: int64 [Q].
 
-    Bit by bit from the highest: two values that agree in all higher bits are an inversion if the first has this bit and
-    the second has not. Rows are then sorted by this bit within each group of equal higher bits, so that in the next
-    round a group stands together. Since rows are permutations, group and place follow from each other.
+    The count goes bit by bit from the highest: two values that agree in all higher bits are an inversion if the first
+    has this bit and the second has not. Rows are then sorted by this bit within each group of equal higher bits, so
+    that a group stands together in the next round. Since rows are permutations, group and place follow from each other.
     """
     count = rows.shape[1]
     rows = rows.int()  # half the memory of long, twice the speed
@@ -88,33 +98,19 @@ def inversions(rows: Tensor) -> Tensor:
 
 
 def _run_starts(ordered: Tensor) -> Tensor:
-    """Where a new value begins in rows whose equal values stand together: bool [Q, G]."""
+    """Mark where a new value begins in rows whose equal values stand together: bool [Q, G]."""
     return torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], 1)
 
 
 def _tied_pairs(starts: Tensor) -> Tensor:
-    """Σ t(t-1)/2 over runs of length t: each place counts those before it in its run. int64 [Q]"""
+    """Return Σ t(t-1)/2 over runs of length t: each place counts the places before it in its run. int64 [Q]"""
     place = torch.arange(starts.shape[1], device=starts.device).expand_as(starts)
     return (place - torch.where(starts, place, 0).cummax(1).values).sum(1)
 
 
-# -------- ranking_quality
-# How well similarities order items that are relevant to a degree: Kendall's τ-b and NDCG@k, with what chance gives.
-#
-#     DCG@k = Σ_{r=1..k} gain(item at rank r) / log2(1 + r),   gain = relevance itself,   NDCG@k = DCG@k / best DCG@k
-#     chance@k = mean gain · Σ_{r=1..k} 1 / log2(1 + r) / best DCG@k,   the mean over all orders
-#
-# Items with equal similarity share their mean gain: the expectation over the orders among them. A collapsed model so
-# scores exactly what chance does.
-#
-# Shapes: Q queries, G gallery items, D embedding width.
-
-KS: tuple[int | None, ...] = (10, None)  # None: the whole list
-
-
 @dataclass(frozen=True)
 class RankingQuality:
-    """Query by query, float64 [Q']; `queries` [Q'] are those that ask anything, see `ranking_quality`."""
+    """Numbers of each query, float64 [Q']; `queries` [Q'] are those with an order to find, see `ranking_quality`."""
 
     queries: Tensor
     tau: Tensor
@@ -130,25 +126,26 @@ def ranking_quality(
     ks: tuple[int | None, ...] = KS,
     chunk: int = 256,
 ) -> RankingQuality:
-    """`queries` [Q, D] and `gallery` [G, D] unit-norm, `relevance` [Q, G] not negative.
+    """Rank `gallery` [G, D] for `queries` [Q, D], both unit-norm, and compare with `relevance` [Q, G], not negative.
 
-    `leave_out` [Q] is an item that a query must not find, itself in a gallery of its own kind. A query to which all
-    items are equally relevant asks nothing and is left out.
+    `leave_out` [Q] is an item that a query must not find: the query itself in a gallery of its own kind. A query to
+    which all items are equally relevant has no order to find and is left out.
     """
     tau, asks = [], []
     ndcg: dict[str, list[Tensor]] = {_name(k): [] for k in ks}
     chance: dict[str, list[Tensor]] = {_name(k): [] for k in ks}
     for start in range(0, len(queries), chunk):
-        similarity = settled(queries[start : start + chunk] @ gallery.T)
+        similarity = rounded(queries[start : start + chunk] @ gallery.T)
         truth = relevance[start : start + chunk].to(similarity)
         if leave_out is not None:
-            kept = others(leave_out[start : start + chunk].to(similarity.device), len(gallery))
-            similarity, truth = similarity.gather(1, kept), truth.gather(1, kept)
+            other = others(leave_out[start : start + chunk].to(similarity.device), len(gallery))
+            similarity, truth = similarity.gather(1, other), truth.gather(1, other)
         asking = (truth != truth[:, :1]).any(1)
         similarity, truth = similarity[asking], truth[asking]
         asks.append(start + asking.nonzero()[:, 0].cpu())
         tau.append(kendall(similarity, truth).cpu())
-        gain, best, mean = shared_gain(similarity, truth), _best_first(truth), truth.double().mean(1)
+        gain, mean = shared_gain(similarity, truth), truth.double().mean(1)
+        best = truth.double().sort(dim=1, descending=True).values
         for k in ks:
             discount = discounts(truth.shape[1], k).to(gain.device)
             ndcg[_name(k)].append((gain @ discount / (best @ discount)).cpu())
@@ -162,7 +159,7 @@ def ranking_quality(
 
 
 def shared_gain(similarity: Tensor, relevance: Tensor) -> Tensor:
-    """Gain at each rank, the mean of those that tie for it: float64 [Q, G].
+    """Return the gain at each rank, the mean over the items that tie for it: float64 [Q, G].
 
     As loops:
         order = sorted(range(G), key=lambda g: -similarity[q, g])
@@ -178,17 +175,13 @@ def shared_gain(similarity: Tensor, relevance: Tensor) -> Tensor:
 
 
 def discounts(count: int, k: int | None = None) -> Tensor:
-    """1 / log2(1 + rank) for ranks 1 … count, 0 beyond rank k: float64 [count]."""
+    """Return 1 / log2(1 + rank) for ranks 1 … count, 0 beyond rank k: float64 [count]."""
     rank = torch.arange(1, count + 1, dtype=torch.double)
     return torch.where(rank <= (k or count), 1 / torch.log2(1 + rank), 0.0)
 
 
-def _best_first(relevance: Tensor) -> Tensor:
-    return relevance.double().sort(dim=1, descending=True).values
-
-
 def others(left_out: Tensor, count: int) -> Tensor:
-    """Indices 0 … count-1 without one, row by row: [Q, count - 1]."""
+    """Return, row by row, the indices 0 … count-1 without `left_out`: [Q, count - 1]."""
     column = torch.arange(count - 1, device=left_out.device)
     return column + (column >= left_out[:, None])
 

@@ -1,31 +1,33 @@
-"""Which items are right for which query, told by what both say: query → ids → items.
+"""Scores retrieval both ways by R@k: a query is answered when any of its right items is among the first k.
 
-Images that share a caption are right for each other's, so that pairs grow with the square of how often it stands there.
-They are therefore listed for a stretch of queries at a time, never all together.
+Captions that read the same are right for every image that has one of them, so right pairs grow with the square of how
+often a caption occurs. `RightItems` therefore stores query → ids → items, and lists pairs for a stretch of queries.
 
-Shapes: Q queries, G items, P right pairs of a stretch, K different ids.
+Shapes: Q queries, G gallery items, P right pairs of a stretch, K different ids, D embedding width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dinorankclip.evaluate.scores import Score, mean_score
+from dinorankclip.evaluate.scores import EmbeddedSet, Score, mean_score
 
-if TYPE_CHECKING:
-    from dinorankclip.evaluate.scores import SeenSet
+KS = (1, 5, 10)
+APART = ", captions apart"  # ends names of scores where captions that read alike count as different
+AT_ONCE = 1 << 21  # similarities in memory: 8 MB stay in the cache for the comparisons that follow
 
 
 @dataclass(frozen=True)
 class RightItems:
-    """Ids of query q are `ids[ends[q]:ends[q+1]]`, items of id k are `items[item_ends[k]:item_ends[k+1]]`; no item is
-    reached twice from a query."""
+    """Ids of query q are `ids[ends[q]:ends[q+1]]`, items of id k are `items[item_ends[k]:item_ends[k+1]]`.
+
+    A query reaches no item twice.
+    """
 
     ids: Tensor
     ends: Tensor  # int64 [Q+1]
@@ -36,7 +38,7 @@ class RightItems:
         return len(self.ends) - 1
 
     def pairs(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Queries, counted from `start`, and their right items: int64 [P] each."""
+        """Return queries, counted from `start`, and their right items: int64 [P] each."""
         ids = self.ids[self.ends[start] : self.ends[stop]]
         first, many = self.item_ends[ids], self.item_ends[ids + 1] - self.item_ends[ids]
         query = torch.arange(stop - start).repeat_interleave(self.ends[start : stop + 1].diff())
@@ -47,7 +49,7 @@ class RightItems:
         return set(self.pairs(query, query + 1)[1].tolist())
 
     def counts(self) -> Tensor:
-        """How many items are right for each query: int64 [Q]."""
+        """Count the right items of each query: int64 [Q]."""
         many = self.item_ends.diff()[self.ids]
         query = torch.arange(len(self)).repeat_interleave(self.ends.diff())
         return torch.zeros(len(self), dtype=torch.long).index_add_(0, query, many)
@@ -60,45 +62,35 @@ class Right:
 
 
 def right_items(captions: Sequence[Sequence[str]], equal_captions: bool = True) -> tuple[list[str], Right]:
-    """All captions in image order, and what is right for images and for captions.
+    """Return all captions in image order, and the right items of images and of captions.
 
-    Captions that read the same (spaces and case aside) are right for every image that has one of them. With
-    `equal_captions` off they are not, as clip-benchmark has it: identical texts then compete with each other.
+    Captions that read the same (spaces and case aside) are right for every image that has one of them. Without
+    `equal_captions` they are not, as in clip-benchmark: identical texts then compete with each other.
     """
     texts = [text for group in captions for text in group]
-    known: dict[str, int] = {}
-    said = [known.setdefault(" ".join(text.lower().split()), len(known)) for text in texts]
-    id_of_text = torch.tensor(said, dtype=torch.long) if equal_captions else torch.arange(len(texts))
-    kinds = len(known) if equal_captions else len(texts)
+    id_of: dict[str, int] = {}
+    ids = [id_of.setdefault(" ".join(text.lower().split()), len(id_of)) for text in texts]
+    id_of_text = torch.tensor(ids, dtype=torch.long) if equal_captions else torch.arange(len(texts))
+    count = len(id_of) if equal_captions else len(texts)
     image_of = torch.arange(len(captions)).repeat_interleave(torch.tensor([len(group) for group in captions]))
-    # An image says the same twice if two of its captions are equal.
+    # An image has an id twice if two of its captions are equal.
     image, its_id = torch.stack([image_of, id_of_text], 1).unique(dim=0).unbind(1)
     by_id = its_id.argsort(stable=True)
     images_of_id, texts_of_id = image[by_id], id_of_text.argsort(stable=True)
     return texts, Right(
-        RightItems(its_id, _ends(image, len(captions)), texts_of_id, _ends(id_of_text, kinds)),
-        RightItems(id_of_text, torch.arange(len(texts) + 1), images_of_id, _ends(its_id, kinds)),
+        RightItems(its_id, _ends(image, len(captions)), texts_of_id, _ends(id_of_text, count)),
+        RightItems(id_of_text, torch.arange(len(texts) + 1), images_of_id, _ends(its_id, count)),
     )
 
 
 def _ends(groups: Tensor, count: int) -> Tensor:
-    """Where each of `count` groups ends, if its members stand together in order; a zero in front."""
+    """Return the ends of `count` groups whose members are sorted by group; a zero stands in front."""
     sizes = torch.bincount(groups, minlength=count)
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
-# -------- retrieval
-# Retrieval both ways: R@k, a query being answered when any of its right items is among the first k.
-#
-# Shapes: Q queries, G gallery items, D embedding width.
-
-KS = (1, 5, 10)
-APART = ", captions apart"  # ends names of scores where captions that read alike count as different
-AT_ONCE = 1 << 21  # similarities in memory: 8 MB stay in the cache for the comparisons that follow
-
-
 def ranks(queries: Tensor, gallery: Tensor, right: RightItems, chunk: int | None = None) -> Tensor:
-    """Place (from 0) of each query's best right item: int64 [Q].
+    """Return the rank (from 0) of each query's best right item: int64 [Q].
 
     `queries` [Q, D] and `gallery` [G, D] are unit-norm; `right` has at least one item for each query.
     Equal similarities are ordered by item index, so a collapsed model scores at chance, not at 100 %.
@@ -138,7 +130,7 @@ def both_ways(image: Tensor, text: Tensor, right: Right) -> Places:
 
 
 def chance_recall(right: RightItems, gallery: int, k: int) -> float:
-    """R@k of random orders: mean over queries of 1 - C(G - r, k) / C(G, k), r being the right items of a query."""
+    """Return R@k of random orders: the mean over queries of 1 - C(G - r, k) / C(G, k) for r right items of a query."""
     r = right.counts().double()
     missed = torch.ones_like(r)
     for j in range(min(k, gallery)):
@@ -149,10 +141,10 @@ def chance_recall(right: RightItems, gallery: int, k: int) -> float:
 def retrieval_scores(
     image: Tensor, text: Tensor, captions: Sequence[Sequence[str]], equal_captions: bool = True, trivial: bool = True
 ) -> Iterator[Score]:
-    """R@k both ways and their mean at 1, with items; `text` are the rows of all captions in image order.
+    """Yield R@k both ways and the mean R@1, with items; `text` are the rows of all captions in image order.
 
-    `trivial`: also of galleries with no more than k items, where every query is answered. Tables of training have a
-    column for each k.
+    `trivial` includes galleries of at most k items, where every query is answered: tables of training have a column
+    for each k.
     """
     texts, right = right_items(captions, equal_captions)
     places = both_ways(image, text, right)
@@ -174,10 +166,10 @@ def retrieval_scores(
 
 
 class RetrievalScorer:
-    """R@1, 5, 10 both ways, as far as there are more candidates than that.
+    """Takes R@1, 5, 10 both ways, as far as there are more candidates than that.
 
-    Text queries are clustered by the image they belong to. With `equal_captions` off, scores have names of their own:
-    nothing pairs them with those that count captions which read alike as one.
+    Text queries are clustered by the image they belong to. Without `equal_captions` scores have names of their own, so
+    that they are never compared with scores that count captions which read alike as one.
     """
 
     name = "retrieval"
@@ -186,10 +178,10 @@ class RetrievalScorer:
     def __init__(self, equal_captions: bool = True):
         self.equal_captions = equal_captions
 
-    def applies(self, seen: SeenSet) -> bool:
-        return seen.kind == "retrieval"
+    def applies(self, embedded: EmbeddedSet) -> bool:
+        return embedded.kind == "retrieval"
 
-    def __call__(self, seen: SeenSet) -> Iterator[Score]:
-        rows, _owner = seen.caption_rows()
-        for score in retrieval_scores(seen.images(), rows, seen.captions(), self.equal_captions, trivial=False):
+    def __call__(self, embedded: EmbeddedSet) -> Iterator[Score]:
+        rows, _owner = embedded.caption_rows()
+        for score in retrieval_scores(embedded.images(), rows, embedded.captions(), self.equal_captions, trivial=False):
             yield score if self.equal_captions else replace(score, name=f"{score.name}{APART}")

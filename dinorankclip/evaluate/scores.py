@@ -1,7 +1,9 @@
-"""One number with what it is made of, and what a scorer is.
+"""Defines a score, a scorer, and the embedded set that scorers read.
 
-A score keeps the contribution of every item, so that an interval can be drawn around it and two models compared on
-the same items. Scorers see a set through a model (`seen.SeenSet`): embeddings and labels, never the model itself.
+A score stores the contribution of every item, so that an interval can be drawn around it and two models can be compared
+on the same items. A scorer reads embeddings and labels of a set (`EmbeddedSet`), never the model itself.
+
+Shapes: N usable images of a part, T texts, D width of the rows.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from dinorankclip.data.benchmark_sets import BenchmarkSet, LabelledSource, refuse_damage
+from dinorankclip.data.benchmark_sets import BenchmarkSet, LabelledSource
+from dinorankclip.data.damage import refuse_damage
 from dinorankclip.evaluate.embeddings import EmbeddedImages, EmbeddingStore
 from dinorankclip.evaluate.intervals import interval
 from dinorankclip.formatting import Unit
 from dinorankclip.types import Source
+
+OWN_LEVEL = 0.95  # of intervals that a scorer takes itself
 
 
 @dataclass(frozen=True)
@@ -33,19 +38,19 @@ class Score:
     weights: np.ndarray | None = None
     low: float | None = None
     high: float | None = None
-    chance: float | None = None  # what knowing nothing would give
+    chance: float | None = None  # the score of a model that knows nothing
     scorer: str = ""
     version: int = 0
 
 
 class Scorer(Protocol):
-    """`version` grows whenever the same embeddings would give another number."""
+    """Takes scores of one set. Increase `version` whenever the same embeddings would give another number."""
 
     name: str
     version: int
 
-    def applies(self, seen: SeenSet) -> bool: ...
-    def __call__(self, seen: SeenSet) -> Iterator[Score]: ...
+    def applies(self, embedded: EmbeddedSet) -> bool: ...
+    def __call__(self, embedded: EmbeddedSet) -> Iterator[Score]: ...
 
 
 def mean_score(
@@ -57,38 +62,35 @@ def mean_score(
     unit: Unit = "share",
     chance: float | None = None,
 ) -> Score:
-    """The score that is the mean of its items."""
+    """Return the score that is the mean of its items."""
     items = np.asarray(items, dtype=np.float64)
     value = float(np.average(items, weights=weights))
     return Score(name, value, len(items), unit, items, clusters, weights, chance=chance)
 
 
 def combined_score(name: str, value: float, sides: Sequence[tuple[np.ndarray, float]]) -> Score:
-    """Σ weight · mean(items) over sides with items of their own, as the mean of centred contributions of all items.
+    """Return Σ weight · mean(items) over sides with items of their own, as a mean over the items of all sides.
 
-    Their mean is `value`, and resampling them resamples every side: this gives differences and averages of scores on
-    different images an interval.
+    Items are centred so that their mean is `value`, and resampling them resamples every side. This gives an interval
+    to differences and averages of scores on different images.
     """
     total = sum(len(items) for items, _ in sides)
     parts = [value + weight * total / len(items) * (items - items.mean()) for items, weight in sides]
     return mean_score(name, np.concatenate(parts))
 
 
-OWN_LEVEL = 0.95  # of intervals that a scorer takes itself
-
-
 def average_score(name: str, scores: Sequence[Score]) -> Score:
-    """The mean of scores of different sets, which count alike, however many items they have."""
+    """Return the mean of scores of different sets. Sets count alike, however many items they have."""
     value = float(np.mean([score.value for score in scores]))
     sides = []
     for score in scores:
-        assert score.items is not None, "scores just taken have their items"
+        assert score.items is not None, "a fresh score has its items"
         sides.append((score.items, 1 / len(scores)))
     return combined_score(name, value, sides)
 
 
 def with_intervals(scores: Iterable[Score], level: float = 0.95, draws: int = 1000) -> Iterator[Score]:
-    """Add an interval to every score that has items, and none of this level yet; scorers bring those of `OWN_LEVEL`."""
+    """Add an interval to every score that has items and no interval of this level yet (scorers take `OWN_LEVEL`)."""
     for score in scores:
         if score.items is None or (score.low is not None and level == OWN_LEVEL):
             yield score
@@ -97,14 +99,12 @@ def with_intervals(scores: Iterable[Score], level: float = 0.95, draws: int = 10
         yield replace(score, low=low, high=high)
 
 
-# -------- seen
-# A set through the eyes of a model: all that scorers get. Everything is computed when it is first asked for.
-#
-# Shapes: N usable images of a part, T texts, D width of the rows.
+class EmbeddedSet:
+    """One part of an evaluation set with the embeddings of a model: everything that a scorer gets.
 
-
-class SeenSet:
-    """`kinds` of rows are computed in one pass over the images: embeddings, and features for probes."""
+    Everything is computed when it is first asked for. All `kinds` of rows ("embedding", and "features" for probes) are
+    computed in one pass over the images.
+    """
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class SeenSet:
         self.max_damaged = max_damaged
         self._model, self._store = model, store
         self._sources: dict[str, Source] = {}
-        self._embedded: dict[str, EmbeddedImages] = {}
+        self._images: dict[str, EmbeddedImages] = {}
         self._texts: dict[tuple[str, ...], Tensor] = {}
 
     @property
@@ -130,59 +130,56 @@ class SeenSet:
 
     @property
     def kind(self) -> str:
+        """The kind of the set: "classification" or "retrieval"."""
         return self.benchmark.kind
 
     def source(self, split: str | None = None) -> Source:
-        """The samples of a part; the scored one by default, here and below."""
+        """Return the samples of a part; by default, here and below, of the part that is scored."""
         split = split or self.split
         if split not in self._sources:
             self._sources[split] = self.benchmark.open(split)
         return self._sources[split]
 
     def images(self, kind: str = "embedding", split: str | None = None) -> Tensor:
-        """Rows of the usable images, fp32 [N, D]: unit-norm for "embedding", the trunk's own for "features"."""
-        return self._pass(split or self.split).rows[kind]
+        """Return rows of the usable images, fp32 [N, D]: unit-norm "embedding", or the trunk's own "features"."""
+        return self._embedded(split).rows[kind]
 
     def indices(self, split: str | None = None) -> np.ndarray:
-        """Where the usable images stand in the source, [N]."""
-        return self._pass(split or self.split).indices
+        """Return the places of the usable images in the source, [N]."""
+        return self._embedded(split).indices
 
     def keys(self, split: str | None = None) -> list[str]:
         return [self.source(split).key(int(index)) for index in self.indices(split)]
 
     def labels(self, split: str | None = None) -> np.ndarray:
-        """Class indices of the usable images, int64 [N]; of classification sets."""
+        """Return class indices of the usable images of a classification set, int64 [N]."""
         source = self.source(split)
         assert isinstance(source, LabelledSource), f"{self.name} has captions, no classes"
         return source.labels[self.indices(split)]
 
     def captions(self) -> list[tuple[str, ...]]:
-        """Captions of every usable image; of retrieval sets."""
+        """Return the captions of every usable image of a retrieval set."""
         return [self.source().captions(int(index)) for index in self.indices()]
 
     def caption_rows(self) -> tuple[Tensor, np.ndarray]:
-        """Embeddings of all captions, image by image [T, D], and which image each belongs to [T]; of retrieval sets."""
+        """Return embeddings of all captions of a retrieval set, image by image [T, D], and the image of each [T]."""
         captions = self.captions()
         rows = self.texts([text for group in captions for text in group])
         return rows, np.repeat(np.arange(len(captions)), [len(group) for group in captions])
 
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit-norm embeddings of captions or prompts, fp32 [T, D]."""
-        wanted = tuple(texts)
-        if wanted not in self._texts:
-            self._texts[wanted] = self._store.texts(self._model, wanted, label=f"{self.name}: texts")
-        return self._texts[wanted]
+        """Return unit-norm embeddings of captions or prompts, fp32 [T, D]."""
+        key = tuple(texts)
+        if key not in self._texts:
+            self._texts[key] = self._store.texts(self._model, key, label=f"{self.name}: texts")
+        return self._texts[key]
 
-    def _pass(self, split: str) -> EmbeddedImages:
-        if split not in self._embedded:
-            source = self.source(split)
-            found = self._store.images(
-                self._model,
-                source,
-                self.kinds,
-                label=f"{self.name}: {split} images",
-                max_pixels=self.benchmark.reading.max_pixels,
-            )
-            refuse_damage(f"{self.name}/{split}", found.damaged, len(source), self.max_damaged)
-            self._embedded[split] = found
-        return self._embedded[split]
+    def _embedded(self, split: str | None) -> EmbeddedImages:
+        split = split or self.split
+        if split not in self._images:
+            source, label = self.source(split), f"{self.name}: {split} images"
+            max_pixels = self.benchmark.reading.max_pixels
+            images = self._store.images(self._model, source, self.kinds, label, max_pixels)
+            refuse_damage(f"{self.name}/{split}", images.damaged, len(source), self.max_damaged)
+            self._images[split] = images
+        return self._images[split]

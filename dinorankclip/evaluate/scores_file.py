@@ -1,10 +1,12 @@
-"""What was scored of a model, read back: `scores.json` and, beside it, what each item contributed.
+"""Reads and writes the scores of a model: `scores.json`, and the contributions of single items beside it.
 
-`scores.json` has two parts. "scores" is what `train` writes at the end of a run: {"val/i2t R@1": 0.21, …}, beside
-fingerprints of the parts it scored in "held_out". "sets" is what `score` writes: {SET: {"fingerprint": …, "scores":
-{METRIC: {"value": …, "version": …, "unit": …}}}}.
-`scores_items.npz` holds "NAME" [N] with mean = the score, and where they matter "NAME#clusters" and "NAME#weights";
-NAME is SET/METRIC.
+`scores.json` has two halves. `train` writes "scores": {"val/i2t R@1": 0.21, …} at the end of a run, with the
+fingerprints of the parts that it scored in "held_out". `score` writes "sets": {SET: {"fingerprint": …, "scores":
+{METRIC: {"value": …, "version": …, "unit": …}}}}, with the weights that they belong to in "sets_model". Scores of the
+same weights add up over calls, as long as the set is the same; scores of other weights (the run went on) are dropped.
+
+`scores_items.npz` holds "SET/METRIC" [N], whose mean is the score, and where they matter "SET/METRIC#clusters" and
+"SET/METRIC#weights". Earlier rooms read `scores.json` by `run_files.stored_scores`.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from dinorankclip.evaluate.scores import OWN_LEVEL, Score
 from dinorankclip.evaluate.suite import SetResult, SuiteResult
 from dinorankclip.formatting import Unit
 from dinorankclip.io import one_at_a_time, whole_file, write_json
-from dinorankclip.run_files import CHECKPOINTS, ITEMS, LAST, NUMBERS, SCORES
+from dinorankclip.run_files import CHECKPOINTS, ITEMS, LAST, NUMBERS, SCORES, stored_scores
 from dinorankclip.types import UserError
 
 HELD_OUT = "held_out"
-MODEL = "sets_model"  # which weights "sets" are scores of
+MODEL = "sets_model"
+SCORE_COLUMNS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # of a score in "sets"
+_DAMAGED_ITEMS = (OSError, ValueError, EOFError, zipfile.BadZipFile)  # exceptions of np.load
+_LOCK = ".scores"  # held by a process that reads the scores of a folder to write them again
 
 
 @dataclass(frozen=True)
@@ -39,207 +44,168 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One score. Two of them can be compared if `data` and `version` agree."""
+class StoredScore:
+    """One score that was read back. Two scores can be compared if `data` and `version` agree."""
 
     value: float
     unit: Unit = "share"
     data: str | None = None  # fingerprint of the set; None: not known, and single items cannot be paired
     version: int | None = None  # of the scorer
     items: Items | None = None
-    chance: float | None = None  # what knowing nothing would give
+    chance: float | None = None  # the score of a model that knows nothing
 
 
 @dataclass
-class Scored:
-    """All scores of a model by "SET/METRIC"; `trained` are those that train itself took."""
+class ModelScores:
+    """All scores of a model by "SET/METRIC"; `trained` are those that `train` took."""
 
     folder: Path
-    trained: dict[str, Entry] = field(default_factory=dict)
-    sets: dict[str, Entry] = field(default_factory=dict)
+    trained: dict[str, StoredScore] = field(default_factory=dict)
+    sets: dict[str, StoredScore] = field(default_factory=dict)
     sets_step: int | None = None  # of the weights that the sets were scored with; None: not known, or no run
 
 
 def step_of(run: Path) -> int | None:
-    """Of a run's last checkpoint; None if this is no run, or has none."""
+    """Return the step of a run's last checkpoint; None if this is no run, or has no checkpoint."""
     path = run / CHECKPOINTS / LAST / NUMBERS
     return json.loads(path.read_text())["step"] if path.is_file() else None
 
 
-def read_scores(folder: str | Path) -> Scored:
+def read_scores(folder: str | Path) -> ModelScores:
     folder = Path(folder)
-    path = folder / SCORES
     if not folder.is_dir():
         raise UserError(
-            f"there are no scores of {folder}: give a run folder or what `score --out` wrote, or score it first: "
+            f"there are no scores of {folder}: give a run folder or the folder of `score --out`, or score it first: "
             f"dinorankclip score {folder} --sets PATH"
         )
-    if not path.is_file():
+    if not (folder / SCORES).is_file():
         raise UserError(
             f"{folder} has no {SCORES} yet: let its training end (the same train command resumes it), or score it: "
             f"dinorankclip score {folder} --sets PATH"
         )
     try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); score again") from error
-    items = _read_items(folder / ITEMS)
-    scored = Scored(folder, sets_step=found.get(MODEL, {}).get("step"))
-    trained = found.get("scores", {})
+        stored = stored_scores(folder)
+    except UserError as error:
+        raise UserError(f"{error}; score again") from error
+    items = read_items(folder)
+    model = ModelScores(folder, sets_step=stored.get(MODEL, {}).get("step"))
+    trained, held_out = stored.get("scores", {}), stored.get(HELD_OUT, {})
     for name, value in trained.items():
-        if not _beside_the_scores(name):
-            data = found.get(HELD_OUT, {}).get(name.split("/")[0])
-            scored.trained[name] = Entry(value, data=data, items=items.get(name), chance=trained.get(_chance(name)))
-    for set_name, part in found.get("sets", {}).items():
-        for metric, one in part["scores"].items():
+        part, metric = name.split("/", 1)
+        if metric != "images" and not metric.startswith("chance "):  # numbers that train writes among its scores
+            chance = trained.get(f"{part}/chance {metric.split()[-1]}")
+            model.trained[name] = StoredScore(value, data=held_out.get(part), items=items.get(name), chance=chance)
+    for set_name, result in stored.get("sets", {}).items():
+        for metric, score in result["scores"].items():
             name = f"{set_name}/{metric}"
-            scored.sets[name] = Entry(
-                one["value"],
-                one.get("unit", "share"),
-                part.get("fingerprint"),
-                one.get("version"),
-                items.get(name),
-                one.get("chance"),
-            )
-    return scored
+            unit, version, chance = score.get("unit", "share"), score.get("version"), score.get("chance")
+            data = result.get("fingerprint")
+            model.sets[name] = StoredScore(score["value"], unit, data, version, items.get(name), chance)
+    return model
 
 
-def _chance(name: str) -> str:
-    """`val/i2t R@1` → `val/chance R@1`, which train writes among its scores."""
-    set_name, metric = name.split("/", 1)
-    return f"{set_name}/chance {metric.split()[-1]}"
+def write_scores(folder: Path, model: Any, result: SuiteResult, step: int | None = None) -> Path:
+    """Add the scores of a loaded model to a folder; the scores of `train` stay. Returns the path of scores.json.
 
-
-def _beside_the_scores(name: str) -> bool:
-    """Numbers that train writes among its scores and that are none."""
-    metric = name.split("/", 1)[1]
-    return metric == "images" or metric.startswith("chance ")
-
-
-def _read_items(path: Path) -> dict[str, Items]:
-    if not path.is_file():
-        return {}
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {
-                name: Items(arrays[name], arrays.get(f"{name}#clusters"), arrays.get(f"{name}#weights"))
-                for name in arrays
-                if "#" not in name
-            }
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is damaged ({error}); score again") from error
-
-
-# -------- score_files
-# Writes what `scored.read_scores` reads: `scores.json`, merged with what is there, and the items beside it.
-#
-# Scores of the same weights add up over calls, set by set and metric by metric, as long as the set is the same. Scores
-# of other weights (the run went on) are dropped.
-
-WRITING = ".scores"  # the lock of a folder whose scores are added to
-
-SCORE_COLUMNS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # of a score, in scores.json
-
-
-def write_scores(folder: Path, model: Any, found: SuiteResult, step: int | None = None) -> Path:
-    """Add the scores of a loaded model to a folder; what `train` wrote stays. Returns the path of scores.json.
-
-    `step`: of a run's checkpoint when it was loaded; the run may have gone on since.
+    `step` is that of the run's checkpoint when it was loaded; the run may have gone on since.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(WRITING, folder):
-        return _add_scores(folder, model, found, step)
-
-
-def _add_scores(folder: Path, model: Any, found: SuiteResult, step: int | None) -> Path:
-    stored = _read(folder / SCORES)
-    same = stored.get(MODEL, {}).get("identity") == model.identity
-    sets = stored.get("sets", {}) if same else {}
-    items = _items(folder / ITEMS) if same else {}
-    trained = {name: array for name, array in _items(folder / ITEMS).items() if name.split("/")[0] not in _sets(stored)}
-    for result in found.sets.values():
-        told = _as_json(result, found.level)
-        known = sets.get(result.name, {})
-        if known.get("fingerprint") == result.fingerprint and known.get("images") == result.images:
-            told["scores"] = known["scores"] | told["scores"]  # other metrics of the same items
-        else:
-            items = {name: array for name, array in items.items() if not name.startswith(f"{result.name}/")}
-        sets[result.name] = told
-        items |= _arrays(result)
-    stored |= {
-        MODEL: {"name": model.name, "identity": model.identity, "reason": model.reason, "step": step},
-        "sets": sets,
-        "set_errors": found.errors,
-    }
-    _write_items(folder / ITEMS, trained | items)
-    write_json(folder / SCORES, stored)
+    with one_at_a_time(_LOCK, folder):
+        stored, arrays = _read_or_begin(folder)
+        old_sets = stored.get("sets", {})
+        of_training = {name: array for name, array in arrays.items() if name.split("/")[0] not in old_sets}
+        same_weights = stored.get(MODEL, {}).get("identity") == model.identity
+        sets, arrays = (old_sets, arrays) if same_weights else ({}, {})
+        for scored in result.sets.values():
+            entry, old = _as_json(scored, result.level), sets.get(scored.name, {})
+            if old.get("fingerprint") == scored.fingerprint and old.get("images") == scored.images:
+                entry["scores"] = old["scores"] | entry["scores"]  # other metrics of the same items
+            else:
+                arrays = {name: array for name, array in arrays.items() if not name.startswith(f"{scored.name}/")}
+            sets[scored.name] = entry
+            arrays |= _arrays({f"{scored.name}/{name}": score for name, score in scored.scores.items()})
+        weights = {"name": model.name, "identity": model.identity, "reason": model.reason, "step": step}
+        _write(folder, stored | {MODEL: weights, "sets": sets, "set_errors": result.errors}, of_training | arrays)
     return folder / SCORES
 
 
-def write_training_items(folder: Path, taken: Mapping[str, Score]) -> None:
-    """Items of what `train` scored, "val/i2t R@1" and so on; those of sets stay. To be called with the lock `WRITING`,
-    as all that reads scores to write them again."""
-    names = {name.split("/")[0] for name in taken}
-    others = {name: array for name, array in _items(folder / ITEMS).items() if name.split("/")[0] not in names}
-    arrays = {name: array for full, score in taken.items() for name, array in _arrays_of(full, score).items()}
-    _write_items(folder / ITEMS, others | arrays)
+def write_training_scores(folder: Path, numbers: Mapping[str, Any], scores: Mapping[str, Score]) -> None:
+    """Write what `train` scored: "step", "scores" and so on in `numbers`, and the items of `scores` ("val/i2t R@1").
+
+    Scores of sets stay if they were taken at the same step, and their items stay anyway.
+    """
+    with one_at_a_time(_LOCK, folder):
+        stored, arrays = _read_or_begin(folder)
+        if stored.get("step") != numbers.get("step"):
+            stored = {}  # `score` wrote while the run went on, so these are scores of earlier weights
+        parts = {name.split("/")[0] for name in scores}
+        others = {name: array for name, array in arrays.items() if name.split("/")[0] not in parts}
+        _write(folder, stored | numbers, others | _arrays(scores))
+
+
+def read_items(folder: Path) -> dict[str, Items]:
+    """Return the items of all scores by "SET/METRIC"; empty if there is no such file."""
+    try:
+        arrays = _read_arrays(folder)
+    except _DAMAGED_ITEMS as error:
+        raise UserError(f"{folder / ITEMS} is damaged ({error}); score again") from error
+    return {
+        name: Items(array, arrays.get(f"{name}#clusters"), arrays.get(f"{name}#weights"))
+        for name, array in arrays.items()
+        if "#" not in name
+    }
+
+
+def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
+    if not (folder / ITEMS).is_file():
+        return {}
+    with np.load(folder / ITEMS, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _read_or_begin(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return scores and arrays of items; damaged files count as empty and are written anew."""
+    try:
+        stored = stored_scores(folder)
+    except UserError:
+        stored = {}
+    try:
+        return stored, _read_arrays(folder)
+    except _DAMAGED_ITEMS:
+        return stored, {}
+
+
+def _write(folder: Path, stored: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    with whole_file(folder / ITEMS) as aside, open(aside, "wb") as file:
+        # The stubs take any name for `allow_pickle`.
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    write_json(folder / SCORES, stored)
 
 
 def _as_json(result: SetResult, level: float) -> dict[str, Any]:
+    scores = {}
+    for name, score in result.scores.items():
+        scores[name] = {column: value for column in SCORE_COLUMNS if (value := getattr(score, column)) is not None}
+        if score.low is not None:  # a score without items keeps the interval that its scorer took
+            scores[name]["level"] = OWN_LEVEL if score.items is None else level
     return {
         "kind": result.kind,
         "split": result.split,
         "images": result.images,
         "fingerprint": result.fingerprint,
         "notes": result.notes,
-        "scores": {name: _number(score, level) for name, score in result.scores.items()},
+        "scores": scores,
     }
 
 
-def _number(score: Score, level: float) -> dict[str, Any]:
-    known = {name: value for name in SCORE_COLUMNS if (value := getattr(score, name)) is not None}
-    # What has no items to draw from keeps the interval that its scorer took.
-    return known | ({"level": OWN_LEVEL if score.items is None else level} if "low" in known else {})
-
-
-def _arrays(result: SetResult) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for name, score in result.scores.items():
-        found |= _arrays_of(f"{result.name}/{name}", score)
-    return found
-
-
-def _arrays_of(name: str, score: Score) -> dict[str, np.ndarray]:
-    if score.items is None:
-        return {}
-    found = {name: score.items.astype(np.float32)}
-    if score.clusters is not None:
-        found[f"{name}#clusters"] = score.clusters.astype(np.int32)
-    if score.weights is not None:
-        found[f"{name}#weights"] = score.weights.astype(np.float32)
-    return found
-
-
-def _sets(stored: dict[str, Any]) -> set[str]:
-    return set(stored.get("sets", {}))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}  # absent, or damaged: written anew
-
-
-def _items(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        return {}
-
-
-def _write_items(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    with whole_file(path) as aside, open(aside, "wb") as file:
-        # The stubs take any name for `allow_pickle`.
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+def _arrays(scores: Mapping[str, Score]) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    for name, score in scores.items():
+        if score.items is None:
+            continue
+        arrays[name] = score.items.astype(np.float32)
+        if score.clusters is not None:
+            arrays[f"{name}#clusters"] = score.clusters.astype(np.int32)
+        if score.weights is not None:
+            arrays[f"{name}#weights"] = score.weights.astype(np.float32)
+    return arrays

@@ -1,25 +1,31 @@
-"""Every scorer there is. A new one is a class by the protocol in `scores`, and a line here."""
+"""Runs all scorers on all sets for `dinorankclip score`. A set that cannot be scored becomes an error message.
+
+Each set is opened, checked against the catalogue, embedded once and given to every scorer that applies; intervals are
+added. Scores that need several sets (shift, averages) come at the end. A new scorer is a line in `all_scorers`.
+"""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dinorankclip.data.benchmark_sets import BenchmarkSet, Place, open_set
+from dinorankclip.data.benchmark_sets import BenchmarkSet, SetLocation, open_set
 from dinorankclip.data.damage import Damage
-from dinorankclip.evaluate import zero_shot as shifting
 from dinorankclip.evaluate.catalogue import Catalogue, catalogue
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.graded import OrderAgreementScorer, RankingQualityScorer
 from dinorankclip.evaluate.modality_gap import ModalityGapScorer
 from dinorankclip.evaluate.probe import ProbeScorer
 from dinorankclip.evaluate.retrieval import RetrievalScorer
-from dinorankclip.evaluate.scores import Score, Scorer, SeenSet, average_score, with_intervals
-from dinorankclip.evaluate.zero_shot import Shift, ZeroShotScorer
+from dinorankclip.evaluate.scores import EmbeddedSet, Score, Scorer, average_score, with_intervals
+from dinorankclip.evaluate.zero_shot import SHIFT, SHIFT_VERSION, Shift, ZeroShotScorer, shift_scores, unlike
 from dinorankclip.io import digest
 from dinorankclip.types import UserError
+
+PROBE = ProbeScorer.name
+AVERAGES = "averages"  # the name under which means over sets are reported
 
 
 def all_scorers(equal_captions: bool = True) -> list[Scorer]:
@@ -31,16 +37,6 @@ def all_scorers(equal_captions: bool = True) -> list[Scorer]:
         OrderAgreementScorer(),
         RankingQualityScorer(),
     ]
-
-
-# -------- suite
-# All scorers on all sets. A set that cannot be scored becomes an error in words, and the others are scored.
-#
-# open → check against the catalogue → embed once → every scorer that applies → intervals; at the end what needs several
-# sets: shift and averages.
-
-PROBE = "probe"
-AVERAGES = "averages"  # the name under which means over sets are reported
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class SuiteOptions:
 
 @dataclass
 class SetResult:
-    """Scores of one set (or of several together), in the order they were taken."""
+    """Scores of one set (or of several sets together), in the order they were taken."""
 
     name: str
     kind: str
@@ -68,80 +64,79 @@ class SetResult:
 
 @dataclass
 class SuiteResult:
-    """By the names of the sets; a result's own name also says the part, if it is not the usual one."""
+    """Results by the names of the sets; the name of a result also says the part, if it is not the usual part."""
 
     sets: dict[str, SetResult] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    seen: dict[str, SeenSet] = field(default_factory=dict)  # for pictures
+    embedded: dict[str, EmbeddedSet] = field(default_factory=dict)  # for pictures
     level: float = 0.95  # of the intervals
-
-
-Report = Callable[[SetResult], None]
 
 
 def run_suite(
     model: Any,
-    places: Sequence[Place],
+    places: Sequence[SetLocation],
     scorers: Sequence[Scorer],
     store: EmbeddingStore,
     options: SuiteOptions | None = None,
     known: Catalogue | None = None,
-    report: Report = lambda result: None,
+    report: Callable[[SetResult], None] = lambda result: None,
 ) -> SuiteResult:
-    """Score a loaded model on sets; `report` hears of each set when it is done."""
+    """Score a loaded model on sets; `report` is called with the result of each set when it is done."""
     options, known = options or SuiteOptions(), known or catalogue()
     places = [replace(place, name=known.name_of(place.name)) for place in places]
-    named = (Shift(known.name_of(one.base), tuple(map(known.name_of, one.renditions))) for one in options.shifts)
-    options = replace(options, shifts=tuple(named))
+    shifts = (Shift(known.name_of(shift.base), tuple(map(known.name_of, shift.renditions))) for shift in options.shifts)
+    options = replace(options, shifts=tuple(shifts))
     _refuse_doubles(places)
-    found = SuiteResult(level=options.level)
+    suite = SuiteResult(level=options.level)
     for place in places:
         try:
-            seen = _see(model, place, scorers, store, options, known)
-            result = SetResult(_title(seen), seen.kind, seen.split, len(seen.indices()), seen.source().fingerprint)
+            embedded = _embed(model, place, scorers, store, options, known)
+            usual, name = embedded.split == embedded.benchmark.usual_split, embedded.name
+            result = SetResult(
+                name if usual else f"{name} {embedded.split}", embedded.kind, embedded.split, len(embedded.indices()),
+                embedded.source().fingerprint, notes=list(embedded.benchmark.notes),
+            )  # fmt: skip
         except Exception as error:
-            found.errors[place.name] = _in_words(error)
+            suite.errors[place.name] = _message(error)
             continue
-        result.notes += seen.benchmark.notes
-        _score(seen, _wanted(seen.benchmark, scorers, options, known), result, found.errors, options)
-        found.sets[seen.name], found.seen[seen.name] = result, seen
+        for scorer in _scorers_of(embedded.benchmark, scorers, options, known):
+            try:
+                if scorer.applies(embedded):
+                    add_scores(result, scorer(embedded), scorer.name, scorer.version, options)
+            except Exception as error:
+                suite.errors[f"{name}, {scorer.name}"] = _message(error)
+        suite.sets[name], suite.embedded[name] = result, embedded
         report(result)
-    for result in _over_sets(found, options, known):
-        found.sets[result.name] = result
-        report(result)
-    return found
+    for result in [*_shifts(suite, options, known), _averages(suite, options, known)]:
+        if result.scores:
+            suite.sets[result.name] = result
+            report(result)
+    return suite
 
 
-def _in_words(error: Exception) -> str:
-    """What one set or scorer meets must not cost what others found; a fault of ours still shows where it came from."""
+def add_scores(result: SetResult, scores: Iterable[Score], scorer: str, version: int, options: SuiteOptions) -> None:
+    """Put scores into a result, with intervals and with the scorer that took them."""
+    for score in with_intervals(scores, options.level, options.draws):
+        result.scores[score.name] = replace(score, scorer=scorer, version=version)
+
+
+def _refuse_doubles(places: Sequence[SetLocation]) -> None:
+    where: dict[str, str] = {}
+    for place in places:
+        if where.setdefault(place.name, place.where) != place.where:
+            both = f"{where[place.name]} and {place.where}"
+            raise UserError(f"two sets are called {place.name}: {both}; score them apart")
+
+
+def _message(error: Exception) -> str:
+    """Return the message of an error in one set or scorer; the other sets are scored. A bug prints its traceback."""
     if isinstance(error, UserError | Damage | OSError):
         return str(error)
     traceback.print_exception(error)
     return f"{type(error).__name__}: {error}"
 
 
-def _see(
-    model: Any, place: Place, scorers: Sequence[Scorer], store: EmbeddingStore, options: SuiteOptions, known: Catalogue
-) -> SeenSet:
-    """Open a set, refuse what does not look as it should, embed the part that is scored."""
-    benchmark = open_set(place)
-    split = benchmark.scored_split(options.split)
-    probed = any(scorer.name == PROBE for scorer in _wanted(benchmark, scorers, options, known))
-    kinds = ("embedding", "features") if probed and "train" in benchmark.splits else ("embedding",)
-    seen = SeenSet(benchmark, split, model, store, kinds, options.max_damaged)
-    known.check(benchmark, split, len(seen.source()))
-    if len(kinds) > 1:
-        known.check(benchmark, "train", len(seen.source("train")))
-    seen.indices()
-    return seen
-
-
-def _title(seen: SeenSet) -> str:
-    usual = seen.benchmark.usual_split
-    return seen.name if seen.split == usual else f"{seen.name} {seen.split}"
-
-
-def _wanted(
+def _scorers_of(
     benchmark: BenchmarkSet, scorers: Sequence[Scorer], options: SuiteOptions, known: Catalogue
 ) -> list[Scorer]:
     if options.metrics is not None:
@@ -150,94 +145,83 @@ def _wanted(
     return [scorer for scorer in scorers if scorer.name != PROBE or listed is None or PROBE in listed.tasks]
 
 
-def _score(
-    seen: SeenSet, scorers: Iterable[Scorer], result: SetResult, errors: dict[str, str], options: SuiteOptions
-) -> None:
-    for scorer in scorers:
-        if not scorer.applies(seen):
-            continue
+def _embed(
+    model: Any,
+    place: SetLocation,
+    scorers: Sequence[Scorer],
+    store: EmbeddingStore,
+    options: SuiteOptions,
+    known: Catalogue,
+) -> EmbeddedSet:
+    """Open a set, check it against the catalogue, and embed the part that is scored."""
+    benchmark = open_set(place)
+    split = benchmark.scored_split(options.split)
+    probed = any(scorer.name == PROBE for scorer in _scorers_of(benchmark, scorers, options, known))
+    kinds = ("embedding", "features") if probed and "train" in benchmark.splits else ("embedding",)
+    embedded = EmbeddedSet(benchmark, split, model, store, kinds, options.max_damaged)
+    known.check(benchmark, split, len(embedded.source()))
+    if len(kinds) > 1:
+        known.check(benchmark, "train", len(embedded.source("train")))
+    embedded.indices()
+    return embedded
+
+
+def _shifts(suite: SuiteResult, options: SuiteOptions, known: Catalogue) -> Iterator[SetResult]:
+    if options.metrics is not None and SHIFT not in options.metrics:
+        return
+    for shift in (*options.shifts, *known.shifts):
         try:
-            add_scores(result, scorer(seen), scorer.name, scorer.version, options)
+            result = _shift_result(shift, suite, asked=shift in options.shifts)
+            if result is not None:
+                add_scores(result, shift_scores(shift, suite.embedded), SHIFT, SHIFT_VERSION, options)
+                yield result
         except Exception as error:
-            errors[f"{seen.name}, {scorer.name}"] = _in_words(error)
+            suite.errors[shift.name] = _message(error)
 
 
-def add_scores(result: SetResult, scores: Iterable[Score], scorer: str, version: int, options: SuiteOptions) -> None:
-    """Put scores into a result, with intervals and with the scorer they come from."""
-    for score in with_intervals(scores, options.level, options.draws):
-        result.scores[score.name] = replace(score, scorer=scorer, version=version)
+def _shift_result(shift: Shift, suite: SuiteResult, asked: bool) -> SetResult | None:
+    """Return an empty result for a shift whose base and some renditions were scored.
 
-
-def _over_sets(found: SuiteResult, options: SuiteOptions, known: Catalogue) -> Iterable[SetResult]:
-    """What is said of several sets together."""
-    if options.metrics is None or shifting.NAME in options.metrics:
-        for shift in (*options.shifts, *known.shifts):
-            result = _shift(shift, found, asked=shift in options.shifts)
-            if result is None:
-                continue
-            try:
-                add_scores(result, shifting.shift_scores(shift, found.seen), shifting.NAME, shifting.VERSION, options)
-            except Exception as error:
-                found.errors[shift.name] = _in_words(error)
-                continue
-            yield result
-    averages = _averages(found, options, known)
-    if averages.scores:
-        yield averages
-
-
-def _shift(shift: Shift, found: SuiteResult, asked: bool) -> SetResult | None:
-    """An empty result for a shift whose base and some renditions were seen; classes that do not fit are an error, and
-    so are sets that are not there, if somebody `asked` for them."""
-    there = [name for name in shift.renditions if name in found.seen]
-    if shift.base not in found.seen or not there:
+    Classes that do not fit are an error. So are sets that were not scored, if the user `asked` for the shift.
+    """
+    there = [name for name in shift.renditions if name in suite.embedded]
+    if shift.base not in suite.embedded or not there:
         if asked:
-            lacking = [name for name in (shift.base, *shift.renditions) if name not in found.seen]
-            seen = ", ".join(found.seen) or "none"
-            found.errors[shift.name] = f"--shift names {', '.join(lacking)}, which was not scored; sets are {seen}"
+            missing = ", ".join(name for name in (shift.base, *shift.renditions) if name not in suite.embedded)
+            raise UserError(
+                f"--shift names {missing}, which was not scored; sets are {', '.join(suite.embedded) or 'none'}"
+            )
         return None
     for name in there:
-        wrong = shifting.unlike(found.seen[shift.base], found.seen[name])
-        if wrong:
-            found.errors[shift.name] = wrong
-            return None
-    parts = [found.sets[name] for name in (shift.base, *there)]
+        if reason := unlike(suite.embedded[shift.base], suite.embedded[name]):
+            raise UserError(reason)
+    parts = [suite.sets[name] for name in (shift.base, *there)]
     fingerprint = digest("shift", *(part.fingerprint for part in parts))
     result = SetResult(shift.name, "shift", parts[0].split, sum(part.images for part in parts), fingerprint)
-    missing = [name for name in shift.renditions if name not in there]
-    if missing:
+    if missing := [name for name in shift.renditions if name not in there]:
         result.notes.append(f"without {', '.join(missing)}")
     return result
 
 
-def _averages(found: SuiteResult, options: SuiteOptions, known: Catalogue) -> SetResult:
-    """Means of probe accuracies: over all probed sets, and over the fine-grained ones."""
-    probed = {name: result for name, result in found.sets.items() if _probe_scores(result)}
-    fine = [name for name in probed if known.is_fine_grained(name) or found.seen[name].benchmark.families]
-    result = SetResult(AVERAGES, "average", "", 0, "")
+def _averages(suite: SuiteResult, options: SuiteOptions, known: Catalogue) -> SetResult:
+    """Average probe accuracies: over all probed sets, and over the fine-grained sets."""
+    probed = {name: result for name, result in suite.sets.items() if _probe_scores(result)}
+    fine = [name for name in probed if known.is_fine_grained(name) or suite.embedded[name].benchmark.families]
+    images = sum(result.images for result in probed.values())
+    fingerprint = digest("average", *(f"{name}/{result.fingerprint}" for name, result in probed.items()))
+    average = SetResult(AVERAGES, "average", "", images, fingerprint)
     for title, names in (("linear probe", list(probed)), ("Fine-grained Probe", fine)):
         if len(names) < 2:
             continue
         for metric in _probe_scores(probed[names[0]]):
             if all(metric in probed[name].scores for name in names):
-                score = average_score(f"{title}: {metric.split()[0]}", [probed[name].scores[metric] for name in names])
-                version = max(probed[name].scores[metric].version for name in names)
-                add_scores(result, [score], PROBE, version, options)
-        result.notes.append(f"{title}: mean of {', '.join(names)}")
-    result.images = sum(probed[name].images for name in probed)
-    result.fingerprint = digest("average", *(f"{name}/{probed[name].fingerprint}" for name in probed))
-    return result
+                scores = [probed[name].scores[metric] for name in names]
+                mean, version = average_score(f"{title}: {metric.split()[0]}", scores), max(s.version for s in scores)
+                add_scores(average, [mean], PROBE, version, options)
+        average.notes.append(f"{title}: mean of {', '.join(names)}")
+    return average
 
 
 def _probe_scores(result: SetResult) -> Mapping[str, Score]:
     scores = result.scores.items()
     return {name: score for name, score in scores if score.scorer == PROBE and name.endswith("accuracy")}
-
-
-def _refuse_doubles(places: Sequence[Place]) -> None:
-    where: dict[str, str] = {}
-    for place in places:
-        if place.name in where and where[place.name] != place.where:
-            both = f"{where[place.name]} and {place.where}"
-            raise UserError(f"two sets are called {place.name}: {both}; score them apart")
-        where[place.name] = place.where

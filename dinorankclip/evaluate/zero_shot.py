@@ -1,9 +1,12 @@
-"""Zero-shot classification: each class is the mean of its prompts, an image belongs to the nearest class.
+"""Scores zero-shot classification, and its drop on renditions of a set (natural distribution shift).
 
-Protocol: embeddings of all prompts of a class (one a template) are normalised, averaged, normalised again. T@k counts
-an image as right when its class is among the k nearest. Equal similarities cannot favour a model: where the right
-class ties with others, the share of their orders that put it among the first k counts, so a collapsed model scores
-exactly k / K.
+Zero-shot: embeddings of all prompts of a class (one a template) are normalised, averaged and normalised again. T@k
+counts an image as right when its class is among the k nearest. Ties cannot favour a model: where the right class ties
+with others, the share of their orders that put it among the first k counts, so a collapsed model scores exactly k / K.
+
+Shift: each rendition is scored with its own classes and prompts. Where a rendition has only some of the base's classes
+(ImageNet-R has 200 of ImageNet's 1000), the base is restricted to these classes, images and candidates alike; otherwise
+the drop would mix an easier task with a harder picture. `scores.combined_score` says what the items of a drop are.
 
 Shapes: N images, K classes, P templates, D embedding width.
 """
@@ -19,15 +22,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dinorankclip.evaluate.scores import Score, SeenSet, combined_score, mean_score
+from dinorankclip.evaluate.scores import EmbeddedSet, Score, combined_score, mean_score
 
 KS = (1, 3, 5)
+SHIFT, SHIFT_VERSION = "shift", 2  # name and version of the scorer
 SAME = 1e-6  # cosines closer than this are equal: fp32 tells them apart by rounding alone
 _AT_ONCE = 4096  # images
 
 
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
-    """All prompts, class by class: K·P texts."""
+    """Return all prompts, class by class: K·P texts."""
     return [template.replace("{c}", name) for name in class_names for template in templates]
 
 
@@ -38,7 +42,7 @@ def class_embeddings(prompt_rows: Tensor, classes: int) -> Tensor:
 
 
 def standing(images: Tensor, classes: Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each image: how many classes are nearer than its own, how many as near, its own included. [N] both."""
+    """Count, for each image, the classes nearer than its own, and those as near, its own included. [N] both."""
     own = torch.as_tensor(labels)
     above, equal = torch.empty(len(images), dtype=torch.long), torch.empty(len(images), dtype=torch.long)
     for start in range(0, len(images), _AT_ONCE):
@@ -51,33 +55,33 @@ def standing(images: Tensor, classes: Tensor, labels: np.ndarray) -> tuple[np.nd
 
 
 def hits(above: np.ndarray, equal: np.ndarray, k: int) -> np.ndarray:
-    """[N]: 1 if the right class is among the first k, 0 if not, and in between where it depends on breaking a tie."""
+    """Return [N]: 1 if the right class is among the first k, 0 if not, a share where that depends on breaking a tie."""
     return np.clip((k - above) / equal, 0, 1)
 
 
 def predictions(images: Tensor, classes: Tensor) -> np.ndarray:
-    """The nearest class of each image, int64 [N]; of equally near ones the first."""
+    """Return the nearest class of each image, int64 [N]; of equally near classes the first."""
     parts = [(images[at : at + _AT_ONCE] @ classes.T).argmax(1) for at in range(0, len(images), _AT_ONCE)]
     return torch.cat(parts).numpy()
 
 
 def per_class_weights(labels: np.ndarray) -> np.ndarray:
-    """[N]: weights under which every class that occurs counts alike."""
+    """Return weights [N] under which every class that occurs counts alike."""
     return 1.0 / np.bincount(labels)[labels]
 
 
 class ZeroShotScorer:
-    """T@1, T@3, T@5 (as far as there are more classes than that) and mean per class recall."""
+    """Takes T@1, T@3, T@5 (as far as there are more classes than that) and mean per class recall."""
 
     name = "zero-shot"
     version = 1
 
-    def applies(self, seen: SeenSet) -> bool:
-        return seen.kind == "classification"
+    def applies(self, embedded: EmbeddedSet) -> bool:
+        return embedded.kind == "classification"
 
-    def __call__(self, seen: SeenSet) -> Iterator[Score]:
-        classes, labels = set_classes(seen), seen.labels()
-        above, equal = standing(seen.images(), classes, labels)
+    def __call__(self, embedded: EmbeddedSet) -> Iterator[Score]:
+        classes, labels = set_classes(embedded), embedded.labels()
+        above, equal = standing(embedded.images(), classes, labels)
         for k in KS:
             if k < len(classes):
                 yield mean_score(f"T@{k}", hits(above, equal, k), chance=k / len(classes))
@@ -85,27 +89,15 @@ class ZeroShotScorer:
         yield mean_score("mean per class", first, weights=alike, chance=1 / len(classes))
 
 
-def set_classes(seen: SeenSet) -> Tensor:
-    """The classes of a classification set as the model embeds them, [K, D]."""
-    names = seen.benchmark.class_names
-    return class_embeddings(seen.texts(prompts(names, seen.benchmark.templates)), len(names))
-
-
-# -------- shift
-# Natural distribution shift: zero-shot accuracy on renditions of a base set, their mean, and the drop from the base.
-#
-# Each rendition is scored with its own classes and prompts. Where a rendition has only some of the base's classes
-# (ImageNet-R has 200 of ImageNet's 1000), the base it is compared with is the base restricted to these classes, images
-# and candidates alike; otherwise the drop would mix an easier task with a harder picture.
-#
-# The drop is of two means over different images; see `scores.combined_score` for what its items are.
-
-NAME, VERSION = "shift", 2
+def set_classes(embedded: EmbeddedSet) -> Tensor:
+    """Return the embeddings of the classes of a classification set, [K, D]."""
+    names = embedded.benchmark.class_names
+    return class_embeddings(embedded.texts(prompts(names, embedded.benchmark.templates)), len(names))
 
 
 @dataclass(frozen=True)
 class Shift:
-    """A base set and renditions of it, by the names of the sets."""
+    """Names of a base set and of its renditions."""
 
     base: str
     renditions: tuple[str, ...]
@@ -115,16 +107,16 @@ class Shift:
         return f"shift from {self.base}"
 
 
-def shift_scores(shift: Shift, seen: Mapping[str, SeenSet]) -> Iterator[Score]:
-    """Scores of the renditions that are there; `seen` must hold the base."""
-    base = seen[shift.base]
-    found = {name: top1(seen[name]) for name in shift.renditions if name in seen}
-    for name, items in found.items():
+def shift_scores(shift: Shift, sets: Mapping[str, EmbeddedSet]) -> Iterator[Score]:
+    """Yield the scores of the renditions that are in `sets`, which must hold the base."""
+    base = sets[shift.base]
+    hits_of = {name: top1(sets[name]) for name in shift.renditions if name in sets}
+    for name, items in hits_of.items():
         yield mean_score(f"T@1 {name}", items)
     bases: dict[tuple[int, ...], np.ndarray] = {}
     pairs = []
-    for name, items in found.items():
-        classes = shared_classes(base, seen[name])
+    for name, items in hits_of.items():
+        classes = shared_classes(base, sets[name])
         if classes not in bases:
             bases[classes] = restricted_top1(base, classes)
         pairs.append((bases[classes], items))
@@ -132,7 +124,7 @@ def shift_scores(shift: Shift, seen: Mapping[str, SeenSet]) -> Iterator[Score]:
 
 
 def mean_and_drop(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Score]:
-    """`pairs` are items of (base, rendition), in shares; renditions count alike, however many images they have."""
+    """Yield mean and drop from `pairs` of items of (base, rendition). Renditions count alike, whatever their size."""
     share = 1 / len(pairs)
     mean = share * sum(rendition.mean() for _, rendition in pairs)
     base_mean = share * sum(base.mean() for base, _ in pairs)
@@ -146,28 +138,28 @@ def mean_and_drop(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Sc
         yield combined_score("relative drop", 1 - mean / base_mean, _joined(sides))
 
 
-def top1(seen: SeenSet) -> np.ndarray:
-    """Hits of the first guess, [N]."""
-    return hits(*standing(seen.images(), set_classes(seen), seen.labels()), 1)
+def top1(embedded: EmbeddedSet) -> np.ndarray:
+    """Return the hits of the first guess, [N]."""
+    return hits(*standing(embedded.images(), set_classes(embedded), embedded.labels()), 1)
 
 
-def shared_classes(base: SeenSet, rendition: SeenSet) -> tuple[int, ...]:
-    """The base's class indices of the rendition's classes, matched by name, in the base's order.
+def shared_classes(base: EmbeddedSet, rendition: EmbeddedSet) -> tuple[int, ...]:
+    """Return the base's indices of the rendition's classes, matched by name, in the base's order.
 
-    A name that the base has twice (ImageNet's "missile") is taken as often as the rendition has it, the first one
-    first: names cannot tell which it is, and both together would give the base a class more.
+    A name that the base has twice (ImageNet's "missile") is taken as often as the rendition has it, the first class
+    first: names cannot tell the two apart, and both together would give the base a class more.
     """
-    wanted = Counter(rendition.benchmark.class_names)
-    found = []
+    unmatched = Counter(rendition.benchmark.class_names)
+    classes = []
     for number, name in enumerate(base.benchmark.class_names):
-        if wanted[name]:
-            wanted[name] -= 1
-            found.append(number)
-    return tuple(found)
+        if unmatched[name]:
+            unmatched[name] -= 1
+            classes.append(number)
+    return tuple(classes)
 
 
-def restricted_top1(base: SeenSet, classes: Sequence[int]) -> np.ndarray:
-    """Hits on the base's images of some classes, with these classes alone to choose from."""
+def restricted_top1(base: EmbeddedSet, classes: Sequence[int]) -> np.ndarray:
+    """Return the hits on the base's images of some classes, with these classes alone to choose from."""
     labels = base.labels()
     place = np.full(len(base.benchmark.class_names), -1)
     place[list(classes)] = np.arange(len(classes))
@@ -175,8 +167,8 @@ def restricted_top1(base: SeenSet, classes: Sequence[int]) -> np.ndarray:
     return hits(*standing(base.images()[chosen], set_classes(base)[list(classes)], place[labels[chosen]]), 1)
 
 
-def unlike(base: SeenSet, rendition: SeenSet) -> str:
-    """Why one set is no rendition of the other; empty if it is one."""
+def unlike(base: EmbeddedSet, rendition: EmbeddedSet) -> str:
+    """Say why a set is no rendition of the base; empty if it is."""
     strangers = set(rendition.benchmark.class_names) - set(base.benchmark.class_names)
     if strangers:
         return f"{rendition.name} has classes that {base.name} has not: {', '.join(sorted(strangers)[:3])}"
@@ -184,7 +176,7 @@ def unlike(base: SeenSet, rendition: SeenSet) -> str:
 
 
 def _joined(sides: Sequence[tuple[np.ndarray, float]]) -> list[tuple[np.ndarray, float]]:
-    """A base that stands against several renditions becomes one side, so that its images are drawn once for all."""
+    """Merge sides with the same items: a base is compared with several renditions, and its images are drawn once."""
     weights: dict[int, float] = {}
     for items, weight in sides:
         weights[id(items)] = weights.get(id(items), 0.0) + weight

@@ -1,4 +1,8 @@
-"""What equations ask of their inputs: at least single precision, and a length that has a direction."""
+"""Equation 1, CLIP's symmetric contrastive loss, and the baselines that build on it: CyCLIP and ALIP.
+
+Row functions serve training: they take unit-norm embeddings [M, D] of the pairs of all processes and the slice `own` of
+a process's N rows, and return one value for each own row. On one process N = M, and `own` can be left out.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SHORTEST = 1e-8  # a row shorter than this has no direction; dividing by its length would blow up its gradient
+EVERY_ROW = slice(None)
+
+CYCLIP_IN, CYCLIP_CROSS = 0.25, 0.25  # CyCLIP's recipe
+ALIP_MOMENTUM = 0.99  # ALIP: H ← 0.99·H + 0.01·mean
+ALIP_SHARPNESS = 2.0  # ALIP: weights are exp(2(s - H))
+ALIP_START = 1.0  # ALIP: H at the start
 
 
 def single(x: Tensor) -> Tensor:
-    """Halves become fp32; fp32 stays, and so does fp64, which tests and oracles compute in."""
+    """Convert half precision to fp32. fp32 stays, and so does fp64, which tests and oracles use."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-# -------- contrastive
-# Equation 1: the symmetric contrastive loss of CLIP.
-#
-# Shapes: N own rows, M items they are compared with (N = M on one process), D embedding width.
-
-
 def unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length one, in at least single precision: at s = 100 half precision would move a logit by 0.4.
+    """Scale rows to length one, in at least single precision: at s = 100 half precision would move a logit by 0.4.
 
-    A row without a direction gives zero and gets no gradient.
+    A row without a direction becomes zero and gets no gradient.
 
     As loops:
         for n in range(N):
@@ -35,77 +39,65 @@ def unit_rows(rows: Tensor) -> Tensor:
     return (rows / length.masked_fill(too_short, 1.0)).masked_fill(too_short, 0.0)
 
 
-def info_nce(image: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
-    """Equation 1, with 1/τ = `scale`; the rows [N, D] are normalised here. Returns a scalar.
+def info_nce_rows(image: Tensor, text: Tensor, scale: Tensor | float, own: slice = EVERY_ROW) -> Tensor:
+    """Equation 1 by rows, with 1/τ = `scale`: [N]. `info_nce` is their mean over a whole batch.
 
-        L = -1/2N Σ_i log( exp(s·v_i·t_i) / Σ_j exp(s·v_i·t_j) )
-            -1/2N Σ_i log( exp(s·v_i·t_i) / Σ_j exp(s·v_j·t_i) )
+        L_i = -½ log( exp(s·v_i·t_i) / Σ_j exp(s·v_i·t_j) ) - ½ log( exp(s·v_i·t_i) / Σ_j exp(s·v_j·t_i) )
 
     As loops:
-        for i in range(N):
-            total += log(sum(exp(s * dot(v[i], t[j])) for j in range(N))) - s * dot(v[i], t[i])
-            total += log(sum(exp(s * dot(v[j], t[i])) for j in range(N))) - s * dot(v[i], t[i])
-        return total / (2 * N)
+        for i in range(M)[own]:
+            image_to_text = log(sum(exp(s * dot(v[i], t[j])) for j in range(M))) - s * dot(v[i], t[i])
+            text_to_image = log(sum(exp(s * dot(v[j], t[i])) for j in range(M))) - s * dot(v[i], t[i])
+            rows.append((image_to_text + text_to_image) / 2)
     """
-    with torch.autocast(image.device.type, enabled=False):
-        logits = scale * unit_rows(image) @ unit_rows(text).T
-        return info_nce_rows(logits, logits.T).mean()
-
-
-def info_nce_rows(image_logits: Tensor, text_logits: Tensor, first: int = 0) -> Tensor:
-    """Equation 1 by rows, for a process that owns the pairs first … first+N-1 of M: returns [N].
-
-    `image_logits` [N, M]: own images against all texts; `text_logits` [N, M]: own texts against all images.
-    The pair of own row n is item first + n.
-    """
-    partner = torch.arange(first, first + image_logits.shape[0], device=image_logits.device)
-    image_to_text = F.cross_entropy(image_logits, partner, reduction="none")
-    text_to_image = F.cross_entropy(text_logits, partner, reduction="none")
+    partner = torch.arange(len(image), device=image.device)[own]
+    image_to_text = F.cross_entropy(scale * image[own] @ text.T, partner, reduction="none")
+    text_to_image = F.cross_entropy(scale * text[own] @ image.T, partner, reduction="none")
     return (image_to_text + text_to_image) / 2
 
 
-# -------- cyclip
-# CyCLIP's two consistencies (Goel et al. 2022), a baseline of the paper without an equation number there.
-#
-# Shapes: N own rows, M items (N = M on one process), D embedding width.
+def info_nce(image: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
+    """Equation 1 of a whole batch [N, D], whose rows are normalised here: the mean of `info_nce_rows`, a scalar."""
+    with torch.autocast(image.device.type, enabled=False):
+        return info_nce_rows(unit_rows(image), unit_rows(text), scale).mean()
 
 
-def cyclip_consistency(image: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
-    """(in-modal, cross-modal) consistency of the pairs [N, D]; rows are normalised here.
+def cyclip_rows(image: Tensor, text: Tensor, own: slice = EVERY_ROW) -> tuple[Tensor, Tensor]:
+    """CyCLIP's in-modal and cross-modal consistency (Goel et al. 2022) by rows, [N] each.
 
-        in    = 1/N Σ_ij (v_i·v_j - t_i·t_j)²        cross = 1/N Σ_ij (v_i·t_j - t_i·v_j)²
+        in_i = Σ_j (v_i·v_j - t_i·t_j)²        cross_i = Σ_j (v_i·t_j - t_i·v_j)²
 
     As loops:
-        for i in range(N):
-            for j in range(N):
-                in_modal += (dot(v[i], v[j]) - dot(t[i], t[j])) ** 2 / N
-                cross += (dot(v[i], t[j]) - dot(t[i], v[j])) ** 2 / N
+        for i in range(M)[own]:
+            in_modal.append(sum((dot(v[i], v[j]) - dot(t[i], t[j])) ** 2 for j in range(M)))
+            cross.append(sum((dot(v[i], t[j]) - dot(t[i], v[j])) ** 2 for j in range(M)))
 
     The public code writes N·mean(·)/s² over logits s·cos, which is the same.
     """
+    in_modal = image[own] @ image.T - text[own] @ text.T
+    cross = image[own] @ text.T - text[own] @ image.T
+    return in_modal.square().sum(1), cross.square().sum(1)
+
+
+def cyclip_consistency(image: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+    """The means of `cyclip_rows` over a whole batch [N, D], whose rows are normalised here."""
     with torch.autocast(image.device.type, enabled=False):
-        v, t = unit_rows(image), unit_rows(text)
-        return consistency_rows(v @ v.T, t @ t.T).mean(), consistency_rows(v @ t.T, t @ v.T).mean()
-
-
-def consistency_rows(one: Tensor, other: Tensor) -> Tensor:
-    """Squared difference of two cosine matrices [N, M], summed over items: [N]."""
-    return (one - other).square().sum(1)
-
-
-# -------- alip
-# ALIP's weights (Yang et al. 2023): pairs whose captions or images disagree count less.
-#
-# Shapes: N pairs; t their captions, c second (synthetic or other) captions, i images.
+        in_modal, cross = cyclip_rows(unit_rows(image), unit_rows(text))
+        return in_modal.mean(), cross.mean()
 
 
 def alip_weights(
-    text_second: Tensor, text_image: Tensor, second_image: Tensor, thresholds: Tensor, sharpness: float = 2.0
+    text_second: Tensor,
+    text_image: Tensor,
+    second_image: Tensor,
+    thresholds: Tensor,
+    sharpness: float = ALIP_SHARPNESS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights (sample, image–caption, image–second caption), each [N], without gradient.
+    """ALIP's weights (Yang et al. 2023): pairs whose captions or image disagree count less. No gradient.
 
-    The first three arguments [N] are cosines t·c, t·i and c·i of the same sample; `thresholds` [3] are their running
-    means H in that order.
+    The first three arguments [N] are cosines t·c, t·i and c·i of caption t, second caption c and image i of a sample;
+    `thresholds` [3] are their running means H in that order. Returns weights of the sample, of image–caption and of
+    image–second caption, [N] each.
 
         w_s = min(1, exp(a(s_tc - H_tc)))
         w_t = exp(a(s_ti - H_ti)), w_c = exp(a(s_ci - H_ci))  where exp(a(s_tc - H_tc)) < 1, else 1
@@ -124,14 +116,10 @@ def alip_weights(
     return agreement.clamp(max=1), torch.where(doubtful, text, one), torch.where(doubtful, second, one)
 
 
-# -------- geometry
-# How far apart the two modalities lie.
-#
-# Shapes: N images, M texts, D embedding width.
-
-
 def cone_separation(image: Tensor, text: Tensor) -> Tensor:
-    """Degrees between the mean image and the mean text embedding, rows normalised first (0: one cone, 90: two).
+    """Degrees between the mean image and the mean text embedding, [N, D] and [M, D], whose rows are normalised here.
+
+    0 means one cone for both modalities, 90 two.
 
     As loops:
         a = sum(v[n] / norm(v[n]) for n in range(N)); b = sum(t[m] / norm(t[m]) for m in range(M))

@@ -1,4 +1,4 @@
-"""Distillation (D14–D16): what a student must share with its frozen teacher, as pure functions.
+"""Distillation losses (D14–D16) between a student and its frozen teacher, as pure functions.
 
     gram_loss            how tokens of one image relate to each other      (needs no common coordinates)
     rkd_loss             how items of a batch relate to each other         (needs no common coordinates)
@@ -6,7 +6,7 @@
     crd_loss             item by item against the other items of the batch, after a projector
 
 Shapes: B images (or captions) of a batch, L tokens, d and d2 widths of student and teacher, N items.
-No gradient reaches a teacher. Everything is computed in at least single precision.
+No gradient reaches a teacher. All losses are computed in at least single precision.
 """
 
 from __future__ import annotations
@@ -23,13 +23,9 @@ from dinorankclip.losses.contrastive import SHORTEST, single
 Reduction = Literal["mean", "sum"]
 
 RKD_ITEMS = 128  # 128³ angles are two million numbers; more items make the angle term the slowest part of a step
-RKD_DISTANCE_WEIGHT = 1.0
-RKD_ANGLE_WEIGHT = 2.0
+RKD_DISTANCE_WEIGHT, RKD_ANGLE_WEIGHT = 1.0, 2.0
 CRD_TEMPERATURE = 0.07
 _SAME_ITEM = 1e-6  # squared distance, relative to the mean one, below which two items count as the same point
-
-
-# ---------------------------------------------------------------------------------------------------------- Gram
 
 
 def cosine_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -42,9 +38,9 @@ def cosine_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def normalise_gram(gram: Tensor) -> Tensor:
-    """An unnormalised Gram V·Vᵀ [B, L, L] → the cosine Gram: entry (i, j) divided by √(G_ii·G_jj).
+    """Turn an unnormalised Gram V·Vᵀ [B, L, L] into the cosine Gram: entry (i, j) divided by √(G_ii·G_jj).
 
-    This is how a cached Gram is used: a crop acts on V linearly, so it acts on V·Vᵀ, and cosines are taken last.
+    A cached Gram is unnormalised: a crop acts on V linearly, so it acts on V·Vᵀ, and cosines are taken last.
     """
     gram = single(gram)
     lengths = gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
@@ -68,15 +64,15 @@ def gram_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None, redu
                     total += (cos(s[b, i], s[b, j]) - cos(t[b, i], t[b, j])) ** 2 / len(tokens) ** 2
         return total / B
     """
-    with _full_precision(student):
+    with torch.autocast(student.device.type, enabled=False):
         with torch.no_grad():
             target = cosine_gram(teacher, mask)
         return _gram_error(cosine_gram(student, mask), target, mask, reduction)
 
 
 def gram_loss_to(student: Tensor, gram: Tensor, mask: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
-    """`gram_loss` for a teacher that is known by its unnormalised Gram V·Vᵀ [B, L, L] alone (a cached one)."""
-    with _full_precision(student):
+    """`gram_loss` for a teacher of which only the unnormalised Gram V·Vᵀ [B, L, L] is known (a cached one)."""
+    with torch.autocast(student.device.type, enabled=False):
         with torch.no_grad():
             target = normalise_gram(gram)
         return _gram_error(cosine_gram(student, mask), target, mask, reduction)
@@ -85,8 +81,8 @@ def gram_loss_to(student: Tensor, gram: Tensor, mask: Tensor | None = None, redu
 def gram_distance(student_gram: Tensor, teacher_gram: Tensor) -> Tensor:
     """‖G_S - G_T‖_F / ‖G_T‖_F of cosine Grams [B, L, L], for reports. Returns [B].
 
-    Both must be on the same grid; entries that are zero in both (masked tokens) do not count. NaN where the teacher's
-    Gram is zero: it says nothing that a student could be near to.
+    Both must be on the same grid; entries that are zero in both (masked tokens) do not count. The distance is NaN where
+    the teacher's Gram is zero.
 
     As loops:
         for b in range(B):
@@ -111,17 +107,14 @@ def _gram_error(student: Tensor, teacher: Tensor, mask: Tensor | None, reduction
     count = mask.sum(-1)
     if reduction == "mean":
         each = each / count.clamp_min(1).square()
-    # Divided by B, not by the captions that count: the mean over processes is then the mean over the whole batch.
+    # Divided by B, not by the number of captions that count, so that the mean over processes is that of the batch.
     return torch.where(count >= 2, each, 0.0).mean()
 
 
-# ------------------------------------------------------------------------------------------------------ relations
-
-
 def rkd_items(count: int, seed: int, step: int, most: int = RKD_ITEMS) -> Tensor:
-    """Which of the `count` items of the global batch the relational loss looks at: at most `most`, in rising order.
+    """Choose the items of the global batch for the relational loss: at most `most` of `count`, in rising order.
 
-    A function of (seed, step) alone, so that every process picks the same ones.
+    The choice depends on (seed, step) alone, so that every process makes the same.
     """
     if count <= most:
         return torch.arange(count)
@@ -143,10 +136,10 @@ def rkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
             angles += huber(cos(s[i] - s[j], s[k] - s[j]), cos(t[i] - t[j], t[k] - t[j]))
         return 1 * distances / (N * (N - 1)) + 2 * angles / (N * (N - 1) * (N - 2))
 
-    Neither term changes if the student's space is moved, turned or scaled. The angle at or towards an item that
-    coincides with another one has cosine 0.
+    Neither term changes if the student's space is moved, turned or scaled. An angle has cosine 0 if two of its items
+    coincide.
     """
-    with _full_precision(student):
+    with torch.autocast(student.device.type, enabled=False):
         with torch.no_grad():
             teacher_distances, teacher_angles = _relations(teacher)
         distances, angles = _relations(student)
@@ -157,10 +150,10 @@ def rkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def _relations(items: Tensor) -> tuple[Tensor, Tensor]:
-    """Items [N, d] → relative distances [N, N], and cosines [N, N, N] at item j (first) between items i and k.
+    """Return relative distances [N, N] of items [N, d], and cosines [N, N, N] at item j (first) between items i and k.
 
-    Entries whose items are not all different are 0. Written with inner products, which are few, instead of
-    differences [N, N, d]; centring first changes no relation and keeps it exact: class tokens share a large part.
+    Entries whose items are not all different are 0. Inner products, which are few, replace differences [N, N, d].
+    Centring first changes no relation and keeps the products exact, since class tokens share a large part.
     """
     items = single(items)
     n = len(items)
@@ -184,11 +177,8 @@ def _relations(items: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean_huber(student: Tensor, teacher: Tensor, count: int) -> Tensor:
-    """Mean over the `count` entries that are relations; the others are 0 on both sides and add nothing."""
+    """Return the mean over the `count` entries that are relations; the others are 0 on both sides and add nothing."""
     return F.smooth_l1_loss(student, teacher.to(student.dtype), reduction="sum") / max(1, count)
-
-
-# ---------------------------------------------------------------------------------- in the teacher's coordinates
 
 
 def mse_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -201,7 +191,7 @@ def mse_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Te
                 total += mean((s[b, i, c] - t[b, i, c]) ** 2 for c in range(d)) / len(tokens)
         return total / B
     """
-    with _full_precision(student):
+    with torch.autocast(student.device.type, enabled=False):
         student, teacher = _masked(single(student), mask), _masked(single(teacher).detach(), mask)
         return _mean_of_tokens((student - teacher).square().mean(-1), mask)
 
@@ -216,7 +206,7 @@ def cosine_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) ->
                 total += (1 - dot(s[b, i], t[b, i]) / (norm(s[b, i]) * norm(t[b, i]))) / len(tokens)
         return total / B
     """
-    with _full_precision(student):
+    with torch.autocast(student.device.type, enabled=False):
         student, teacher = _masked(single(student), mask), _masked(single(teacher).detach(), mask)
         return _mean_of_tokens(1 - (_unit(student) * _unit(teacher)).sum(-1), mask)
 
@@ -232,36 +222,26 @@ def crd_loss(student: Tensor, teacher: Tensor, temperature: float = CRD_TEMPERAT
             total += log(sum(exp(cos(s[j], t[i]) / τ) for j in range(N))) - cos(s[i], t[i]) / τ
         return total / (2 * N)
     """
-    with _full_precision(student):
+    with torch.autocast(student.device.type, enabled=False):
         logits = _unit(single(student)) @ _unit(single(teacher).detach()).T / temperature
         own = torch.arange(len(logits), device=logits.device)
         return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
 
 
-# --------------------------------------------------------------------------------------------------------- pieces
-
-
-def _full_precision(like: Tensor) -> torch.autocast:
-    return torch.autocast(like.device.type, enabled=False)
-
-
 def _unit(x: Tensor) -> Tensor:
-    """Rows of length one, as `unit_rows` up to rounding, and with gradients 1.5 to 3 times as fast: tokens are many.
-
-    A zero row stays zero and gets no gradient (never NaN, never 1/epsilon).
-    """
+    """`unit_rows` up to rounding, with gradients 1.5 to 3 times as fast, since tokens are many."""
     squares = x.square().sum(-1, keepdim=True)
     long_enough = squares > SHORTEST**2
     return x * torch.where(long_enough, torch.where(long_enough, squares, 1.0).rsqrt(), 0.0)
 
 
 def _masked(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """Padding may hold anything; set to zero before it is used, it sends neither a value nor a gradient."""
+    """Set padding, which may hold anything, to zero, so that it has neither a value nor a gradient."""
     return tokens if mask is None else tokens.masked_fill(~mask[..., None], 0.0)
 
 
 def _mean_of_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values.mean()
-    # Each item first, then all B items: the mean over processes is then the mean over the whole batch.
+    # Each item first, then all B items, so that the mean over processes is that of the batch.
     return (values.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1).clamp_min(1)).mean()

@@ -3,9 +3,9 @@
     gram+rel   gram_image, relational_image        relations of tokens, relations of items: the paper's
     rkd        relational_image                    relations of items alone
     mse        mse_image     } tokens in the teacher's (PCA) coordinates, after a linear projector,
-    cosine     cosine_image  } which belongs to the objective and is dropped with it
+    cosine     cosine_image  } which belongs to the objective and is not part of the model
     crd        crd_image                           items against the other items of the global batch, after a projector
-and the same with _text. Image terms weigh μ_d, text terms μ_d·ρ.
+and the same with _text. The weight is μ_d for image terms and μ_d·ρ for text terms.
 
 Shapes: B own samples, M samples over all processes, g² tokens of the comparing grid, W words, C student width,
 K teacher tokens' width, C' teacher summary's width.
@@ -38,7 +38,7 @@ from dinorankclip.losses.resampling import resample_grid, resample_tokens, word_
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import Embeddings, Progress, UserError
 
-# What a cache must keep for a criterion: the first set that it has. (The paper takes the Gram of PCA tokens.)
+# The features that a criterion needs: the first set that the cache has. (The paper takes the Gram of PCA tokens.)
 NEEDS: dict[str, tuple[frozenset[str], ...]] = {
     "gram+rel": (frozenset({"gram", "summary"}), frozenset({"tokens", "summary"})),
     "rkd": (frozenset({"summary"}),),
@@ -59,22 +59,21 @@ class Branch:
 
 
 def needed(criterion: str, keep: str) -> frozenset[str]:
-    """Which of the features of a cache that keeps `keep` ("gram", "tokens" or "both") the criterion uses."""
-    kept = {"summary", *(("gram", "tokens") if keep == "both" else (keep,))}
-    for features in NEEDS[criterion]:
-        if features <= kept:
-            return features
+    """Return the features that a criterion uses of a cache made with `--keep` "gram", "tokens" or "both"."""
+    cached = {"summary", *(("gram", "tokens") if keep == "both" else (keep,))}
+    for needs in NEEDS[criterion]:
+        if needs <= cached:
+            return needs
     raise UserError(f"--distil.criterion {criterion} needs cached tokens: make the cache with --keep tokens or both")
 
 
 def keeping_for(criterion: str) -> Literal["gram", "both"]:
-    """What a cache that is made for this criterion keeps: tokens, which are many times larger, only if it must."""
-    enough = any(features <= {"gram", "summary"} for features in NEEDS[criterion])
-    return "gram" if enough else "both"
+    """Return the `--keep` of a cache made for this criterion: tokens, which are many times larger, only if needed."""
+    return "gram" if any(needs <= {"gram", "summary"} for needs in NEEDS[criterion]) else "both"
 
 
 class DistillationLoss(nn.Module):
-    """`image_grid` is the student's, `compare_grid` the one that the teacher_features' Grams and tokens are on."""
+    """`image_grid` is the student's token grid, `compare_grid` that of the teacher's Grams and tokens."""
 
     resample: Tensor | None
 
@@ -100,59 +99,56 @@ class DistillationLoss(nn.Module):
         self.register_buffer("resample", resample, persistent=False)
 
     def forward(
-        self, embeddings: Embeddings, teacher_features: Mapping[str, Tensor], progress: Progress, detailed: bool = False
+        self, embeddings: Embeddings, features: Mapping[str, Tensor], progress: Progress, detailed: bool = False
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Weighted terms of this process, whose mean over processes is the step's; and what is only watched."""
-        if not teacher_features:
-            raise UserError("this batch carries no teacher features: distillation needs a loader with teacher_features")
+        """Return weighted terms, whose mean over processes is that of the step, and numbers for the log."""
+        if not features:
+            raise UserError("this batch carries no teacher features: distillation needs a loader that looks them up")
         terms: dict[str, Tensor] = {}
         report: dict[str, float] = {}
         for name in self.branches:
             weight = self.settings.weight * (self.settings.text_ratio if name == "text" else 1.0)
-            for term, value in self._branch(name, embeddings, teacher_features, progress).items():
+            for term, value in self._branch(name, embeddings, features, progress).items():
                 terms[f"{term}_{name}"] = weight * value
-        if detailed and "image_gram" in teacher_features:
+        if detailed and "image_gram" in features:
             with torch.no_grad():
                 student = cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
-                distance = gram_distance(student, normalise_gram(teacher_features["image_gram"]))
+                distance = gram_distance(student, normalise_gram(features["image_gram"]))
             report["gram_distance_image"] = distance.nanmean().item()
         return terms, report
 
     def _branch(
-        self, name: str, embeddings: Embeddings, teacher_features: Mapping[str, Tensor], progress: Progress
+        self, name: str, embeddings: Embeddings, features: Mapping[str, Tensor], progress: Progress
     ) -> dict[str, Tensor]:
         criterion = self.settings.criterion
         if criterion in ON_TOKENS:
-            student, mask = self._tokens(name, embeddings, teacher_features)
-            return {criterion: ON_TOKENS[criterion](self.projectors[name](student), teacher_features[f"{name}_tokens"], mask)}
-        # Every process computes these on the same gathered items; the gather's backward adds their gradients up, and
-        # the mean over processes leaves one.
+            student, mask = self._tokens(name, embeddings, features)
+            return {criterion: ON_TOKENS[criterion](self.projectors[name](student), features[f"{name}_tokens"], mask)}
+        # Every process computes these terms on the same gathered items. The backward of the gather sums the gradients
+        # of all processes, and the mean over processes leaves one.
         student = distributed.gather_rows(embeddings.named[f"{name}_student_class"])
-        teacher = distributed.gather_rows(teacher_features[f"{name}_summary"])
+        teacher = distributed.gather_rows(features[f"{name}_summary"])
         if criterion == "crd":
             return {"crd": crd_loss(self.projectors[name](student), teacher.to(student.dtype))}
         items = rkd_items(len(student), self.seed, progress.step, self.settings.relational_items).to(student.device)
         relational = {"relational": rkd_loss(student[items], teacher[items])}
-        return relational if criterion == "rkd" else {"gram": self._gram(name, embeddings, teacher_features)} | relational
-
-    def _gram(self, name: str, embeddings: Embeddings, teacher_features: Mapping[str, Tensor]) -> Tensor:
-        student, mask = self._tokens(name, embeddings, teacher_features)
-        reduction = self.settings.gram_reduction
-        if f"{name}_gram" in teacher_features:
-            return gram_loss_to(student, teacher_features[f"{name}_gram"], mask, reduction)
-        return gram_loss(student, teacher_features[f"{name}_tokens"], mask, reduction)
+        if criterion == "rkd":
+            return relational
+        tokens, mask = self._tokens(name, embeddings, features)
+        known, loss = ("gram", gram_loss_to) if f"{name}_gram" in features else ("tokens", gram_loss)
+        return {"gram": loss(tokens, features[f"{name}_{known}"], mask, self.settings.gram_reduction)} | relational
 
     def _tokens(
-        self, name: str, embeddings: Embeddings, teacher_features: Mapping[str, Tensor]
+        self, name: str, embeddings: Embeddings, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor | None]:
-        """Student tokens [B, g², C] and no mask, or [B, W, C] and the words that both sides have [B, W]."""
+        """Return student tokens [B, g², C] and no mask, or [B, W, C] and the words that both sides read [B, W]."""
         tokens = embeddings.named[f"{name}_student_tokens"]
         if name == "image":
             return self.image_tokens(tokens), None
-        seen = teacher_features["text_mask"]
-        words, read = word_pooling(tokens, teacher_features["text_word_ids"], seen.shape[1])
-        return words, read & seen
+        teacher_mask = features["text_mask"]
+        words, mask = word_pooling(tokens, features["text_word_ids"], teacher_mask.shape[1])
+        return words, mask & teacher_mask
 
     def image_tokens(self, tokens: Tensor) -> Tensor:
-        """The student's tokens [B, h·w, C] on the comparing grid [B, g², C]."""
+        """Resample the student's tokens [B, h·w, C] to the comparing grid [B, g², C]."""
         return tokens if self.resample is None else resample_tokens(tokens, self.resample)

@@ -1,20 +1,35 @@
-"""What a run minimises: gathers each embedding once, calls the equations on own rows, returns weighted terms.
+"""The loss that a run minimises: a sum of weighted, named terms, chosen by the method.
+
+A term is a function of the objective and the inputs of a step. To add a loss, write its function, add a line to
+`TERMS`, and name it among the `terms` of a method in methods.py. A term with parameters or buffers also has a function
+that registers them on the objective, under the names that checkpoints have.
 
 Shapes: N own pairs, M pairs over all processes, D embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, reduce
+from operator import add
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.config import LossSettings
-from dinorankclip.losses import weights
-from dinorankclip.losses.contrastive import alip_weights, consistency_rows, info_nce_rows, unit_rows
+from dinorankclip.losses.contrastive import (
+    ALIP_MOMENTUM,
+    ALIP_START,
+    CYCLIP_CROSS,
+    CYCLIP_IN,
+    alip_weights,
+    cyclip_rows,
+    info_nce_rows,
+    unit_rows,
+)
 from dinorankclip.losses.distillation_terms import DistillationLoss
 from dinorankclip.losses.ranking import RankingLoss
 from dinorankclip.methods import traits_of
@@ -24,23 +39,43 @@ NO_SECOND_TEXT = (
     "ALIP weighs each pair by a second caption of the same image, and this data gives none: "
     "use data with several captions an image (or precomputed recaptions), or another --method"
 )
+Terms = tuple[dict[str, Tensor], dict[str, float]]  # weighted terms, and numbers for the log
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of a step. Each embedding is gathered from all processes once, when a term first uses it."""
+
+    embeddings: Embeddings
+    scale: Tensor
+    progress: Progress
+    detailed: bool
+    teacher_features: Mapping[str, Tensor]
+
+    @cached_property
+    def image(self) -> Tensor:
+        return self.gathered("image")
+
+    @cached_property
+    def text(self) -> Tensor:
+        return self.gathered("text")
+
+    def gathered(self, name: str) -> Tensor:
+        """Return unit-norm rows [M, D] of all processes."""
+        return unit_rows(distributed.gather_rows(self.embeddings.named[name]))
+
+    @property
+    def own(self) -> slice:
+        """The rows of this process among all."""
+        count = len(self.embeddings.image)
+        first = distributed.world().rank * count
+        return slice(first, first + count)
 
 
 class Objective(nn.Module):
-    """The loss of a method. Its parameters (transition heads, gates, projectors) are trained with the model.
+    """The loss of a method. Its parameters (transition heads, gates, projectors) are trained with the model."""
 
-    clip      InfoNCE
-    cyclip    + in-modal and cross-modal consistency
-    alip      InfoNCE with two captions an image, weighted by how well the three agree
-    rankclip  + first-order lists, exact
-    rank      + lists of order `settings.order`
-    dinorankclip  the same; what it adds is distillation, and fusion in the model
-    distil    no contrast: nothing but distillation
-
-    Each of them may have distillation beside it.
-    """
-
-    alip_thresholds: Tensor  # of alip alone
+    alip_thresholds: Tensor  # with the term "agreement" only
 
     def __init__(
         self,
@@ -51,18 +86,17 @@ class Objective(nn.Module):
         distillation: DistillationLoss | None = None,
     ):
         super().__init__()
-        traits = traits_of(method)
-        if not traits.contrasts and distillation is None:
+        traits, settings = traits_of(method), settings or LossSettings()
+        if not traits.terms and distillation is None:
             raise ValueError(f"method {method!r} is nothing but distillation: give a DistillationLoss")
-        self.method = method
+        if traits.fixed_order is not None:
+            settings = replace(settings, order=traits.fixed_order)
         self.distillation = distillation
         self.ranking: RankingLoss | None = None
-        if traits.ranks:
-            settings, fixed = settings or LossSettings(), traits.fixed_order
-            self.ranking = ranking_loss(dim, settings if fixed is None else replace(settings, order=fixed), seed)
-        if method == "alip":
-            # running means of the cosines t·c, t·i, c·i
-            self.register_buffer("alip_thresholds", torch.full((3,), weights.ALIP_START))
+        self.terms = tuple(TERMS[name] for name in traits.terms) + ((DISTILLATION,) if distillation is not None else ())
+        for term in self.terms:
+            if term.register is not None:
+                term.register(self, dim, settings, seed)
 
     def forward(
         self,
@@ -72,83 +106,94 @@ class Objective(nn.Module):
         detailed: bool = False,
         teacher_features: Mapping[str, Tensor] | None = None,
     ) -> LossTerms:
-        """`scale` is exponentiated. `detailed` adds numbers to the report that cost a little (a log line's).
+        """`scale` is exponentiated. `detailed` adds numbers to the report that cost a little (for a log line).
 
-        `teacher_features` are the batch's, on the embeddings' device: what the teacher says of the same samples.
+        `teacher_features` are the batch's, on the device of the embeddings.
         """
+        inputs = Inputs(embeddings, scale, progress, detailed, teacher_features or {})
         terms: dict[str, Tensor] = {}
         report: dict[str, float] = {}
         device = next(iter(embeddings.named.values())).device
         with torch.autocast(device.type, enabled=False):
-            if traits_of(self.method).contrasts:
-                terms, report = self._pairs(embeddings, scale, progress, detailed)
-            if self.distillation is not None:
-                distilled, seen = self.distillation(embeddings, teacher_features or {}, progress, detailed)
-                terms |= distilled
-                report |= seen
-        return LossTerms(weights.total(terms.values()), terms, report)
-
-    def _pairs(
-        self, embeddings: Embeddings, scale: Tensor, progress: Progress, detailed: bool
-    ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Terms on the joint embeddings of images and texts."""
-        first = distributed.world().rank * len(embeddings.image)
-        own = slice(first, first + len(embeddings.image))
-        image, text = self._gathered(embeddings, "image"), self._gathered(embeddings, "text")
-        contrast = info_nce_rows(scale * image[own] @ text.T, scale * text[own] @ image.T, first)
-        report = {"logit_scale": scale.detach().log().item()} if detailed else {}
-        if self.method == "alip":
-            terms = self._alip(embeddings, image, text, contrast, own, scale)
-        else:
-            terms = {"contrastive": contrast.mean()}
-        if self.method == "cyclip":
-            in_modal = consistency_rows(image[own] @ image.T, text[own] @ text.T).mean()
-            cross = consistency_rows(image[own] @ text.T, text[own] @ image.T).mean()
-            terms |= {"cyclic_in": weights.CYCLIP_IN * in_modal, "cyclic_cross": weights.CYCLIP_CROSS * cross}
-        if self.ranking is not None:
-            self.ranking.progress = progress
-            ranked = self.ranking.own_rows(image, text, own, scale, detailed)
-            terms |= ranked.terms
-            report |= ranked.report
-        return terms, report
-
-    def _gathered(self, embeddings: Embeddings, name: str) -> Tensor:
-        return unit_rows(distributed.gather_rows(embeddings.named[name]))
-
-    def _alip(
-        self, embeddings: Embeddings, image: Tensor, text: Tensor, contrast: Tensor, own: slice, scale: Tensor
-    ) -> dict[str, Tensor]:
-        if "second_text" not in embeddings.named:
-            raise UserError(NO_SECOND_TEXT)
-        second = self._gathered(embeddings, "second_text")
-        second_contrast = info_nce_rows(scale * image[own] @ second.T, scale * second[own] @ image.T, own.start)
-        # cosines of all pairs, so that every process moves its thresholds alike
-        cosines = torch.stack([(text * second).sum(1), (text * image).sum(1), (second * image).sum(1)]).detach()
-        if self.training:  # the batch moves the thresholds before they judge it, as in ALIP
-            moved = self.alip_thresholds.lerp(cosines.mean(1).to(self.alip_thresholds), 1 - weights.ALIP_MOMENTUM)
-            if moved.isfinite().all():  # a step that will be refused must leave no trace
-                self.alip_thresholds.copy_(moved)
-        text_second, text_image, second_image = cosines[:, own]
-        sample, of_text, of_second = alip_weights(
-            text_second, text_image, second_image, self.alip_thresholds, weights.ALIP_SHARPNESS
-        )
-        return {
-            "contrastive": (sample * of_text * contrast).mean(),
-            "contrastive_second": (sample * of_second * second_contrast).mean(),
-        }
+            for term in self.terms:
+                values, numbers = term.compute(self, inputs)
+                terms |= values
+                report |= numbers
+        return LossTerms(reduce(add, terms.values()), terms, report)
 
 
-def ranking_loss(dim: int, settings: LossSettings, seed: int = 0) -> RankingLoss:
-    """A RankingLoss with a run's settings."""
-    return RankingLoss(
-        dim,
-        settings.order,
-        settings.head_dim,
-        list_length=settings.list_length,
-        include_self=settings.include_self,
-        utility=settings.utility,
-        ramp=settings.ramp,
-        staged=settings.staged,
-        backend=settings.backend,
-        seed=seed,
+def contrastive(objective: Objective, inputs: Inputs) -> Terms:
+    """InfoNCE (CLIP)."""
+    rows = info_nce_rows(inputs.image, inputs.text, inputs.scale, inputs.own)
+    return {"contrastive": rows.mean()}, _scale_report(inputs)
+
+
+def cyclic(objective: Objective, inputs: Inputs) -> Terms:
+    """In-modal and cross-modal consistency (CyCLIP)."""
+    in_modal, cross = cyclip_rows(inputs.image, inputs.text, inputs.own)
+    return {"cyclic_in": CYCLIP_IN * in_modal.mean(), "cyclic_cross": CYCLIP_CROSS * cross.mean()}, {}
+
+
+def agreement(objective: Objective, inputs: Inputs) -> Terms:
+    """InfoNCE with two captions for each image, weighted by how well the three agree (ALIP)."""
+    if "second_text" not in inputs.embeddings.named:
+        raise UserError(NO_SECOND_TEXT)
+    image, text, own = inputs.image, inputs.text, inputs.own
+    first_rows = info_nce_rows(image, text, inputs.scale, own)
+    second = inputs.gathered("second_text")
+    second_rows = info_nce_rows(image, second, inputs.scale, own)
+    # cosines of all pairs, so that the thresholds of all processes stay equal
+    cosines = torch.stack([(text * second).sum(1), (text * image).sum(1), (second * image).sum(1)]).detach()
+    thresholds = objective.alip_thresholds
+    if objective.training:  # the batch moves the thresholds before they are applied to it, as in ALIP
+        moved = thresholds.lerp(cosines.mean(1).to(thresholds), 1 - ALIP_MOMENTUM)
+        if moved.isfinite().all():  # a step that will be refused must leave no trace
+            thresholds.copy_(moved)
+    sample, of_text, of_second = alip_weights(*cosines[:, own], thresholds=thresholds)
+    terms = {
+        "contrastive": (sample * of_text * first_rows).mean(),
+        "contrastive_second": (sample * of_second * second_rows).mean(),
+    }
+    return terms, _scale_report(inputs)
+
+
+def register_thresholds(objective: Objective, dim: int, settings: LossSettings, seed: int) -> None:
+    """Running means of the cosines t·c, t·i, c·i."""
+    objective.register_buffer("alip_thresholds", torch.full((3,), ALIP_START))
+
+
+def ranking(objective: Objective, inputs: Inputs) -> Terms:
+    """Lists of order 1 (RankCLIP) or above (DinoRankCLIP)."""
+    assert objective.ranking is not None, "registered with the term"
+    ranked = objective.ranking.own_rows(
+        inputs.image, inputs.text, inputs.own, inputs.scale, inputs.progress, inputs.detailed
     )
+    return ranked.terms, ranked.report
+
+
+def register_ranking(objective: Objective, dim: int, settings: LossSettings, seed: int) -> None:
+    objective.ranking = RankingLoss(dim, seed=seed, **asdict(settings))
+
+
+def distillation(objective: Objective, inputs: Inputs) -> Terms:
+    """Terms between students and their cached teacher, beside any other terms."""
+    assert objective.distillation is not None, "given with the term"
+    return objective.distillation(inputs.embeddings, inputs.teacher_features, inputs.progress, inputs.detailed)
+
+
+def _scale_report(inputs: Inputs) -> dict[str, float]:
+    return {"logit_scale": inputs.scale.detach().log().item()} if inputs.detailed else {}
+
+
+class Term(NamedTuple):
+    compute: Callable[[Objective, Inputs], Terms]
+    register: Callable[[Objective, int, LossSettings, int], None] | None = None  # parameters and buffers
+
+
+TERMS = {
+    "contrastive": Term(contrastive),
+    "cyclic": Term(cyclic),
+    "agreement": Term(agreement, register_thresholds),
+    "ranking": Term(ranking, register_ranking),
+}
+DISTILLATION = Term(distillation)

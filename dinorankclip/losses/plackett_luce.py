@@ -5,7 +5,6 @@ Shapes: N rows (lists), M items, K ≤ M listed positions, H width of queries an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -17,7 +16,7 @@ from dinorankclip.losses.plackett_luce_blocked import REMOVED, FirstOrderLists, 
 Backend = Literal["auto", "reference", "blocked"]
 
 # MKL picks its kernel for exp at the first call; when two threads make that call at once, one of them sometimes
-# gets a kernel with errors of 1e-4 (seen with torch 2.13 in one process of ten). One call on one thread decides it.
+# gets a kernel with errors of 1e-4 (observed with torch 2.13 in one process of ten). One call on one thread decides it.
 torch.zeros(1).exp()
 
 
@@ -50,7 +49,7 @@ def plackett_luce_nll(
         included. They must not depend on the candidate (queries) or on row and position (keys).
     backend: `reference` is the equation with an N×K×M tensor; `blocked` gives the same value and gradient from
         blocks of positions, recomputed in backward; `auto` takes blocked. Half precision is computed in single.
-        Second derivatives (`create_graph=True`) are for `reference` alone; blocked refuses them.
+        Only `reference` has second derivatives (`create_graph=True`); `blocked` refuses them.
     """
     theta, queries, keys = _checked(theta, order, queries, keys, backend)
     with torch.autocast(theta.device.type, enabled=False):
@@ -69,9 +68,9 @@ def mean_plackett_luce_nll(
     *,
     backend: Backend = "auto",
 ) -> Tensor:
-    """`plackett_luce_nll(…).mean()`, a scalar, with queries and keys by three products instead of four and half of the
-    exponentials: gradients are taken on the way forward, where `plackett_luce_nll` must wait for the weights of its
-    rows and compute scores again. The price is that the gradients of all three inputs are kept until backward."""
+    """`plackett_luce_nll(…).mean()`, a scalar, as training calls it. With queries and keys it is faster: the weights of
+    rows are known, so the forward pass computes gradients, with three products instead of four and half of the
+    exponentials. The gradients of all three inputs are kept until backward."""
     if queries is None or backend == "reference":
         return plackett_luce_nll(theta, order, queries, keys, backend=backend).mean()
     theta, queries, keys = _checked(theta, order, queries, keys, backend)
@@ -82,7 +81,7 @@ def mean_plackett_luce_nll(
 
 
 def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor:
-    """First-order lists as RankCLIP's public code scores them: an epsilon inside the logarithm. For parity tests.
+    """First-order lists as in RankCLIP's public code, with an epsilon inside the logarithm. For parity tests.
 
         nll_i = Σ_k log(Σ_{j ≥ k} exp(z_j) + ε) - z_k,   z = theta[i, order[i]] - max
 
@@ -112,8 +111,7 @@ def _reference(theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tenso
 def _checked(
     theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None, backend: str
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Utilities, queries and keys in at least single precision. Blocked code takes shapes on trust, so they are
-    compared here."""
+    """Return utilities, queries and keys in at least single precision. Check shapes, which blocked code relies on."""
     if (queries is None) != (keys is None):
         raise ValueError("give queries and keys together, or neither")
     if backend not in ("auto", "reference", "blocked"):
@@ -124,57 +122,16 @@ def _checked(
         shapes |= {"queries [N, K, H]": queries, "keys [M, H]": keys}
         fit = fit and queries.shape[:-1] == order.shape and keys.shape == (theta.shape[1], queries.shape[-1])
     if not fit or order.numel() == 0:
-        told = ", ".join(f"{name} is {list(given.shape)}" for name, given in shapes.items())
-        raise ValueError(f"these shapes do not fit, or there is no position: {told}")
+        given = ", ".join(f"{name} is {list(tensor.shape)}" for name, tensor in shapes.items())
+        raise ValueError(f"these shapes do not fit, or there is no position: {given}")
     with torch.autocast(theta.device.type, enabled=False):
         theta = single(theta)
-        queries, keys = (None if given is None else given.to(theta.dtype) for given in (queries, keys))
+        queries, keys = (None if tensor is None else tensor.to(theta.dtype) for tensor in (queries, keys))
         return theta, queries, keys
 
 
-# -------- rank_consistency
-# Equation 8: two similarities of the same pairs, each ranked as the other ranks.
-#
-#     across  one: image i's texts    other: text i's images
-#     in      one: image i's images   other: text i's texts
-#
-# Shapes: N rows, M items, K listed positions.
-
-Transitions = Callable[[Tensor], tuple[Tensor, Tensor]]  # lists [N, K] → queries [N, K, H] and keys [M, H]
-
-
-def rank_consistency(
-    one: Tensor,
-    other: Tensor,
-    one_transitions: Transitions | None = None,
-    other_transitions: Transitions | None = None,
-    *,
-    backend: Backend = "auto",
-) -> Tensor:
-    """Equation 8 of one term, mean over rows: a scalar.
-
-        L = -½ [ log P(y_one, y_other) + log P(y_other, y_one) ]
-
-    one, other [N, M]: utilities; the list that one is scored on is the order of the other. `…_transitions` give the
-    corrections of the items that a similarity ranks, for its lists; without them P is of first order.
-
-    As loops:
-        for i in range(N):
-            total += nll(one[i], sorted(range(M), key=lambda d: -other[i][d]))     # nll: equation 6
-            total += nll(other[i], sorted(range(M), key=lambda d: -one[i][d]))
-        return total / (2 * N)
-    """
-
-    def nll(theta: Tensor, reference: Tensor, transitions: Transitions | None) -> Tensor:
-        order = reference_order(reference)
-        queries, keys = (None, None) if transitions is None else transitions(order)
-        return mean_plackett_luce_nll(theta, order, queries, keys, backend=backend)
-
-    return symmetrised(nll(one, other, one_transitions), nll(other, one, other_transitions))
-
-
 def reference_order(similarities: Tensor, length: int | None = None) -> Tensor:
-    """The list that a row's similarities [N, M] give, its first `length` positions: [N, K], without gradient.
+    """Rank the items of each row of similarities [N, M]; return the first `length` positions, [N, K], without gradient.
 
     Descending, ties by item index (D4): sorted(range(M), key=lambda d: (-similarities[i][d], d))[:length]
     """
@@ -182,5 +139,15 @@ def reference_order(similarities: Tensor, length: int | None = None) -> Tensor:
 
 
 def symmetrised(one: Tensor, other: Tensor) -> Tensor:
-    """Equation 8's half-sum over both ranking directions."""
+    """Equation 8's half-sum over both ranking directions: L = -½ [ log P(y_one, y_other) + log P(y_other, y_one) ].
+
+    P(y_one, y_other) is the likelihood that one similarity of the pairs ranks as the other similarity does.
+
+    As loops, for similarities one and other [N, M] (across: image i's texts and text i's images; in: image i's images
+    and text i's texts):
+        for i in range(N):
+            total += nll(one[i], sorted(range(M), key=lambda d: -other[i][d]))     # nll: equation 6
+            total += nll(other[i], sorted(range(M), key=lambda d: -one[i][d]))
+        return total / (2 * N)
+    """
     return (one + other) / 2

@@ -1,4 +1,10 @@
-"""How the scores of ranked lists are cut into blocks, and the one place where a block of them is computed.
+"""Exact list likelihoods without a tensor over rows × positions × items, forward and backward.
+
+With the items of a row sorted by its list, the candidates of position k are the sorted items k, k+1, …: the normaliser
+is the log-sum-exp of a causal attention read from the end, with theta as a bias on the keys. A block of positions needs
+only the items from its first position on, so half of the N×K×M scores are never computed. Gradients are computed block
+by block too: in the forward pass where the weights of rows are known, else in backward, from scores computed again and
+the saved log-sum-exp.
 
 Shapes: N rows, M items, K ≤ M listed positions, H width; inside a block R rows, P positions, J = items not finished
 at its first position. "Sorted" tensors have the listed items first, in list order.
@@ -19,7 +25,7 @@ DEVICE_SCORES = 1 << 26  # elsewhere a block should fill the device
 
 
 def positions_at_once(n_items: int) -> int:
-    """Positions of a block: more waste work in the finished triangle, fewer starve the matrix product."""
+    """Return the positions of a block: more waste work in the finished triangle, fewer starve the matrix product."""
     return 64 if n_items <= 256 else 128
 
 
@@ -33,24 +39,19 @@ class Blocks:
         self.step = min(positions_at_once(self.n_items), self.length)
         on_cpu = sorted_theta.device.type == "cpu"
         rows = (CPU_ITEMS if on_cpu else DEVICE_SCORES // self.step) // self.n_items
-        self.rows_at_once = max(1, min(self.n_rows, rows))
-        self.buffer = sorted_theta.new_empty(self.rows_at_once * self.step * self.n_items)
-        self.key_buffer = keys.new_empty(self.rows_at_once, self.n_items, keys.shape[1])
+        rows_at_once = max(1, min(self.n_rows, rows))
+        self.row_blocks, self.position_blocks = _cuts(self.n_rows, rows_at_once), _cuts(self.length, self.step)
+        self.buffer = sorted_theta.new_empty(rows_at_once * self.step * self.n_items)
+        self.key_buffer = keys.new_empty(rows_at_once, self.n_items, keys.shape[1])
         # added, not masked: several times faster, and a score is never +inf
         self.finished = torch.full((self.step, self.step), REMOVED, dtype=keys.dtype, device=keys.device).tril_(-1)
-
-    def row_blocks(self) -> list[slice]:
-        return _cuts(self.n_rows, self.rows_at_once)
-
-    def position_blocks(self) -> list[slice]:
-        return _cuts(self.length, self.step)
 
     def sorted_keys(self, rows: slice) -> Tensor:
         return pick_rows(self.keys[None], self.places[rows], self.key_buffer)
 
     def scores(self, rows: slice, positions: slice, keys_of_rows: Tensor, less: Tensor | None = None) -> Tensor:
-        """[R, P, J] with finished items at -inf, `less` [R, P, 1] taken off. The tensor is the shared buffer: valid
-        until the next call."""
+        """Return [R, P, J] with finished items at -inf, minus `less` [R, P, 1]. The tensor is the shared buffer: it is
+        valid until the next call."""
         bias = self.sorted_theta[rows, None, positions.start :]
         queries = self.queries[rows, positions]
         shape = (queries.shape[0], queries.shape[1], bias.shape[2])
@@ -66,7 +67,7 @@ class Blocks:
 
 
 def sorting(order: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
-    """places [N, M]: listed items in list order, then the others by index; inverse [N, M]: where an item went."""
+    """Return places [N, M], listed items in list order, then the others by index; and each item's place [N, M]."""
     n_rows, length = order.shape
     places = order
     if length < n_items:
@@ -77,17 +78,17 @@ def sorting(order: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
 
 
 def exponential_(values: Tensor) -> Tensor:
-    """exp in place, but never below the cube of the precision, which no sum here can feel.
+    """exp in place, but never below the cube of the precision, which changes no sum here.
 
     The floor is for speed: the vectorised exp is 20 to 200 times slower on arguments that underflow, and at s = 100
-    most of them do. Where an exact zero is promised (items removed by theta = -inf), the caller writes it.
+    most of them do. Where an exact zero is needed (items removed by theta = -inf), the caller writes it.
     """
     return values.clamp_min_(3 * math.log(torch.finfo(values.dtype).eps)).exp_()
 
 
 def pick_rows(tables: Tensor, places: Tensor, buffer: Tensor) -> Tensor:
-    """Rows of each table [R or 1, M, H] at places [R, M], written to the buffer [≥ R, M, H]. A gather also serves to
-    undo a sorting: unlike a scatter, it adds up the same way on every run and device."""
+    """Write the rows of each table [R or 1, M, H] at places [R, M] to the buffer [≥ R, M, H]. A gather also undoes a
+    sorting: unlike a scatter, it adds up the same way on every run and device."""
     n_rows, n_items, width = places.shape[0], *tables.shape[1:]
     if len(tables) > 1:
         places = places + torch.arange(n_rows, device=places.device)[:, None] * n_items
@@ -100,24 +101,14 @@ def _cuts(total: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, total)) for start in range(0, total, step)]
 
 
-# -------- ranking_blocked
-# Exact list likelihoods without a tensor over rows × positions × items, forward and backward.
-#
-# With the items of a row sorted by its list, the candidates of position k are the sorted items k, k+1, …: the
-# normaliser is the log-sum-exp of a causal attention read from the end, with theta as a bias on the keys. A block of
-# positions needs only the items from its first position on, so half of the N×K×M scores are never computed. Gradients
-# are taken block by block too: on the way forward where the weights of rows are known, else in backward, from scores
-# computed again and the saved log-sum-exp. Shapes as in list_blocks.
-
-
 def first_derivatives(backward: Callable) -> Callable:
-    """A backward that has no backward of its own. `once_differentiable` would not do: where the incoming gradient is a
-    constant, as of a loss, it drops the second derivative without a word."""
+    """Mark a backward that cannot be differentiated again. `once_differentiable` is not enough: where the incoming
+    gradient is a constant, as that of a loss, it silently drops the second derivative."""
 
     @wraps(backward)
     def checked(ctx, *gradients: Tensor):
         if torch.is_grad_enabled():  # in backward: with create_graph=True only
-            raise NotImplementedError("ranked lists have second derivatives with backend='reference' alone")
+            raise NotImplementedError("ranked lists have second derivatives only with backend='reference'")
         return backward(ctx, *gradients)
 
     return checked
@@ -135,9 +126,9 @@ class FirstOrderLists(torch.autograd.Function):
         places, inverse = sorting(order, theta.shape[1])
         sorted_theta, length = theta.gather(1, places), order.shape[1]
         log_sum = sorted_theta.flip(1).logcumsumexp(1).flip(1)[:, :length]
-        # +inf where a position takes no part: its probabilities add nothing to the sums over positions
-        kept = log_sum.masked_fill(_absent(sorted_theta, length), torch.inf)
-        ctx.save_for_backward(sorted_theta, kept, inverse)
+        # +inf at absent positions: their probabilities add nothing to the sums over positions
+        present_log_sum = log_sum.masked_fill(_absent(sorted_theta, length), torch.inf)
+        ctx.save_for_backward(sorted_theta, present_log_sum, inverse)
         return _close(log_sum, sorted_theta, sorted_theta[:, :length])
 
     @staticmethod
@@ -171,9 +162,9 @@ class TransitionLists(torch.autograd.Function):
         with torch.autocast(grad_nll.device.type, enabled=False):
             blocks = Blocks(sorted_theta, queries, keys, places)
             slopes = _Slopes(blocks, inverse, grad_nll)
-            for rows in blocks.row_blocks():
+            for rows in blocks.row_blocks:
                 keys_of_rows = blocks.sorted_keys(rows)
-                for positions in blocks.position_blocks():
+                for positions in blocks.position_blocks:
                     less = log_sum[rows, positions, None]
                     probabilities = exponential_(blocks.scores(rows, positions, keys_of_rows, less))
                     slopes.add(rows, positions, keys_of_rows, probabilities, slopes.weight[rows, positions])
@@ -182,8 +173,8 @@ class TransitionLists(torch.autograd.Function):
 
 
 class MeanOfTransitionLists(torch.autograd.Function):
-    """The mean of `TransitionLists` over rows, a scalar. A row's weight is known beforehand, so gradients are taken
-    from the scores of the forward pass, and nothing is computed twice."""
+    """The mean of `TransitionLists` over rows, a scalar. The weight of a row is known beforehand, so gradients are
+    computed from the scores of the forward pass, and no score is computed twice."""
 
     @staticmethod
     def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor, with_gradient: bool) -> Tensor:
@@ -199,19 +190,19 @@ class MeanOfTransitionLists(torch.autograd.Function):
     @staticmethod
     @first_derivatives
     def backward(ctx, grad_mean: Tensor):
-        # not in place: with a retained graph they are wanted again
-        wanted = zip(ctx.saved_tensors, ctx.needs_input_grad)
-        return *(grad_mean * gradient if needed else None for gradient, needed in wanted), None, None
+        # not in place: a retained graph uses the gradients again
+        gradients = zip(ctx.saved_tensors, ctx.needs_input_grad)
+        return *(grad_mean * gradient if needed else None for gradient, needed in gradients), None, None
 
 
 def _walk(blocks: Blocks, slopes: _Slopes | None = None) -> tuple[Tensor, Tensor]:
-    """nll [N] and log-sum-exp [N, K] of all lists; on the way, `slopes` takes its gradients."""
+    """Return nll [N] and log-sum-exp [N, K] of all lists; add the gradients to `slopes` on the way."""
     log_sum = blocks.queries.new_empty(blocks.n_rows, blocks.length)
     diagonal_score = torch.empty_like(log_sum)
     smallest = torch.finfo(log_sum.dtype).min
-    for rows in blocks.row_blocks():
+    for rows in blocks.row_blocks:
         keys_of_rows = blocks.sorted_keys(rows)
-        for positions in blocks.position_blocks():
+        for positions in blocks.position_blocks:
             scores = blocks.scores(rows, positions, keys_of_rows)  # [R, P, J]
             diagonal_score[rows, positions] = scores.diagonal(dim1=1, dim2=2)
             top = scores.amax(2, keepdim=True).clamp_min_(smallest)  # all removed: not -inf
@@ -246,12 +237,12 @@ class _Slopes:
         first, share = positions.start, share[:, :, None]
         shared_queries = self.blocks.queries[rows, positions] * share
         self.grad_theta[rows, first:] += torch.bmm(share.mT, powers).squeeze(1)
-        # products go to whole tensors: into a part of one, the matrix product would take its batch one by one
+        # products go to whole tensors: into a part of one, the matrix product would process its batch one by one
         torch.mul(torch.bmm(powers, keys_of_rows[:, first:]), share, out=self.grad_queries[rows, positions])
         self.grad_of_rows[: len(powers), first:] += torch.bmm(powers.mT, shared_queries)
 
     def end(self, rows: slice, keys_of_rows: Tensor) -> None:
-        """All positions of these rows are in: take off the chosen items, and pass the keys' part on."""
+        """Finish these rows: subtract the chosen items, and add the gradients of their keys."""
         chosen, length = self.weight[rows, :, None], self.blocks.length
         grad_of_rows = self.grad_of_rows[: len(keys_of_rows)]
         self.grad_theta[rows, :length] -= self.weight[rows]
@@ -261,16 +252,16 @@ class _Slopes:
         grad_of_rows.zero_()
 
     def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of theta, queries and keys."""
+        """Return the gradients of theta, queries and keys."""
         self.grad_theta.masked_fill_(self.blocks.sorted_theta == REMOVED, 0.0)
         return self.grad_theta.gather(1, self.inverse), self.grad_queries, self.grad_keys
 
 
 def _close(log_sum: Tensor, sorted_theta: Tensor, chosen: Tensor) -> Tensor:
-    """nll [N]: row sums of log_sum - chosen over the positions whose item takes part."""
+    """Return nll [N]: row sums of log_sum - chosen over the positions whose item takes part."""
     return (log_sum - chosen).masked_fill_(_absent(sorted_theta, log_sum.shape[1]), 0.0).sum(1)
 
 
 def _absent(sorted_theta: Tensor, length: int) -> Tensor:
-    """[N, K]: positions whose item does not take part."""
+    """Return a mask [N, K] of positions whose item does not take part."""
     return sorted_theta[:, :length] == REMOVED

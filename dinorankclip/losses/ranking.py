@@ -1,7 +1,7 @@
-"""Equation 8 as a module: ranking consistency in and across modalities, at any order. Usable without our trainer.
+"""Equation 8 as a module: ranking consistency in and across modalities, at any order. It works without our trainer.
 
-Four lists a pair. Each ranks the items of one modality by one similarity (the prediction), in the order that another
-gives (the reference, without gradient):
+Each pair has four lists. A list ranks the items of one modality by one similarity (the prediction), in the order that
+another similarity gives (the reference, without gradient):
   cross  image i ranks texts   as text i ranks images   | text i ranks images as image i ranks texts
   in     image i ranks images  as text i ranks texts    | text i ranks texts  as image i ranks images
 
@@ -10,14 +10,17 @@ Shapes: N own pairs, M pairs over all processes, D embedding width, K listed pos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from bisect import bisect_left
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dinorankclip import distributed
-from dinorankclip.losses import weights
 from dinorankclip.losses.contrastive import unit_rows
 from dinorankclip.losses.plackett_luce import (
     Backend,
@@ -31,29 +34,83 @@ from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.run_files import gate_name, spread_name
 from dinorankclip.types import LossTerms, Progress
 
+# RankCLIP divides the sum of its two lists by 32; equation 8 takes their half-sum, which leaves 1/16. The division
+# by the number of positions K is RankCLIP's /N. (D2)
+RANKCLIP_SIZE = 1 / 16
+RAMP_SLOPE, RAMP_TOP = 3.0, 2.0  # μ = clip(3i/(n-1), 0, 2): RankCLIP's public schedule (D12)
+SHORT_RUN = 8  # epochs; in shorter runs the ramp counts steps instead of whole epochs (D12)
+STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
+GATE_L1 = {2: 1e-4, 3: 1e-3}  # η_r of the paper's table; ten times larger for each order above 3 (D11)
 
-@dataclass(frozen=True)
-class RankedList:
-    """What one list needs: utilities [N, M] of the ranked items and the reference similarities [N, M] they follow."""
 
-    term: str  # "cross" or "in"
-    prediction: Tensor
-    reference: Tensor
+def ranking_weight(progress: Progress, ramp: str = "rankclip") -> float:
+    """Return μ₁ = μ₂ at this step: clip(3i/(n-1), 0, 2) with i the epoch, counted from 0.
+
+    `ramp="paper"` is the schedule that the paper prints, clip((3i-1)/(n-1), 0, 2).
+    Runs under 8 epochs count i in steps; a single epoch, where n-1 = 0, climbs linearly from 0 to the top. Between one
+    and two epochs the line turns from that, 2i, to that of two epochs, 3i: 3i/(n-1) would jump to the top at once.
+    """
+    n = progress.epochs
+    late = 1.0 if ramp == "paper" else 0.0
+    if n <= 1:
+        rise = RAMP_TOP * progress.step / max(1, progress.total_steps)
+    elif n < 2:
+        rise = (2 - n) * RAMP_TOP * progress.epoch + (n - 1) * (RAMP_SLOPE * progress.epoch - late)
+    else:
+        i = progress.epoch if n < SHORT_RUN else math.floor(progress.epoch + 1e-9)
+        rise = (RAMP_SLOPE * i - late) / (n - 1)
+    return min(max(rise, 0.0), RAMP_TOP)
+
+
+def first_weighted_step(progress: Progress, ramp: str = "rankclip") -> int:
+    """Return the first step of the run with μ > 0; `total_steps` if there is none."""
+    return bisect_left(
+        range(progress.total_steps), True, key=lambda step: ranking_weight(replace(progress, step=step), ramp) > 0
+    )
+
+
+def stage_steps(order: int, progress: Progress, ramp: str = "rankclip") -> dict[int, int]:
+    """Return the step at which each order 2 … `order` starts: epoch 3(r-1)·min(1, epochs/64), at least a step apart.
+
+    No order starts while μ = 0, as in the first epoch of a run of 8 epochs or more: only its L1 and weight decay would
+    move it.
+    """
+    steps_per_epoch = progress.total_steps / max(progress.epochs, 1e-9)
+    shrink = min(1.0, progress.epochs / STAGE_RUN)
+    starts: dict[int, int] = {}
+    previous = first_weighted_step(progress, ramp) - 1
+    for r in range(2, order + 1):
+        previous = max(previous + 1, round(STAGE_EPOCHS * (r - 1) * shrink * steps_per_epoch))
+        starts[r] = previous
+    return starts
+
+
+def active_orders(order: int, progress: Progress, staged: bool = True, ramp: str = "rankclip") -> tuple[int, ...]:
+    """Return the orders above 1 that act at this step. Without stages, all of them act as soon as μ > 0."""
+    if not staged:
+        return tuple(range(2, order + 1)) if ranking_weight(progress, ramp) > 0 else ()
+    return tuple(r for r, start in stage_steps(order, progress, ramp).items() if progress.step >= start)
+
+
+def gate_l1(order: int) -> float:
+    """Return η_r."""
+    return GATE_L1[order] if order <= 3 else GATE_L1[3] * 10.0 ** (order - 3)
 
 
 class RankingLoss(nn.Module):
-    """Ranking terms only (no InfoNCE): `loss(image, text, scale).total`.
+    """The ranking terms without InfoNCE: `loss(image, text, scale).total`.
 
     image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated,
     which CLIP keeps at most 100.
-    In a torch.distributed group each process gives its own pairs, not gathered ones, and gets the mean over them;
-    average gradients over processes afterwards, those of this loss too: orders have parameters. `comm.mean_gradients`
-    does it; DDP around a module that holds the loss needs find_unused_parameters=True, since an order has no gradient
-    before its stage. Keep the loss in fp32 (embeddings may be half): a gate in bf16 cannot take steps of 1e-3.
+    In a torch.distributed group each process gives its own pairs, not gathered, and gets the mean over them;
+    average gradients over processes afterwards, those of this loss too, since orders have parameters:
+    `distributed.mean_gradients` does so. DDP around a module that holds the loss needs find_unused_parameters=True,
+    because an order has no gradient before its stage. Keep the loss in fp32 (embeddings may be half): a gate in bf16
+    cannot take steps of 1e-3.
 
-    Call `set_progress` before each step, and weights and orders follow the schedule; without it they stand where a run
-    ends: full weight, every order. Its gates and biases (parameters of less than two dimensions) want no weight decay,
-    which would open the gates by itself.
+    Call `set_progress` before each step, and weights and orders follow the schedule. Without it they stay at the end of
+    a schedule: full weight, every order. Exclude the gates and biases (parameters of less than two dimensions) from
+    weight decay, which would open the gates.
 
     Order 0 ranks nothing: the value is that of uniform lists, a constant without gradient, so that InfoNCE beside it
     is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
@@ -93,7 +150,7 @@ class RankingLoss(nn.Module):
         self.progress: Progress | None = None
 
     def set_progress(self, step: int, total_steps: int, epochs: float) -> None:
-        """`step` steps of `total_steps` are done, in a run of `epochs` epochs."""
+        """Tell `forward` that `step` steps of `total_steps` are done, in a run of `epochs` epochs."""
         self.progress = Progress(step, total_steps, epochs)
 
     def forward(self, image: Tensor, text: Tensor, scale: Tensor | float, detailed: bool = False) -> LossTerms:
@@ -102,7 +159,8 @@ class RankingLoss(nn.Module):
         first = distributed.world().rank * len(image)
         with torch.autocast(image.device.type, enabled=False):
             images, texts = unit_rows(distributed.gather_rows(image)), unit_rows(distributed.gather_rows(text))
-            return self.own_rows(images, texts, slice(first, first + len(image)), scale, detailed)
+            own = slice(first, first + len(image))
+            return self.own_rows(images, texts, own, scale, self.progress, detailed)
 
     def _check(self, image: Tensor, text: Tensor) -> None:
         if image.shape != text.shape:
@@ -115,39 +173,44 @@ class RankingLoss(nn.Module):
                 f"this loss was made for embeddings [N, {self.dim}], not {list(image.shape)}: RankingLoss(dim=…) takes "
                 "their width"
             )
-        kinds = {parameter.dtype for parameter in self.parameters()}
-        if kinds & {torch.float16, torch.bfloat16}:
+        if {parameter.dtype for parameter in self.parameters()} & {torch.float16, torch.bfloat16}:
             raise ValueError(
                 "the ranking loss was cast to half precision, in which its gates cannot learn: keep it in fp32 "
                 "(loss.float()); embeddings may have any precision"
             )
 
-    def own_rows(self, images: Tensor, texts: Tensor, own: slice, scale: Tensor | float, detailed: bool) -> LossTerms:
-        """The loss of rows `own` among all unit-norm images and texts [M, D]."""
-        if self.progress is None:
-            active, mu = tuple(range(2, self.order + 1)), weights.RAMP_TOP
+    def own_rows(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        own: slice,
+        scale: Tensor | float,
+        progress: Progress | None,
+        detailed: bool = False,
+    ) -> LossTerms:
+        """The loss of rows `own` among all unit-norm images and texts [M, D]; without `progress`, at full weight."""
+        if progress is None:
+            active, mu = tuple(range(2, self.order + 1)), RAMP_TOP
         else:
-            active = weights.active_orders(self.order, self.progress, self.staged, self.ramp)
-            mu = weights.ranking_weight(self.progress, self.ramp)
+            active = active_orders(self.order, progress, self.staged, self.ramp)
+            mu = ranking_weight(progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
         nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
-        # Equation 8, per position, in RankCLIP's size.
-        terms = {f"rank_{name}": mu * weights.RANKCLIP_SIZE / length * value for name, value in nll.items()}
+        terms = {f"rank_{name}": mu * RANKCLIP_SIZE / length * value for name, value in nll.items()}
         if active:
-            terms["gate_l1"] = weights.total(
-                weights.gate_l1(r) * heads.gate(r) for heads in self.transitions.values() for r in active
-            )
+            gates = [gate_l1(r) * heads.gate(r) for heads in self.transitions.values() for r in active]
+            terms["gate_l1"] = reduce(add, gates)
         if detailed:
             report |= {f"nll_{name}": value.item() for name, value in nll.items()}
             for modality, heads in self.transitions.items():
                 report |= {gate_name(r, modality): heads.gate(r).item() for r in active}
-        return LossTerms(weights.total(terms.values()), terms, report)
+        return LossTerms(reduce(add, terms.values()), terms, report)
 
     @torch.no_grad()
     def nll_with(self, image: Tensor, text: Tensor, scale: Tensor | float, orders: tuple[int, ...]) -> dict[str, float]:
-        """Unweighted NLL of `in` and `cross` when just these orders above 1 act: leave one out to see what it does.
-        Of these pairs alone: nothing is gathered from other processes."""
+        """Return the unweighted NLL of `in` and `cross` when only these orders above 1 act: leave one out to see its
+        effect. Nothing is gathered from other processes."""
         with torch.autocast(image.device.type, enabled=False):
             whole, length = slice(0, len(image)), self._length(len(image))
             nll = self._nll(unit_rows(image), unit_rows(text), whole, scale, orders, length, None)
@@ -163,41 +226,33 @@ class RankingLoss(nn.Module):
         length: int,
         report: dict[str, float] | None,
     ) -> dict[str, Tensor]:
-        """Mean over rows and the two lists of each term; at order 0 that of uniform lists, a constant."""
-        if self.order == 0:
-            constant = images.new_tensor(weights.uniform_nll(self._candidates(len(images)), length))
+        """Equation 8: each term is the half-sum over its two lists, each the mean over own rows."""
+        if self.order == 0:  # every remaining item is equally likely: log(M!/(M-K)!), a constant
+            count = len(images) - (not self.include_self)
+            constant = images.new_tensor(math.lgamma(count + 1) - math.lgamma(count - length + 1))
             return {"in": constant, "cross": constant}
         image_text, text_image = images[own] @ texts.T, texts[own] @ images.T
         image_image, text_text = images[own] @ images.T, texts[own] @ texts.T
-        # A list uses the heads of the modality it ranks (D6).
-        ranked = {
-            "text": [RankedList("cross", image_text, text_image), RankedList("in", text_text, image_image)],
-            "image": [RankedList("cross", text_image, image_text), RankedList("in", image_image, text_text)],
-        }
         nll: dict[str, list[Tensor]] = {"in": [], "cross": []}
-        for modality, items in (("image", images), ("text", texts)):
-            lists = ranked[modality]
-            orders = [self._order(one.reference, own, length) for one in lists]
-            utilities = [self._utility(one.prediction, own, scale) for one in lists]
+        for modality, items, lists in (  # a list uses the heads of the modality it ranks (D6)
+            ("image", images, {"cross": (text_image, image_text), "in": (image_image, text_text)}),
+            ("text", texts, {"cross": (image_text, text_image), "in": (text_text, image_image)}),
+        ):
+            factor = scale if self.utility == "scaled" else 1
+            orders = [
+                reference_order(self._without_self(reference.detach(), own), length) for _, reference in lists.values()
+            ]
+            utilities = [self._without_self(factor * prediction, own) for prediction, _ in lists.values()]
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
-            for one, theta, order, query in zip(lists, utilities, orders, queries):
-                nll[one.term].append(self._mean_nll(theta, order, query, keys))
+            for term, theta, order, query in zip(lists, utilities, orders, queries):
+                if self.rankclip_eps:
+                    nll[term].append(rankclip_nll(theta, order, self.rankclip_eps).mean())
+                else:
+                    nll[term].append(mean_plackett_luce_nll(theta, order, query, keys, backend=self.backend))
             if report is not None and keys is not None:
                 spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
                 report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
         return {term: symmetrised(*directions) for term, directions in nll.items()}
-
-    def _mean_nll(self, theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
-        if self.rankclip_eps:
-            return rankclip_nll(theta, order, self.rankclip_eps).mean()
-        return mean_plackett_luce_nll(theta, order, queries, keys, backend=self.backend)
-
-    def _order(self, reference: Tensor, own: slice, length: int) -> Tensor:
-        return reference_order(self._without_self(reference.detach(), own), length)
-
-    def _utility(self, cosines: Tensor, own: slice, scale: Tensor | float) -> Tensor:
-        theta = scale * cosines if self.utility == "scaled" else cosines
-        return self._without_self(theta, own)
 
     def _without_self(self, rows: Tensor, own: slice) -> Tensor:
         if self.include_self:
@@ -206,11 +261,8 @@ class RankingLoss(nn.Module):
         itself[:, own].fill_diagonal_(True)
         return rows.masked_fill(itself, float("-inf"))
 
-    def _candidates(self, items: int) -> int:
-        return items if self.include_self else items - 1
-
     def _length(self, items: int) -> int:
-        candidates = self._candidates(items)
+        candidates = items - (not self.include_self)
         if candidates < 1:
             raise ValueError("a batch of one pair has nothing to rank without itself (include_self=False)")
         return candidates if self.list_length is None else min(self.list_length, candidates)

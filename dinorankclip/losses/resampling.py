@@ -25,13 +25,13 @@ def resample_grid(
     width: Number = 1.0,
     flip: bool | Tensor = False,
 ) -> Tensor:
-    """A, with A·tokens = the tokens of the view: the box (in fractions of the map), resized, then mirrored.
+    """Return A, with A·tokens = the tokens of the view: the box (in fractions of the map), resized, then mirrored.
 
-    Plain numbers give A [L_out, L_in]; tensors [B] (one view an image) give [B, L_out, L_in]. Double precision.
+    Plain numbers give A [L_out, L_in]; tensors [B] (a view for each image) give [B, L_out, L_in]. Double precision.
 
-    Bilinear, antialiased when the box is shrunk, with cell centres at (i + 1/2)/n: what
-    `F.interpolate(mode="bilinear", antialias=True, align_corners=False)` does, with two differences that a view
-    needs: the box may lie anywhere, and cells just outside it still count (the map goes on there).
+    Bilinear, antialiased when the box is shrunk, with cell centres at (i + 1/2)/n, as in
+    `F.interpolate(mode="bilinear", antialias=True, align_corners=False)`, with two differences that a view needs: the
+    box may lie anywhere, and cells just outside it still count (the map continues there).
 
     As loops, for one axis with n_in cells, n_out results and the box from `start` over `extent`:
         reach = max(1, extent * n_in / n_out)                       # cells of the map per result, if shrinking
@@ -59,14 +59,14 @@ def _axis(n_in: int, n_out: int, start: Number, extent: Number) -> Tensor:
     out = torch.arange(n_out, dtype=torch.float64, device=start.device)[:, None]
     cell = torch.arange(n_in, dtype=torch.float64, device=start.device)
     reach = (extent * n_in / n_out).clamp_min(1)
-    # A box outside the map would meet no cell at all; its nearest cells are the answer.
+    # A box outside the map meets no cell: take the nearest cells.
     at = ((start + (out + 0.5) / n_out * extent) * n_in - 0.5).clamp(-0.5, n_in - 0.5)
     weight = (1 - (at - cell).abs() / reach).clamp_min(0)
     return weight / weight.sum(-1, keepdim=True)
 
 
 def resample_tokens(tokens: Tensor, matrix: Tensor) -> Tensor:
-    """A·V: tokens [B, L_in, C] and A ([L_out, L_in] or one an item) → [B, L_out, C]."""
+    """A·V: tokens [B, L_in, C] and A, [L_out, L_in] or [B, L_out, L_in] → [B, L_out, C]."""
     return matrix.to(tokens) @ tokens
 
 
@@ -77,9 +77,9 @@ def resample_gram(gram: Tensor, matrix: Tensor) -> Tensor:
 
 
 def word_matrix(word_ids: Tensor, words: int) -> tuple[Tensor, Tensor]:
-    """The word each token belongs to [B, T] (-1: none) → averaging A [B, W, T], and which words exist [B, W].
+    """Return the averaging A [B, W, T] and a mask of words [B, W], of the word of each token [B, T] (-1: none).
 
-    Words that no token belongs to have a zero row.
+    A word without tokens has a zero row.
     """
     belongs = word_ids[:, None, :] == torch.arange(words, device=word_ids.device)[None, :, None]
     count = belongs.sum(-1, keepdim=True)
@@ -87,10 +87,10 @@ def word_matrix(word_ids: Tensor, words: int) -> tuple[Tensor, Tensor]:
 
 
 def word_pooling(tokens: Tensor, word_ids: Tensor, words: int | None = None) -> tuple[Tensor, Tensor]:
-    """Tokens [B, T, C] → the mean token of each word [B, W, C], and which words exist [B, W].
+    """Return the mean token of each word [B, W, C] and a mask of words [B, W], of tokens [B, T, C].
 
     Two tokenizers cut the same words into different pieces; pooled to words, their Grams can be compared.
-    W is `words`, or the longest caption's count.
+    W is `words`, by default that of the longest caption.
 
     As loops:
         for b in range(B):
@@ -102,7 +102,7 @@ def word_pooling(tokens: Tensor, word_ids: Tensor, words: int | None = None) -> 
         words = int(word_ids.max()) + 1 if word_ids.numel() else 0
     tokens = single(tokens)
     matrix, mask = word_matrix(word_ids, words)
-    # Padding may hold anything, even what 0 · x does not make 0.
+    # Padding may hold NaN, which times 0 is not 0.
     tokens = tokens.masked_fill((word_ids < 0)[..., None], 0.0)
     with torch.autocast(tokens.device.type, enabled=False):
         return matrix.to(tokens) @ tokens, mask

@@ -1,4 +1,4 @@
-"""Numbers that are only watched: does an order act, and do the terms pull the same way?
+"""Numbers for the log that show whether an order has an effect and whether the terms pull the same way.
 
 Shapes: N lists, M items, K positions, H width of queries and keys, h of one order.
 """
@@ -21,7 +21,7 @@ SPREAD_ROWS, SPREAD_POSITIONS = 8, 32  # a sample that costs less than a thousan
 def relative_spread(
     theta: Tensor, order: Tensor, queries: Tensor, keys: Tensor, active: Sequence[int]
 ) -> dict[int, float]:
-    """D13: for each active order, the spread of λ_r·correction relative to the spread of theta.
+    """Return, for each active order, the spread of λ_r·correction relative to the spread of theta (D13).
 
     Spread is the standard deviation over the candidates that remain at a position, averaged over a sample of
     positions (those with a history and at least two candidates) of the first few lists.
@@ -55,10 +55,10 @@ def _spread(values: Tensor, among: Tensor) -> Tensor:
 
 
 def gradient_report(terms: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> dict[str, float]:
-    """Norm of each term's gradient at `inputs` (the embeddings) and the cosine between any two terms' gradients.
+    """Return the norm of each term's gradient at `inputs` (the embeddings) and the cosines between terms' gradients.
 
-    Over all processes together, so every process must call it. The graph is kept for the backward pass proper. A
-    term that does not depend on the inputs has norm 0 and no cosine.
+    The numbers are of all processes together, so every process must call this. The graph is kept for the backward
+    pass proper. A term that does not depend on the inputs has norm 0 and no cosine.
     """
     size = distributed.world().size
     gradients = {}
@@ -79,22 +79,18 @@ def gradient_report(terms: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> di
     return report
 
 
-# -------- damping
-# How much of Adam's step its epsilon leaves to each order's heads: a number that is only watched.
-#
-# Adam moves a number by rate · m̂/(√v̂ + ε). Where gradients are large that is about the rate, whatever their size; where
-# √v̂ comes down to ε, as behind a gate that is nearly closed, steps shrink and an order learns more slowly than it seems.
-
 _HEAD = re.compile(r"transitions\.(?P<modality>\w+)\.heads\.(?P<order>\d+)\.")
 
 
 @torch.no_grad()
 def undamped_shares(optimizer: torch.optim.AdamW, named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, float]:
-    """`undamped3_image`: mean of √v̂/(√v̂ + ε) over the numbers of order 3's image heads. 1: ε does nothing.
+    """Return the share of Adam's step that its epsilon leaves to each order's heads; 1 means that ε has no effect.
 
-    Orders that have not begun have no moments and are left out.
+    `undamped3_image` is the mean of √v̂/(√v̂ + ε) over the numbers of order 3's image heads. Adam moves a number by
+    rate · m̂/(√v̂ + ε): about the rate, unless √v̂ comes down to ε, as behind a gate that is nearly closed. Then an order
+    learns more slowly than its rate suggests. Orders that have not started have no moments and are left out.
     """
-    parameters = {p: found for name, p in named if (found := _HEAD.search(name))}
+    parameters = {p: match for name, p in named if (match := _HEAD.search(name))}
     shares: dict[str, list[Tensor]] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:

@@ -1,9 +1,16 @@
-"""Equation 7: how well a candidate follows what was ranked just before it, the last item (β) or the last two (γ).
+"""Equation 7: how well a candidate follows the items ranked just before it; as pure functions and as trained heads.
 
-Both are one form, Λ = (W_q·history)·(W_k·e_d)/√h, with another history. As an inner product of a query that knows the
-history and a key that knows the candidate they enter equation 6 without a tensor over histories × candidates.
+Every order has the form Λ = (W_q·history)·(W_k·e_d)/√h, with another history: the last item (order 2, β), the last two
+(order 3, γ), or a transformer layer over more. As an inner product of a query that knows the history and a key that
+knows the candidate, Λ enters equation 6 without a tensor over histories × candidates.
 
-Shapes: M items e [M, D], D embedding width, h head width, w width of a history: D for β, h for γ.
+A head has two functions of the items e [M, D] of one modality:
+  key(e)                   [M, h]      the key of each candidate
+  queries(e, lists, gate)  [N, K, h]   for each list [N, K]: (gate/√h)·W_q·history; exactly zero at the first r-1
+                                       positions, whose history is too short
+
+Shapes: M items, D embedding width, h head width, w width of a history, r order, N lists, K positions, K' = K-r+1
+positions with a history, H = h · (number of active orders).
 """
 
 from __future__ import annotations
@@ -20,6 +27,9 @@ from torch.utils.checkpoint import checkpoint
 from dinorankclip.methods import HIGHEST_ORDER
 from dinorankclip.seeds import drawing_from
 
+MLP_RATIO = 4
+BLOCK = 1 << 23  # largest number of values in a block of histories; several blocks are recomputed in backward
+
 
 def transition_scores(histories: Tensor, items: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """Equation 7, of every candidate after each history: [..., M].
@@ -27,8 +37,8 @@ def transition_scores(histories: Tensor, items: Tensor, query: Tensor, key: Tens
         β_ab  = (W_q e_a)·(W_k e_b)/√h          histories = items
         γ_abd = (W_q h_ab)·(W_k e_d)/√h         histories = pair_history(…)
 
-    histories [..., w], items [M, D], query W_q [h, w], key W_k [h, D]. Neither centred over candidates nor masked where
-    a candidate stands in its own history: equation 6 takes those away by itself (D10).
+    histories [..., w], items [M, D], query W_q [h, w], key W_k [h, D]. The scores are not centred over candidates, and
+    not masked where a candidate is in its own history: neither changes equation 6 (D10).
 
     As loops, for one history:
         for d in range(M):
@@ -40,15 +50,15 @@ def transition_scores(histories: Tensor, items: Tensor, query: Tensor, key: Tens
 
 
 def gated_query(query: Tensor, gate: Tensor | float = 1.0) -> Tensor:
-    """(λ/√h)·W_q [h, w], which makes of a history the query for a candidate's key W_k·e_d.
+    """Return (λ/√h)·W_q [h, w], which turns a history into the query for a candidate's key W_k·e_d.
 
-    Gate λ and 1/√h enter here and nowhere else, on the smallest tensor on the way.
+    Gate λ and 1/√h enter only here, on the smallest tensor of the computation.
     """
     return query * (gate / math.sqrt(len(query)))
 
 
 def pair_history(before: Tensor, last: Tensor, first: Tensor, second: Tensor, product: Tensor) -> Tensor:
-    """h_ab = LN(W_1 e_a + W_2 e_b + W_3 (e_a ⊙ e_b)) [..., h], of the last item b and the one before it, a.
+    """h_ab = LN(W_1 e_a + W_2 e_b + W_3 (e_a ⊙ e_b)) [..., h], of the last item b and the item a before it.
 
     before e_a and last e_b [..., D]; first, second, product: W_1, W_2, W_3 [h, D].
 
@@ -62,22 +72,8 @@ def pair_history(before: Tensor, last: Tensor, first: Tensor, second: Tensor, pr
 
 
 def history_norm(values: Tensor) -> Tensor:
-    """LN over the last dimension, without weights of its own: W_q follows and would only repeat them."""
+    """LN over the last dimension, without weights: W_q follows, which could only repeat them."""
     return F.layer_norm(values, values.shape[-1:], eps=1e-5)
-
-
-# -------- histories
-# Equation 7 as modules, and its continuation above order 3: how an order sees what was ranked before.
-#
-# Every head answers two questions about the items e [M, D] of one modality:
-#   keys(e)                  [M, h]      what a candidate offers
-#   queries(e, lists, gate)  [N, K, h]   for each list [N, K]: (gate/√h)·W_q·history; exactly zero at the first r-1
-#                                        positions, whose history is too short
-#
-# Shapes: M items, D embedding width, h head width, r order, N lists, K positions, K' = K-r+1 those with a history.
-
-MLP_RATIO = 4
-BLOCK = 1 << 23  # numbers that one block of histories may hold; what needs more is cut and recomputed in backward
 
 
 class PairHead(nn.Module):
@@ -87,9 +83,6 @@ class PairHead(nn.Module):
         super().__init__()
         self.query, self.key = _linear(dim, width), _linear(dim, width)
 
-    def keys(self, items: Tensor) -> Tensor:
-        return self.key(items)
-
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
         table = F.linear(items, gated_query(self.query.weight, gate))
         return [_pick_late(table, order[:, :-1], order.shape[1]) for order in lists]
@@ -98,16 +91,14 @@ class PairHead(nn.Module):
 class TripleHead(nn.Module):
     """Order 3: γ_abd = (W_q h_ab)·(W_k e_d)/√h with h_ab = LN(W_1 e_a + W_2 e_b + W_3(e_a ⊙ e_b)).
 
-    W_1 and W_2 are applied to items, not to pairs, and W_3 in the cheaper of two ways: the value is `pair_history`'s.
+    W_1 and W_2 are applied to items instead of pairs, and W_3 in the cheaper of two ways; the value is that of
+    `pair_history`.
     """
 
     def __init__(self, dim: int, width: int):
         super().__init__()
         self.first, self.second, self.product = (_linear(dim, width) for _ in range(3))
         self.query, self.key = _linear(width, width), _linear(dim, width)
-
-    def keys(self, items: Tensor) -> Tensor:
-        return self.key(items)
 
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
         weight = gated_query(self.query.weight, gate)
@@ -118,7 +109,7 @@ class TripleHead(nn.Module):
         return [_late(self._listed(items, y[:, :-2], y[:, 1:-1], weight), y.shape[1]) for y in lists]
 
     def _table(self, items: Tensor, weight: Tensor) -> Tensor:
-        """Queries of all pairs, [M, M, h], for lists that together name more pairs than there are."""
+        """Return queries of all pairs, [M, M, h]: cheaper when the lists together name at least as many pairs."""
         first, second = self.first(items), self.second(items)
 
         def some(rows: slice) -> Tensor:
@@ -130,7 +121,7 @@ class TripleHead(nn.Module):
         return torch.cat(_in_blocks(some, len(items), len(items) * first.shape[1]))
 
     def _listed(self, items: Tensor, before: Tensor, last: Tensor, weight: Tensor) -> Tensor:
-        """Queries of the pairs (before, last) [N, K'] only, for short lists or a process with few rows."""
+        """Return queries of the pairs (before, last) [N, K'] only, for short lists or a process with few rows."""
         first, second = self.first(items), self.second(items)
 
         def some(rows: slice) -> Tensor:
@@ -142,13 +133,13 @@ class TripleHead(nn.Module):
 
 
 class DeepHead(nn.Module):
-    """Order r ≥ 4: one pre-norm transformer layer over the r-1 items before, of which only the last is read.
+    """Order r ≥ 4: one pre-norm transformer layer over the r-1 items before, read at the last item.
 
         x_d = W e_d;   z_o = x_{y_{k-o}} + p_o  for offsets o = 1 … r-1
         attention of LN(z_1) over all LN(z_o), one head;  g = z_1 + attended;  history = LN(g + MLP(LN(g)))
 
-    Keys and values belong to (item, offset) and are computed once a batch; attention logits come from one M×M table
-    an offset, which all lists share.
+    Keys and values belong to (item, offset) and are computed once for a batch; attention logits come from an M×M table
+    for each offset, which all lists share.
     """
 
     def __init__(self, dim: int, width: int, order: int):
@@ -161,9 +152,6 @@ class DeepHead(nn.Module):
         self.widen = _linear(width, MLP_RATIO * width, bias=True)
         self.narrow = _linear(MLP_RATIO * width, width, bias=True)
         self.query, self.key = _linear(width, width), _linear(dim, width)
-
-    def keys(self, items: Tensor) -> Tensor:
-        return self.key(items)
 
     def queries(self, items: Tensor, lists: Sequence[Tensor], gate: Tensor) -> list[Tensor]:
         weight = gated_query(self.query.weight, gate)
@@ -204,7 +192,7 @@ def _linear(width_in: int, width_out: int, bias: bool = False) -> nn.Linear:
 
 
 def _pick(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of a [T, w] table at `index` [N, K]: [N, K, w]."""
+    """Return the rows of a [T, w] table at `index` [N, K]: [N, K, w]."""
     return table.index_select(0, index.reshape(-1)).view(*index.shape, table.shape[1])
 
 
@@ -220,7 +208,7 @@ def _pick_late(table: Tensor, index: Tensor, length: int) -> Tensor:
 
 
 def _in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int) -> list[Tensor]:
-    """`some` over all rows, in blocks of bounded memory; with several blocks, each is recomputed in backward."""
+    """Apply `some` to all rows, in blocks of bounded memory; several blocks are recomputed in backward."""
     step = max(1, BLOCK // max(1, numbers_per_row))
     if step >= rows:
         return [some(slice(0, rows))]
@@ -228,22 +216,11 @@ def _in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int)
     return [checkpoint(some, cut, use_reentrant=False, preserve_rng_state=False) for cut in cuts]
 
 
-# -------- transitions
-# Transition heads of one modality: the corrections of orders 2 … R as one query and one key per item.
-#
-# Shapes: M items, D embedding width, h head width, N lists, K positions, H = h · (number of active orders).
-
-
-def first_gate(order: int) -> float:
-    """s_r at the start: s_2 = -3, s_3 = -5, s_r = s_2 - 2(r-2), so that λ_r = σ(s_r) starts near zero."""
-    return -3.0 - 2.0 * (order - 2)
-
-
 class TransitionHeads(nn.Module):
-    """Heads and gates of orders 2 … `order`. Each order draws its weights from its own named seed.
+    """Heads and gates of orders 2 … `order` for one modality. Each order draws its weights from its own named seed.
 
     Items enter as √D · (unit-norm embedding), with gradient: at unit norm the corrections would start at 1e-4 beside
-    utilities of up to 100 and never move (D7).
+    utilities of up to 100 and never move (D7). Gates start near zero: λ_r = σ(s_r), s_2 = -3, s_r = s_2 - 2(r-2).
     """
 
     heads: Any  # nn.ModuleDict: order → PairHead, TripleHead or DeepHead
@@ -257,55 +234,48 @@ class TransitionHeads(nn.Module):
         self.heads, self.gates = nn.ModuleDict(), nn.ParameterDict()
         for r in range(2, order + 1):
             with drawing_from(seed, "transitions", modality, r):
-                self.heads[str(r)] = _head(dim, head_dim, r)
-            self.gates[str(r)] = nn.Parameter(torch.tensor(first_gate(r)))
+                head = {2: PairHead, 3: TripleHead}.get(r)
+                self.heads[str(r)] = head(dim, head_dim) if head else DeepHead(dim, head_dim, r)
+            self.gates[str(r)] = nn.Parameter(torch.tensor(-3.0 - 2.0 * (r - 2)))
 
     def gate(self, order: int) -> Tensor:
-        """λ_r"""
+        """Return λ_r."""
         return self.gates[str(order)].sigmoid()
 
     def forward(self, items: Tensor, lists: Sequence[Tensor], active: Sequence[int]) -> tuple[list[Tensor], Tensor]:
-        """Unit-norm items [M, D] and lists of item indices, each [N, K] → queries, each [N, K, H], and keys [M, H].
+        """Return queries [N, K, H] of each list [N, K] of item indices, and keys [M, H], of unit-norm items [M, D].
 
-        `active` names the orders that act (at least one); the others stay out of the graph, gradient and all.
+        `active` names the orders that act (at least one); the others stay out of the graph and get no gradient.
         """
         scaled = (self.item_scale * items).to(self.gates[str(active[0])].dtype)
         blocks: list[list[Tensor]] = [[] for _ in lists]
         for r in active:
             for block, queries in zip(blocks, self.heads[str(r)].queries(scaled, lists, self.gate(r))):
                 block.append(queries)
-        keys = [self.heads[str(r)].keys(scaled) for r in active]
+        keys = [self.heads[str(r)].key(scaled) for r in active]
         return [torch.cat(block, -1).to(items.dtype) for block in blocks], torch.cat(keys, -1).to(items.dtype)
 
     @torch.no_grad()
     def centred_pairs(self, items: Tensor) -> Tensor:
-        """β̃ [M, M] without its gate for a heatmap: row a centred over candidates d ≠ a, the cell (a, a) empty (NaN)."""
+        """Return β̃ [M, M] without its gate, for a heatmap: row a centred over candidates d ≠ a, the cell (a, a) NaN."""
         head, scaled = self.heads["2"], self.item_scale * items
         each = torch.arange(len(items), device=items.device)
         return _centred(transition_scores(scaled, scaled, head.query.weight, head.key.weight), history=each[:, None])
 
     @torch.no_grad()
     def centred_triples(self, items: Tensor, before: int) -> Tensor:
-        """γ̃ [M, M] without its gate after (before, b), one row for each b; cells of a history item are empty (NaN)."""
+        """Return γ̃ [M, M] without its gate after (before, b), a row for each b; cells of history items are NaN."""
         head, scaled = self.heads["3"], self.item_scale * items
         first, second, product = head.first.weight, head.second.weight, head.product.weight
         pairs = pair_history(scaled[before].expand_as(scaled), scaled, first, second, product)
         each = torch.arange(len(items), device=items.device)
         history = torch.stack([torch.full_like(each, before), each], 1)
         table = _centred(transition_scores(pairs, scaled, head.query.weight, head.key.weight), history)
-        table[before] = torch.nan  # the same item twice is no history
+        table[before] = torch.nan  # an item cannot come twice
         return table
 
 
 def _centred(table: Tensor, history: Tensor) -> Tensor:
-    """Rows of [M, M] centred over the candidates that are not in the row's `history` [M, r-1]; those cells are NaN."""
+    """Centre rows of [M, M] over the candidates outside the row's `history` [M, r-1]; cells of the history are NaN."""
     table = table.scatter(1, history, torch.nan)
     return table - table.nanmean(1, keepdim=True)
-
-
-def _head(dim: int, width: int, order: int) -> nn.Module:
-    if order == 2:
-        return PairHead(dim, width)
-    if order == 3:
-        return TripleHead(dim, width)
-    return DeepHead(dim, width, order)

@@ -1,7 +1,8 @@
-"""How a model came about, gathered from what its run left behind: for the card of an exported model.
+"""Provenance of a model, and the card (README.md) of an export.
 
-Nothing here is needed to use a model, so whatever is missing is left out; nothing here fails. Paths are cut to their
-last name: a folder that is given away says nothing about the machine it was made on.
+`provenance` gathers what a run left behind. A model can be used without it: missing files are left out, and none of
+them raises. Paths are cut to their last name, so that an export tells nothing about the machine it was made on. `card`
+says only what provenance knows; the rest is said to be unknown.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from dinorankclip.run_files import inert_orders, inert_words
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
 
 RECORD = "provenance.json"  # in exported folders, so that an export of an export still knows
+FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
 Text = TypeVar("Text", str, None)
 _PATHS = ("data", "init")  # settings that may be paths
 _PATHS_INSIDE = (("model", "weights"), ("distil", "cache"), ("distil", "teacher"), ("distil", "text_teacher"))
 _DROPPED = ("run", "record")  # settings that did not touch the model
-_UNNAMED = "without a name (see model.json)"
 _MACHINE = ("python", "packages", "system", "gpus", "processes", "revision")  # of environment.json
 
 
 def provenance(folder: Path | None, name: str, data_note: str = "") -> dict[str, Any]:
-    """What is known about the model in `folder` (None: an open_clip model), typed by the user as `name`."""
-    found: dict[str, Any] = {"name": _last_name(name), "dinorankclip": __version__}
+    """All that is known about the model in `folder` (None: an open_clip model), typed by the user as `name`."""
+    known: dict[str, Any] = {"name": _last_name(name), "dinorankclip": __version__}
     if folder is not None:
-        found |= _read(folder / RECORD) or _of_run(folder)
+        known |= _read(folder / RECORD) or _of_run(folder)
     if data_note:
-        found["data_note"] = data_note
-    return found
+        known["data_note"] = data_note
+    return known
 
 
 def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
@@ -47,11 +48,12 @@ def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]
         return settings
     name = trunk_name(trunk)
     size = None if name and trunk_config(name) == trunk else trunk["vision_cfg"]["image_size"]
-    return settings | {"model": settings["model"] | {"trunk": name or _UNNAMED, "image_size": size}}
+    own = {"trunk": name or "without a name (see model.json)", "image_size": size}
+    return settings | {"model": settings["model"] | own}
 
 
 def _of_run(checkpoint: Path) -> dict[str, Any]:
-    """A checkpoint lies in RUN/checkpoints; a model folder that is no checkpoint has none of these files."""
+    """Provenance of RUN/checkpoints/step-N; empty for a model folder that is no checkpoint."""
     run = checkpoint.parent.parent
     state = _read(checkpoint / run_files.NUMBERS)
     if not state:
@@ -59,43 +61,42 @@ def _of_run(checkpoint: Path) -> dict[str, Any]:
     settings = with_own_trunk(_read(run / run_files.CONFIG), checkpoint)
     environment = _read(run / run_files.ENVIRONMENT)
     scores = _read(run / run_files.SCORES)
-    found: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
+    known: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
     if inert := inert_orders(run):
-        found["inert_orders"] = inert
+        known["inert_orders"] = inert
     if settings:
-        found |= {"settings": _without_paths(settings), "teachers": _teachers(settings), "images": _images(settings)}
+        known |= {"settings": _without_paths(settings), "teachers": _teachers(settings), "images": _images(settings)}
     if environment:
-        found["environment"] = {name: environment[name] for name in _MACHINE if name in environment}
+        known["environment"] = {name: environment[name] for name in _MACHINE if name in environment}
     if scores.get("scores"):
-        found["scores"] = {"step": scores.get("step"), "values": scores["scores"]}
+        known["scores"] = {"step": scores.get("step"), "values": scores["scores"]}
     if scores.get("sets"):
         sets = {name: _numbers(scored) for name, scored in scores["sets"].items()}
-        found["set_scores"] = {"identity": scores.get("sets_model", {}).get("identity"), "sets": sets}
-    return found
+        known["set_scores"] = {"identity": scores.get("sets_model", {}).get("identity"), "sets": sets}
+    return known
 
 
 def _numbers(scored: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of one evaluation set: value, interval and unit of each score."""
-    kept = ("value", "low", "high", "unit")
     return {
-        metric: {name: score[name] for name in kept if name in score}
+        metric: {name: score[name] for name in ("value", "low", "high", "unit") if name in score}
         for metric, score in scored.get("scores", {}).items()
         if "value" in score
     }
 
 
 def _without_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in copy.deepcopy(settings).items() if name not in _DROPPED}
+    settings = {name: value for name, value in copy.deepcopy(settings).items() if name not in _DROPPED}
     for name in _PATHS:
-        kept[name] = _last_name(kept.get(name))
+        settings[name] = _last_name(settings.get(name))
     for group, name in _PATHS_INSIDE:
-        if isinstance(kept.get(group), dict):
-            kept[group][name] = _last_name(kept[group].get(name))
-    return kept
+        if isinstance(settings.get(group), dict):
+            settings[group][name] = _last_name(settings[group].get(name))
+    return settings
 
 
 def _teachers(settings: dict[str, Any]) -> list[dict[str, str]]:
-    """Name, licence and note of each teacher, as the cache says; its names as they were typed if the cache is gone."""
+    """Name, licence and note of each teacher, from the cache; their names as they were typed if the cache is gone."""
     distil = settings.get("distil", {})
     if not distil.get("cache"):
         return []
@@ -105,15 +106,15 @@ def _teachers(settings: dict[str, Any]) -> list[dict[str, str]]:
     if not plan:
         typed = [("image", distil.get("teacher"))] + ([("text", distil.get("text_teacher"))] if both else [])
         return [{"side": side, "name": _last_name(name)} for side, name in typed if name]
-    cards = [("image", plan)] + ([("text", plan["text"])] if both and plan.get("text") else [])
+    plans = [("image", plan)] + ([("text", plan["text"])] if both and plan.get("text") else [])
     return [
         {
             "side": side,
-            "name": _last_name(str(card.get("teacher"))),
+            "name": _last_name(str(about.get("teacher"))),
             "licence": licences.get(side, ""),
-            "note": card.get("note", ""),
+            "note": about.get("note", ""),
         }
-        for side, card in cards
+        for side, about in plans
     ]
 
 
@@ -137,38 +138,12 @@ def _last_name(text: Text) -> Text:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if the file is missing or damaged."""
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
-
-
-# -------- card
-# The card of an exported model: what it is, how it was trained, what it may and may not be used for.
-#
-# Says only what the run left behind (`provenance`); what nobody recorded is said to be unknown.
-
-FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
-
-
-def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
-    """README.md of an export. `loading`: three lines of Python; `warning`: what this format leaves out."""
-    name = known["name"]
-    sections = [
-        _front(licence),
-        f"# {name}",
-        f"**{warning}**" if warning else "",
-        _what(model),
-        f"## Loading\n```python\n{loading}\n```",
-        f"## Training\n{_training(known)}",
-        f"## Data\n{_data(known)}",
-        _teacher_lines(known.get("teachers", [])),
-        f"## Scores\n{_scores(known, model.identity)}",
-        _USE,
-        f"## Licence\n{licence}" if licence else _NO_LICENCE,
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    return content if isinstance(content, dict) else {}
 
 
 _USE = """\
@@ -188,34 +163,42 @@ _NO_LICENCE = """\
 terms of the training data and of the teachers above."""
 
 
-def _front(licence: str) -> str:
-    """The header model hubs read."""
+def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
+    """README.md of an export. `loading`: three lines of Python; `warning`: what this format leaves out."""
     terms = json.dumps(licence) if licence else "unknown  # to be filled in by whoever publishes the model"
-    return f"---\nlibrary_name: dinorankclip\npipeline_tag: zero-shot-image-classification\nlicense: {terms}\n---"
+    tables = [table for table in (_training_scores(known), _set_scores(known, model.identity)) if table]
+    sections = [
+        f"---\nlibrary_name: dinorankclip\npipeline_tag: zero-shot-image-classification\nlicense: {terms}\n---",
+        f"# {known['name']}",
+        f"**{warning}**" if warning else "",
+        _description(model),
+        f"## Loading\n```python\n{loading}\n```",
+        f"## Training\n{_training(known)}",
+        f"## Data\n{_data(known)}",
+        _teacher_lines(known.get("teachers", [])),
+        "## Scores\n" + ("\n\n".join(tables) or "None were recorded."),
+        _USE,
+        f"## Licence\n{licence}" if licence else _NO_LICENCE,
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _what(model: LoadedModel) -> str:
+def _description(model: LoadedModel) -> str:
     parts = model.parts
     counts = parameters_by_part(parts)
     rows = "\n".join(f"| {part} | {count / 1e6:.2f} M |" for part, count in counts.items())
-    extra = []
+    extra = ""
     if parts.students.image or parts.students.text:
-        extra.append(f"Students: {parts.students.image or 'none'} (image), {parts.students.text or 'none'} (text)")
+        extra += f" Students: {parts.students.image or 'none'} (image), {parts.students.text or 'none'} (text)."
     if parts.image_fusion is not None or parts.text_fusion is not None:
-        extra.append(f"Fusion: {parts.fusion.variant}{'' if parts.fusion.gate else ', without gate'}")
+        extra += f" Fusion: {parts.fusion.variant}{'' if parts.fusion.gate else ', without gate'}."
     return (
         f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
         f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: CLIP's byte "
-        f"pairs, at most {model.text_spec.context_length}.{''.join(f' {line}.' for line in extra)}\n\n"
+        f"pairs, at most {model.text_spec.context_length}.{extra}\n\n"
         f"| part | parameters |\n| --- | --- |\n{rows}\n| all | {sum(counts.values()) / 1e6:.2f} M |\n\n"
         f"Identity of design and weights: `{model.identity}`"
     )
-
-
-def _inert(known: dict[str, Any]) -> str:
-    """An order that is named but did nothing must not be taken for a cause."""
-    words = inert_words(known.get("inert_orders", []))
-    return f"; {words}: the corrections ended below a thousandth of the spread they correct" if words else ""
 
 
 def _training(known: dict[str, Any]) -> str:
@@ -224,9 +207,11 @@ def _training(known: dict[str, Any]) -> str:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
     budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
     method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
+    if inert := inert_words(known.get("inert_orders", [])):  # a named order without effect is no cause of a score
+        method += f"; {inert}: the corrections ended below a thousandth of the spread they correct"
     start = settings.get("init") or settings.get("model", {}).get("weights")
     lines = [
-        f"- method: `{settings['method']}`, {method}{_inert(known)}",
+        f"- method: `{settings['method']}`, {method}",
         f"- started from: {start or 'random weights'}; trunk {settings['model']['trunk']}, seed {settings['seed']}",
         f"- {known['step']} steps of {budget['batch']} pairs, {known['step'] * budget['batch']:,} pairs seen "
         f"({budget['epochs']} epochs planned)",
@@ -271,13 +256,8 @@ def _teacher_lines(teachers: list[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _scores(known: dict[str, Any], identity: str) -> str:
-    tables = [table for table in (_training_scores(known), _set_scores(known, identity)) if table]
-    return "\n\n".join(tables) or "None were recorded."
-
-
 def _training_scores(known: dict[str, Any]) -> str:
-    """Retrieval that was taken at the end of training."""
+    """A table of the retrieval scores taken at the end of training; "" if there are none."""
     scores = known.get("scores") or {}
     values = scores.get("values", {})
     rows = [
@@ -289,30 +269,26 @@ def _training_scores(known: dict[str, Any]) -> str:
     if not rows:
         return ""
     head = ["| held-out retrieval, % | " + " | ".join(RECALLS) + " |", "| --- |" + " --- |" * len(RECALLS)]
-    counts = images_scored(values)
-    told = [f"{part} {n:,}{' (so few say little)' if n < FEW_SCORED else ''}" for part, n in counts.items()]
+    counts = [
+        f"{part} {count:,}{' (so few say little)' if count < FEW_SCORED else ''}"
+        for part, count in images_scored(values).items()
+    ]
     closing = "Measured on the held-out parts of the training data's own source, by this program"
-    closing += f"; images: {', '.join(told)}." if told else "."
+    closing += f"; images: {', '.join(counts)}." if counts else "."
     if scores.get("step") != known.get("step"):
         closing = f"**Of step {scores.get('step')}; the weights here are of step {known.get('step')}.** {closing}"
     return "\n".join([*head, *rows, "", closing])
 
 
 def _set_scores(known: dict[str, Any], identity: str) -> str:
-    """What `dinorankclip score` found, if it was these weights that it scored."""
+    """A table of the scores that `dinorankclip score` took of these very weights; "" if there are none."""
     scored = known.get("set_scores") or {}
     if scored.get("identity") != identity:
         return ""
-    rows = [
-        f"| {name} | {metric} | {_number(score)} |"
-        for name, scores in scored["sets"].items()
-        for metric, score in scores.items()
-    ]
+    rows = []
+    for name, scores in scored["sets"].items():
+        for metric, score in scores.items():
+            unit = score.get("unit", "share")
+            interval = f" ({bare(score['low'], unit)} to {bare(score['high'], unit)})" if "low" in score else ""
+            rows.append(f"| {name} | {metric} | {written(score['value'], unit)}{interval} |")
     return "\n".join(["| set | score | value |", "| --- | --- | --- |", *rows]) if rows else ""
-
-
-def _number(score: dict[str, Any]) -> str:
-    """With its interval, if it has one."""
-    unit = score.get("unit", "share")
-    interval = f" ({bare(score['low'], unit)} to {bare(score['high'], unit)})" if "low" in score else ""
-    return written(score["value"], unit) + interval

@@ -1,10 +1,21 @@
-"""An export that `load_model` reads: model folder, preprocessing, vocabulary, origin and card in one place."""
+"""The three export formats, each written into an empty folder:
+
+    a model folder that `load_model` reads
+    the trunk alone in open_clip's format, for open_clip.create_model_and_transforms("local-dir:FOLDER")
+    ONNX graphs of both encoders, checked against PyTorch before they are handed out:
+        image.onnx   uint8 pixels [B, 3, S, S] → unit-norm embeddings [B, D]; pixels are normalised inside
+        text.onnx    int64 ids [B, context length], padded with 0 → unit-norm embeddings [B, D]
+
+B is free. Graphs hold all that the model has: trunk, students, fusion. Preprocessing, vocabulary, provenance and card
+lie beside the weights of every format.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +28,41 @@ from dinorankclip.models.card import RECORD, card
 from dinorankclip.models.folder import OPEN_CLIP_CONFIG, save_model, write_vocabulary
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import LoadedModel, trial_pairs
-from dinorankclip.models.weights_file import Undrawn, write_weights
+from dinorankclip.models.open_clip_weights import RESIZING
+from dinorankclip.models.weights_file import skip_init, write_weights
 from dinorankclip.types import ImageSpec, UserError, first_line
 
 PREPROCESSING = "preprocess.json"
 CARD = "README.md"
+OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"  # the name that open_clip prefers
+IMAGE, TEXT, DESCRIPTION = "image.onnx", "text.onnx", "onnx.json"
+ANGLE_TRIALS = 32  # scenes on which fused embeddings are compared with the trunk's
+TOLERANCE = 1e-3  # between an ONNX graph and PyTorch
+BATCHES = (1, 2, 7)  # a graph whose batch size was frozen by mistake fails at one of them
+_LARGEST_FILE = 1_500_000_000  # bytes; protobuf ends at 2 GB, above it weights lie beside the graph
 LOADING_OURS = """\
 from dinorankclip import load_model
 model = load_model("{name}")
 model.encode_image(model.preprocess("photo.jpg")[None]) @ model.encode_text(["a red mug"]).T"""
+LOADING_OPEN_CLIP = """\
+import open_clip
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:{name}")
+tokenizer = open_clip.get_tokenizer("local-dir:{name}")"""
+LOADING_ONNX = """\
+import onnxruntime
+image, text = (onnxruntime.InferenceSession(f"{name}/{{part}}.onnx") for part in ("image", "text"))
+similarity = image.run(None, {{"images": pixels}})[0] @ text.run(None, {{"ids": ids}})[0].T  # uint8, int64"""
 
 
 def write_model_folder(model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = "") -> None:
-    """Everything that is needed to use the model, into an empty folder that will be called `name`."""
+    """Write everything needed to use the model into an empty folder that will be called `name`."""
     save_model(model.parts, folder, seal=True)
-    write_companions(model, folder, known)
+    _write_side_files(model, folder, known)
     (folder / CARD).write_text(card(model, known, LOADING_OURS.format(name=name), licence=licence))
 
 
-def write_companions(model: LoadedModel, folder: Path, known: dict[str, Any]) -> None:
-    """What every format has beside its weights: preprocessing, vocabulary, origin."""
-    (folder / PREPROCESSING).write_text(json.dumps(preprocessing(model.image_spec), indent=2) + "\n")
+def _write_side_files(model: LoadedModel, folder: Path, known: dict[str, Any]) -> None:
+    (folder / PREPROCESSING).write_text(json.dumps(_preprocessing(model.image_spec), indent=2) + "\n")
     write_vocabulary(folder, model.text_spec)
     write_record(folder, known)
 
@@ -46,7 +71,7 @@ def write_record(folder: Path, known: dict[str, Any]) -> None:
     (folder / RECORD).write_text(json.dumps(known, indent=2) + "\n")
 
 
-def preprocessing(spec: ImageSpec) -> dict[str, Any]:
+def _preprocessing(spec: ImageSpec) -> dict[str, Any]:
     """How an image becomes pixels, in words and numbers that another program can follow."""
     return {
         "upright": "EXIF orientation applied; transparency laid on white; RGB",
@@ -59,154 +84,117 @@ def preprocessing(spec: ImageSpec) -> dict[str, Any]:
     }
 
 
-# -------- export_open_clip
-# The trunk alone in open_clip's folder format: `open_clip.create_model_and_transforms("local-dir:FOLDER")`.
-
-WEIGHTS = "open_clip_model.safetensors"  # the name that open_clip prefers
-TRIALS = 32
-LOADING_OPEN_CLIP = """\
-import open_clip
-model, _, preprocess = open_clip.create_model_and_transforms("local-dir:{name}")
-tokenizer = open_clip.get_tokenizer("local-dir:{name}")"""
-# Not for open_clip's constructors: preprocess_cfg has a place of its own, a captioning head is never built here.
-_NOT_OF_THE_TOWERS = ("preprocess_cfg", "multimodal_cfg")
-
-
 def write_open_clip_folder(
     model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
 ) -> str:
-    """Into an empty folder that will be called `name`. Returns what the trunk alone leaves out ("" if nothing)."""
-    warning = what_is_left_out(model)
+    """Write the trunk into an empty folder that will be called `name`. Returns what it leaves out ("" if nothing)."""
+    warning = _fusion_left_out(model)
     if warning:
         known = known | {"scores": None, "set_scores": None}  # they are of the whole model
-    model = _trunk_alone(model)
-    trunk, spec = model.parts.trunk, model.image_spec
-    config = {
-        "model_cfg": {key: value for key, value in trunk.config.items() if key not in _NOT_OF_THE_TOWERS},
-        "preprocess_cfg": {
-            "mean": list(spec.mean),
-            "std": list(spec.std),
-            "interpolation": "bicubic",
-            "resize_mode": "shortest",
-        },
+    with skip_init():
+        alone = JointModel(model.parts.trunk.config)
+    trunk = alone.trunk = model.parts.trunk
+    model = LoadedModel(alone, model.name, model.placement)
+    spec = model.image_spec
+    # Not for open_clip's constructors: preprocess_cfg has a place of its own, a captioning head is never built here.
+    towers = {key: value for key, value in trunk.config.items() if key not in ("preprocess_cfg", "multimodal_cfg")}
+    images = {
+        "mean": list(spec.mean),
+        "std": list(spec.std),
+        **{key: RESIZING[key] for key in ("interpolation", "resize_mode")},
     }
+    config = {"model_cfg": towers, "preprocess_cfg": images}
     (folder / OPEN_CLIP_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    write_weights(trunk.towers.state_dict(), folder / WEIGHTS)
-    write_companions(model, folder, known)
+    write_weights(trunk.towers.state_dict(), folder / OPEN_CLIP_WEIGHTS)
+    _write_side_files(model, folder, known)
     (folder / CARD).write_text(card(model, known, LOADING_OPEN_CLIP.format(name=name), warning, licence))
     return warning
 
 
-def what_is_left_out(model: LoadedModel) -> str:
+def _fusion_left_out(model: LoadedModel) -> str:
     """For a fused model: how far its embeddings are from the trunk's own, in words."""
-    parts = model.parts
-    if parts.image_fusion is None and parts.text_fusion is None:
+    if model.parts.image_fusion is None and model.parts.text_fusion is None:
         return ""
-    pictures, captions = trial_pairs(TRIALS)
-    seen = model.look(torch.stack([model.preprocess(picture) for picture in pictures]))
-    read = model.read(captions)
+    pictures, captions = trial_pairs(ANGLE_TRIALS)
+    images = model.look(torch.stack([model.preprocess(picture) for picture in pictures]))
+    texts = model.read(captions)
     turns = [
         f"{side} embeddings by {float(angle.mean()):.1f}° on average ({float(angle.max()):.1f}° at most)"
-        for side, angle in (("image", seen.angle), ("text", read.angle))
+        for side, angle in (("image", images.angle), ("text", texts.angle))
         if angle is not None
     ]
     return (
         f"This is the trunk alone, not the whole model: students and fusion, which are left out, turn "
-        f"{' and '.join(turns)}, measured on {TRIALS} built-in scenes. Scores of the whole model do not hold for it."
+        f"{' and '.join(turns)}, measured on {ANGLE_TRIALS} built-in scenes. Scores of the whole model do not hold for "
+        "it."
     )
 
 
-def _trunk_alone(model: LoadedModel) -> LoadedModel:
-    with Undrawn():
-        parts = JointModel(model.parts.trunk.config)
-    parts.trunk = model.parts.trunk
-    return LoadedModel(parts, model.name, model.placement)
+class _UnitRows(nn.Module):
+    """One encoder as a module of one input, for the exporter. `model` registers the weights."""
 
-
-# -------- export_onnx
-# Both encoders as ONNX graphs, checked against PyTorch before they are handed out.
-#
-#     image.onnx   uint8 pixels [B, 3, S, S] → unit-norm embeddings [B, D]; the normalisation of pixels is inside
-#     text.onnx    int64 ids [B, context length], padded with 0 → unit-norm embeddings [B, D]
-#
-# B is free. Graphs hold whatever the model has: trunk, students, fusion.
-
-IMAGE, TEXT, DESCRIPTION = "image.onnx", "text.onnx", "onnx.json"
-TOLERANCE = 1e-3
-ONNX_TRIALS = 7
-_BATCHES = (1, 2, ONNX_TRIALS)  # a graph whose batch size was frozen by mistake fails at one of them
-_LARGEST_FILE = 1_500_000_000  # bytes; protobuf ends at 2 GB, above it weights lie beside the graph
-INSTALL = "pip install 'dinorankclip[onnx]'"
-LOADING = """\
-import onnxruntime
-image, text = (onnxruntime.InferenceSession(f"{name}/{{part}}.onnx") for part in ("image", "text"))
-similarity = image.run(None, {{"images": pixels}})[0] @ text.run(None, {{"ids": ids}})[0].T  # uint8, int64"""
-
-
-class _Image(nn.Module):
-    def __init__(self, model: LoadedModel):
+    def __init__(self, model: JointModel, encode: Callable[[Tensor], Tensor]):
         super().__init__()
-        self.parts = model.parts
+        self.model = model
+        self.encode = encode
 
-    def forward(self, images: Tensor) -> Tensor:
-        return F.normalize(self.parts.see(self.parts.normalised(images)).raw, dim=-1)
-
-
-class _Text(nn.Module):
-    def __init__(self, model: LoadedModel):
-        super().__init__()
-        self.parts = model.parts
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return F.normalize(self.parts.read(ids).raw, dim=-1)
+    def forward(self, inputs: Tensor) -> Tensor:
+        return F.normalize(self.encode(inputs), dim=-1)
 
 
 def write_onnx_folder(
     model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
 ) -> dict[str, float]:
-    """Into an empty folder that will be called `name`. Returns the largest difference to PyTorch of each graph."""
-    demand_packages()
-    pictures, captions = trial_pairs(ONNX_TRIALS)
+    """Write graphs into an empty folder that will be called `name`. Returns each graph's largest difference to PyTorch.
+
+    The graphs are compared with the model on drawn pairs, at several batch sizes.
+    """
+    demand_onnx()
+    parts, size = model.parts, model.image_spec.size
+    pictures, captions = trial_pairs(max(BATCHES))
     images = torch.stack([model.preprocess(picture) for picture in pictures])
     ids = model.tokenizer(captions, full=True)
+    look = _UnitRows(parts, lambda pixels: parts.see(parts.normalised(pixels)).raw)
+    read = _UnitRows(parts, lambda texts: parts.read(texts).raw)
     graphs = {
-        IMAGE: (_Image(model), "images", images, model.encode_image(images)),
-        TEXT: (_Text(model), "ids", ids, model.encode_text(ids)),
+        IMAGE: (look, "images", images, model.encode_image(images), f"uint8 [B, 3, {size}, {size}]"),
+        TEXT: (read, "ids", ids, model.encode_text(ids), f"int64 [B, {model.text_spec.context_length}]"),
     }
-    differences = {}
-    for file, (module, input_name, inputs, expected) in tqdm(graphs.items(), desc="ONNX", unit="graph", leave=False):
+    described: dict[str, dict[str, Any]] = {}
+    for file, (module, input_name, inputs, expected, shape) in tqdm(
+        graphs.items(), desc="ONNX", unit="graph", leave=False
+    ):
         _trace(module, inputs, input_name, folder / file)
-        differences[file] = _difference(folder / file, input_name, inputs, expected)
-    described: dict[str, dict[str, Any]] = {
-        IMAGE: {"input": f"images: uint8 [B, 3, {model.image_spec.size}, {model.image_spec.size}]"},
-        TEXT: {"input": f"ids: int64 [B, {model.text_spec.context_length}]"},
-    }
-    for file, difference in differences.items():
-        described[file] |= {"output": f"embeddings: float32 [B, {model.dim}], unit norm", "difference": difference}
+        described[file] = {
+            "input": f"{input_name}: {shape}",
+            "output": f"embeddings: float32 [B, {model.dim}], unit norm",
+            "difference": _difference(folder / file, input_name, inputs, expected),
+        }
     (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n")
-    write_companions(model, folder, known)
-    (folder / CARD).write_text(card(model, known, LOADING.format(name=name), licence=licence))
-    return differences
+    _write_side_files(model, folder, known)
+    (folder / CARD).write_text(card(model, known, LOADING_ONNX.format(name=name), licence=licence))
+    return {file: about["difference"] for file, about in described.items()}
 
 
-def demand_packages() -> None:
+def demand_onnx() -> None:
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise UserError(f"ONNX needs packages that are not installed ({error.name}): {INSTALL}") from error
+        install = "pip install 'dinorankclip[onnx]'"
+        raise UserError(f"ONNX needs packages that are not installed ({error.name}): {install}") from error
 
 
 def _trace(module: nn.Module, example: Tensor, input_name: str, path: Path) -> None:
     module.eval()
     size = sum(tensor.numel() * tensor.element_size() for tensor in module.state_dict().values())
-    quiet = logging.getLogger("torch.onnx")
-    before = quiet.level
-    quiet.setLevel(logging.ERROR)
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter talks about its own insides
+            warnings.simplefilter("ignore")  # of the exporter's internals
             torch.onnx.export(
                 module,
                 (example,),
@@ -221,20 +209,20 @@ def _trace(module: nn.Module, example: Tensor, input_name: str, path: Path) -> N
     except torch.onnx.OnnxExporterError as error:
         raise UserError(f"PyTorch cannot write this model as ONNX: {first_line(error)}") from error
     finally:
-        quiet.setLevel(before)
+        logger.setLevel(before)
 
 
 def _difference(path: Path, input_name: str, inputs: Tensor, expected: Tensor) -> float:
-    """The largest difference between the graph and PyTorch, at several batch sizes; too large a one is an error."""
+    """The largest difference between the graph and PyTorch; raises if it exceeds the tolerance."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     worst = 0.0
-    for batch in _BATCHES:
-        found = torch.from_numpy(session.run(None, {input_name: inputs[:batch].numpy()})[0])
-        worst = max(worst, float((found - expected[:batch].cpu()).abs().max()))
+    for batch in BATCHES:
+        rows = torch.from_numpy(session.run(None, {input_name: inputs[:batch].numpy()})[0])
+        worst = max(worst, float((rows - expected[:batch].cpu()).abs().max()))
     if not worst <= TOLERANCE:
         raise UserError(
             f"{path.name} differs from PyTorch by {worst:.1e}, more than {TOLERANCE}: nothing was written. Please "

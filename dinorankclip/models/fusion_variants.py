@@ -1,4 +1,4 @@
-"""The six fusions of the paper's ablation, built from shared modules (D24: one module a cell of the table).
+"""The six fusions of the paper's ablation, built from shared modules (chosen in D24).
 
     variant        class token   pyramid   channel and spatial attention   refiner   gate
     concat         x

@@ -3,13 +3,17 @@
     pixels ─ trunk ─────────────── v ─┐
          └── student ─ tokens, class ─ fusion ─ embedding          and the same for captions, with weights of its own
 
-Without fusion the embedding is v; without students there is the trunk alone. The teacher is no part of it: students
-(or, in a control, the trunk itself) learn from cached features, which only the objective sees.
+Without fusion the embedding is v; without students there is the trunk alone. The teacher is no part of the model:
+students (or, in a control, the trunk itself) learn from cached features, which only the objective sees.
+
+Shapes: B images or captions, S image side, L tokens, D embedding width, h×w a grid of patches, C width of a student,
+W width of the trunk's image tower.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Students:
-    """Names of the students a model has (`encoders.students`)."""
+    """Names of the students a model has (students.py)."""
 
     image: str | None = None
     text: str | None = None
@@ -37,15 +41,15 @@ class Students:
 
 @dataclass(frozen=True)
 class FusionDesign:
-    """One of `fusion.VARIANTS`, or "none"; each branch that has a student is fused."""
+    """One of `fusion_variants.VARIANTS`, or "none"; each branch that has a student is fused."""
 
     variant: str = "none"
     gate: bool = True
 
 
 @dataclass
-class Side:
-    """What the model makes of one batch of images, or of captions."""
+class Encoded:
+    """The model's output for a batch of images, or of captions."""
 
     raw: Tensor  # [B, D], the embedding before normalisation
     contrastive: Tensor  # [B, D], the trunk's own output; the same tensor when nothing is fused
@@ -72,7 +76,7 @@ class JointModel(nn.Module):
         self.image_fusion: nn.Module | None = None
         self.text_fusion: nn.Module | None = None
         self.students_only = False  # distil-only training leaves the trunk alone
-        # Branches whose trunk learns from the teacher in a student's stead; a matter of training, not of the model.
+        # Branches whose trunk learns from the teacher in a student's stead: set for training, stored nowhere.
         self.own_tokens: dict[str, OwnImageTokens | OwnTextTokens] = {}
         self.set_parts(students or Students(), fusion or FusionDesign(), seed)
         spec = self.trunk.image_spec
@@ -82,7 +86,7 @@ class JointModel(nn.Module):
         self.register_buffer("pixel_shift", -mean / std, persistent=False)
 
     def train(self, mode: bool = True) -> JointModel:
-        """As always, but batch norms whose weights are frozen keep their statistics, too."""
+        """As in every module, but batch norms whose weights are frozen keep their statistics, too."""
         super().train(mode)
         for module in self.modules():
             own = list(module.parameters(recurse=False))
@@ -91,7 +95,7 @@ class JointModel(nn.Module):
         return self
 
     def set_parts(self, students: Students, fusion: FusionDesign, seed: int = 0) -> None:
-        """Add or drop students and fusion; what is there under the same name keeps its weights."""
+        """Add or drop students and fusion; a student or fusion of the same name keeps its weights."""
         new_image = students.image != self.students.image
         new_text = students.text != self.students.text
         if new_image:
@@ -120,8 +124,10 @@ class JointModel(nn.Module):
 
     @property
     def learners(self) -> dict[str, Any]:
-        """Branch → who learns from its teacher: a student, or the trunk through its own tokens. Each has a `width`,
-        that of images a `grid`."""
+        """Branch → the learner of its teacher: a student, or the trunk through its own tokens.
+
+        Each has a `width`, the learner of images also a `grid`.
+        """
         students = {"image": self.image_student, "text": self.text_student}
         return {branch: student for branch, student in students.items() if student is not None} | self.own_tokens
 
@@ -140,57 +146,61 @@ class JointModel(nn.Module):
         [B, h·w, C] row by row of the student's grid, `text_student_tokens` [B, L, C] at the places of the ids, and
         `image_student_class`, `text_student_class` [B, C]; so does the trunk where it is taught itself.
         """
-        image = Side(images, images) if images.ndim == 2 else self._side("image", self.normalised(images), self.see)
-        text = self._side("text", texts, self.read)
+        image = Encoded(images, images) if images.ndim == 2 else self._encode("image", self.normalised(images))
+        text = self._encode("text", texts)
         named: dict[str, Tensor] = {}
         if not self.students_only:
             named |= {"image": image.raw, "text": text.raw}
             if second_texts is not None:
                 named["second_text"] = self.read(second_texts).raw
-        for branch, side in (("image", image), ("text", text)):
-            if side.features is not None:
+        for branch, encoded in (("image", image), ("text", text)):
+            if encoded.features is not None:
                 named |= {
-                    f"{branch}_student_tokens": side.features.tokens,
-                    f"{branch}_student_class": side.features.summary,
+                    f"{branch}_student_tokens": encoded.features.tokens,
+                    f"{branch}_student_class": encoded.features.summary,
                 }
         return Embeddings(named)
 
-    def _side(self, branch: str, items: Tensor, usual) -> Side:
+    def _encode(self, branch: str, items: Tensor) -> Encoded:
         if branch not in self.own_tokens:
-            return usual(items)
+            return self.see(items) if branch == "image" else self.read(items)
         embedding, features = self.own_tokens[branch](items)
-        return Side(embedding, embedding, features)
+        return Encoded(embedding, embedding, features)
 
     def learnt(self, branch: str, items: Tensor) -> StudentFeatures:
-        """What is compared with the teacher's features of normalised pixels, or of token ids."""
+        """The features of normalised pixels, or of token ids, that are compared with the teacher's."""
         if branch in self.own_tokens:
             return self.own_tokens[branch](items)[1]
         student = self.learners[branch]
-        return student(items) if branch == "image" else self._read_by(student, items)
+        return student(items) if branch == "image" else student(items, token_table(self.trunk.towers))
 
-    def _read_by(self, student: TextStudent, texts: Tensor) -> StudentFeatures:
-        """The student borrows the trunk's token table, detached."""
-        return student(texts, token_table(self.trunk.towers))
-
-    def see(self, pixels: Tensor) -> Side:
-        """Normalised pixels [B, 3, S, S] → the image side."""
+    def see(self, pixels: Tensor) -> Encoded:
+        """Encode normalised pixels [B, 3, S, S]."""
         features = self.image_student(pixels) if self.image_student is not None else None
-        return self._joined(self.trunk.encode_image, pixels, features, self.image_fusion)
+        return self._fuse(self.trunk.encode_image, pixels, features, self.image_fusion)
 
-    def read(self, texts: Tensor) -> Side:
-        """Token ids [B, L] → the text side."""
-        features = self._read_by(self.text_student, texts) if self.text_student is not None else None
-        return self._joined(self.trunk.encode_text, texts, features, self.text_fusion)
+    def read(self, texts: Tensor) -> Encoded:
+        """Encode token ids [B, L]."""
+        features = None
+        if self.text_student is not None:
+            features = self.text_student(texts, token_table(self.trunk.towers))
+        return self._fuse(self.trunk.encode_text, texts, features, self.text_fusion)
 
-    def _joined(self, encode, items: Tensor, features: StudentFeatures | None, fusion: nn.Module | None) -> Side:
+    def _fuse(
+        self,
+        encode: Callable[[Tensor], Tensor],
+        items: Tensor,
+        features: StudentFeatures | None,
+        fusion: nn.Module | None,
+    ) -> Encoded:
         if self.students_only:
             nothing = items.new_empty(len(items), 0)
-            return Side(nothing, nothing, features)
+            return Encoded(nothing, nothing, features)
         contrastive = encode(items)
         if fusion is None or features is None:
-            return Side(contrastive, contrastive, features)
+            return Encoded(contrastive, contrastive, features)
         fused = fusion(contrastive, features)
-        return Side(fused.embedding, contrastive, features, fused)
+        return Encoded(fused.embedding, contrastive, features, fused)
 
     def scale(self) -> Tensor:
         """s = exp(logit_scale), the inverse temperature, with gradient."""
@@ -198,39 +208,36 @@ class JointModel(nn.Module):
 
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
-        features = self.see(self.normalised(images.to(self.device))).raw.float()
-        return F.normalize(features, dim=-1) if normalize else features
+        rows = self.see(self.normalised(images.to(self.device))).raw.float()
+        return F.normalize(rows, dim=-1) if normalize else rows
 
     @torch.inference_mode()
     def encode_text(self, texts: Tensor, normalize: bool = True) -> Tensor:
-        features = self.read(texts.to(self.device)).raw.float()
-        return F.normalize(features, dim=-1) if normalize else features
+        rows = self.read(texts.to(self.device)).raw.float()
+        return F.normalize(rows, dim=-1) if normalize else rows
 
     def normalised(self, images: Tensor) -> Tensor:
-        """uint8 images → what trunk and students look at."""
+        """uint8 images → the input of trunk and students."""
         pixels = images.float()
         return torch.addcmul(self.pixel_shift, pixels, self.pixel_scale, out=pixels)  # in place: no gradient
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
-    """How many parameters each part holds."""
-    parts: dict[str, int] = {}
+    """The number of parameters of each part."""
+    counts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
-        part = (
-            "trunk image" if ".visual." in name else "trunk text" if name.startswith("trunk.") else name.split(".")[0]
-        )
-        parts[part] = parts.get(part, 0) + parameter.numel()
-    return parts
-
-
-# -------- trunk_features
-# What the trunk's image tower knows before its projection: pooled features for probes, patch tokens for looking.
-#
-# Walks open_clip's three kinds of image towers (its ViT, a timm model, its ResNet), which share no interface for it.
+        part = name.split(".")[0]
+        if part == "trunk":
+            part = "trunk image" if ".visual." in name else "trunk text"
+        counts[part] = counts.get(part, 0) + parameter.numel()
+    return counts
 
 
 def pooled_features(visual: Any, pixels: Tensor) -> Tensor:
-    """Normalised pixels [B, 3, S, S] → [B, W], pooled, before the projection into the joint space."""
+    """Normalised pixels [B, 3, S, S] → [B, W], the trunk's features before its projection, for probes.
+
+    open_clip's three kinds of image towers (its ViT, a timm model, its ResNet) share no interface for them.
+    """
     if hasattr(visual, "_embeds"):  # open_clip's VisionTransformer
         pooled, _tokens = visual._pool(visual.transformer(visual._embeds(pixels)))
         return pooled
@@ -238,10 +245,10 @@ def pooled_features(visual: Any, pixels: Tensor) -> Tensor:
         pooled = visual.trunk(pixels)
         return pooled.flatten(2).mean(-1) if pooled.ndim == 4 else pooled
     # A ResNet pools by attention into the joint space at once: the mean of its last map is what comes before.
-    return patch_map(visual, pixels).flatten(1, 2).mean(1)
+    return _patch_map(visual, pixels).flatten(1, 2).mean(1)
 
 
-def patch_map(visual: Any, pixels: Tensor) -> Tensor:
+def _patch_map(visual: Any, pixels: Tensor) -> Tensor:
     """Normalised pixels [B, 3, S, S] → dense features [B, h, w, W] of the last block, after the final norm."""
     normed = getattr(visual, "attn_pool", None) is None  # else the norm belongs to the pooled width
     out = visual.forward_intermediates(
@@ -250,61 +257,42 @@ def patch_map(visual: Any, pixels: Tensor) -> Tensor:
     return out["image_intermediates"][-1].permute(0, 2, 3, 1)
 
 
-# -------- readings
-# All that a model sees in pictures or reads in captions, for looking inside.
-#
-# Shapes: B images or captions, D embedding width, h×w a grid of patches, C student width, W width of the trunk's
-# image tower, L tokens.
-
-
 @dataclass(frozen=True)
-class ImageReading:
-    """`gate` and `angle` are None where nothing is fused, `tokens` where there is no student."""
+class Details:
+    """Embeddings of images or captions and the values inside the model behind them.
+
+    `gate` and `angle` are None where nothing is fused, `tokens` where there is no student.
+    """
 
     embedding: Tensor  # [B, D], of length 1
     contrastive: Tensor  # [B, D], the trunk's own, of length 1
-    trunk_tokens: Tensor  # [B, h, w, W], the last block of the trunk's image tower
-    tokens: Tensor | None = None  # [B, h, w, C], of the student
+    trunk_tokens: Tensor | None = None  # [B, h, w, W], the last block of the trunk's image tower; images only
+    tokens: Tensor | None = None  # of the student: [B, h, w, C] of images, [B, L, C] of captions
+    mask: Tensor | None = None  # bool [B, L], True at tokens of the caption (the start token included); captions only
     gate: Tensor | None = None  # [B, D], α of the fusion
     angle: Tensor | None = None  # [B], degrees between the fused and the trunk's embedding
 
 
-@dataclass(frozen=True)
-class TextReading:
-    """As `ImageReading`; `mask` says which places hold tokens of the caption (the start token included)."""
-
-    embedding: Tensor  # [B, D]
-    contrastive: Tensor  # [B, D]
-    tokens: Tensor | None = None  # [B, L, C]
-    mask: Tensor | None = None  # bool [B, L]
-    gate: Tensor | None = None  # [B, D]
-    angle: Tensor | None = None  # [B]
+def image_details(model: JointModel, pixels: Tensor) -> Details:
+    """The details of normalised pixels [B, 3, S, S]."""
+    details = _details(model.see(pixels))
+    if details.tokens is not None and model.image_student is not None:
+        details = replace(details, tokens=details.tokens.unflatten(1, model.image_student.grid))
+    return replace(details, trunk_tokens=_patch_map(model.trunk.towers.visual, pixels).float())
 
 
-def image_reading(model: JointModel, pixels: Tensor) -> ImageReading:
-    """Normalised pixels [B, 3, S, S] → everything there is to see."""
-    side = model.see(pixels)
-    tokens = None
-    if side.features is not None and model.image_student is not None:
-        tokens = side.features.tokens.unflatten(1, model.image_student.grid).float()
-    trunk_tokens = patch_map(model.trunk.towers.visual, pixels).float()
-    return ImageReading(**_common(side), trunk_tokens=trunk_tokens, tokens=tokens)
+def text_details(model: JointModel, ids: Tensor) -> Details:
+    """The details of token ids [B, L]."""
+    return _details(model.read(ids))
 
 
-def text_reading(model: JointModel, ids: Tensor) -> TextReading:
-    """Token ids [B, L] → everything there is to read."""
-    side = model.read(ids)
-    if side.features is None:
-        return TextReading(**_common(side))
-    return TextReading(**_common(side), tokens=side.features.tokens.float(), mask=side.features.mask)
-
-
-def _common(side: Side) -> dict[str, Tensor]:
-    values = {
-        "embedding": F.normalize(side.raw.float(), dim=-1),
-        "contrastive": F.normalize(side.contrastive.float(), dim=-1),
-    }
-    if side.fused is not None:
-        values["gate"] = side.fused.gate.float()
-        values["angle"] = fused_angle(side.raw.float(), side.contrastive.float())
-    return values
+def _details(encoded: Encoded) -> Details:
+    raw, contrastive, fused = encoded.raw.float(), encoded.contrastive.float(), encoded.fused
+    return Details(
+        embedding=F.normalize(raw, dim=-1),
+        contrastive=F.normalize(contrastive, dim=-1),
+        tokens=None if encoded.features is None else encoded.features.tokens.float(),
+        mask=None if encoded.features is None else encoded.features.mask,
+        gate=None if fused is None else fused.gate.float(),
+        angle=None if fused is None else fused_angle(raw, contrastive),
+    )

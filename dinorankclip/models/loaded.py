@@ -1,6 +1,10 @@
-"""What a user hands to a loaded model, checked before it gives a wrong answer quietly.
+"""`load_model(where)`: a trained model for use, with checks of its inputs and outputs.
 
-Shapes: B images or captions, S image side, L tokens.
+    model = load_model("runs/first")
+    images = torch.stack([model.preprocess(path) for path in paths])
+    similarity = model.encode_image(images) @ model.encode_text(["a red mug"]).T
+
+Shapes: B images or captions, S image side, L tokens, D embedding width, W width of the trunk's pooled features.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,170 +30,30 @@ from dinorankclip.data.scenes.make import SampleSpec, SetSplit, sample_files
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
 from dinorankclip.models.folder import check_vocabulary, design_of, find_model, load_folder
-from dinorankclip.models.joint import (
-    ImageReading,
-    JointModel,
-    TextReading,
-    image_reading,
-    pooled_features,
-    text_reading,
-)
+from dinorankclip.models.joint import Details, JointModel, image_details, pooled_features, text_details
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model
 from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.types import ImageSpec, TextSpec, UserError
 
-_SLACK = 4.0  # augmentations and trial inputs go beyond black and white; pixels that were not normalised go far beyond
-
-
-def check_images(images: Tensor, spec: ImageSpec) -> None:
-    """uint8 or normalised floats [B, 3, S, S], or an error that says what to do."""
-    wanted = f"uint8 images [B, 3, {spec.size}, {spec.size}]"
-    advice = "torch.stack([model.preprocess(path) for path in paths]) makes them"
-    if not isinstance(images, Tensor):
-        raise UserError(f"expected {wanted} as a tensor, not {type(images).__name__}; {advice}")
-    if images.ndim != 4 or images.shape[1:] != (3, spec.size, spec.size):
-        raise UserError(f"expected {wanted}, not {list(images.shape)}; {advice}")
-    if images.dtype == torch.uint8 or not len(images):
-        return
-    if not images.is_floating_point():
-        raise UserError(f"expected {wanted} or normalised floats, not {images.dtype}; {advice}")
-    brightest = max(max(mean, 1 - mean) / std for mean, std in zip(spec.mean, spec.std))
-    if not float(images.abs().amax()) <= _SLACK * brightest:
-        raise UserError(
-            f"float images must be normalised, (p/255 - mean)/std, which stays below {brightest:.1f}; these reach "
-            f"{float(images.abs().amax()):.1f}. Pass uint8 pixels, the model normalises them itself"
-        )
-
-
-def check_ids(ids: Tensor, tokenizer: Tokenizer) -> None:
-    """int64 [B, L] from the model's tokenizer: L up to the context length, each row with its end-of-text."""
-    context = tokenizer.spec.context_length
-    if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 2 or not 1 <= ids.shape[1] <= context:
-        raise UserError(
-            f"expected captions, or their ids as integers [B, L] with L up to {context}, not {ids.dtype} "
-            f"{list(ids.shape)}; model.tokenizer(captions) makes them"
-        )
-    if not len(ids):
-        return
-    if int(ids.min()) < 0 or int(ids.max()) >= tokenizer.vocabulary:
-        raise UserError(f"ids must lie between 0 and {tokenizer.vocabulary - 1}; model.tokenizer(captions) makes them")
-    without = (ids != tokenizer.end_of_text).all(1).nonzero()
-    if len(without):
-        raise UserError(
-            f"row {int(without[0])} of the ids has no end-of-text token ({tokenizer.end_of_text}), at which the "
-            "caption is read off; model.tokenizer(captions) sets it"
-        )
-
-
-def check_captions(captions: Sequence[str]) -> None:
-    if isinstance(captions, str):
-        raise UserError("expected a list of captions, not one string: put it in a list")
-    for caption in captions:
-        if not isinstance(caption, str):
-            raise UserError(f"captions must be strings, not {type(caption).__name__}")
-
-
-# -------- pictures
-# Any picture a user may hold → the pixels a model looks at: the same view that evaluation shows.
-
-Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
-
-
-def show(picture: Picture, size: int) -> Tensor:
-    """A path, encoded bytes, a Pillow image or uint8 pixels [H, W, 3] → uint8 [3, size, size]: its centre."""
-    try:
-        pixels = _pixels(picture)
-    except Damage as damage:
-        name = f"{os.fspath(picture)}: " if isinstance(picture, str | os.PathLike) else ""
-        raise UserError(f"{name}{CAUSES[damage.cause]} ({damage.detail or damage.cause})") from damage
-    return render_whole(pixels, size)
-
-
-def _pixels(picture: Picture) -> np.ndarray:
-    if isinstance(picture, Image.Image):
-        return from_pillow(picture)
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
-            raise UserError(f"pixels must be uint8 [H, W, 3], not {picture.dtype} {list(picture.shape)}")
-        return picture
-    if isinstance(picture, bytes):
-        return decode(picture)
-    if not isinstance(picture, str | os.PathLike):
-        raise UserError(f"a picture is a path, bytes, a Pillow image or uint8 pixels, not {type(picture).__name__}")
-    try:
-        data = Path(picture).read_bytes()
-    except OSError as error:
-        raise UserError(f"{os.fspath(picture)} cannot be read: {error.strerror}") from error
-    return decode(data)
-
-
-# -------- trial_pairs
-# A few pictures and captions to try a model on, drawn on the spot: an export is checked without any data at hand.
-
-SIZE = 128
-_WIDELY = "a very long caption " * 30  # fills the whole context
-
-
-def trial_pairs(count: int) -> tuple[list[bytes], list[str]]:
-    """JPEGs of built-in scenes and as many captions, the shortest and the longest possible among them."""
-    made = [sample_files(SampleSpec(SetSplit("pairs", "test", count), index, 0, SIZE)) for index in range(count)]
-    captions = [sample["txt"].decode().splitlines()[0] for sample in made]
-    return [sample["jpg"] for sample in made], ["", _WIDELY, *captions][:count]
-
-
-# -------- finite_rows
-# Whether a model gives numbers at all: one check, and one sentence, for everything that uses its rows.
-#
-# A training that diverged may leave weights that are finite, and so large that what they give is not.
-
-TRIALS = 2
-
-
-class BrokenModel(UserError):
-    """The model gives rows that are infinite or not numbers."""
-
-
-def refuse_non_finite(rows: Tensor, kind: str) -> None:
-    """Comparisons with NaN are all false: without this a broken model would get some score."""
-    # A row whose length overflows is as broken: normalised it would be zeros.
-    if not bool(torch.isfinite(rows.norm(dim=-1)).all()):
-        raise BrokenModel(
-            f"the model gives non-finite {kind} rows: its weights are broken (training may have diverged)"
-        )
-
-
-def try_out(model: LoadedModel) -> None:
-    """Refuse a broken model before anything is made for it."""
-    pictures, captions = trial_pairs(TRIALS)
-    model.encode_image(torch.stack([model.preprocess(picture) for picture in pictures]))
-    model.encode_text(captions)
-
-
-# -------- loaded
-# A model in the hands of a user: `load_model(where)`, then pictures and captions in, embeddings out.
-#
-#     model = load_model("runs/first")
-#     images = torch.stack([model.preprocess(path) for path in paths])
-#     similarity = model.encode_image(images) @ model.encode_text(["a red mug"]).T
-#
-# Shapes: B images or captions, S image side, L tokens, D embedding width, W width of the trunk's pooled features.
-
-# A batch is cut into pieces of this size, which bounds the memory whatever the batch.
+# A batch is cut into pieces of this size, which bounds the memory for any batch.
 PIXELS_AT_ONCE = 64 * 224 * 224
 TEXTS_AT_ONCE = 256
+_SLACK = 4.0  # augmentations and trial inputs go beyond black and white; pixels that were not normalised go far beyond
 
-Reading = TypeVar("Reading", ImageReading, TextReading)
-Found = TypeVar("Found")  # rows or a reading
+Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
+Output = TypeVar("Output")  # rows or details
 
 
 def load_model(where: str | Path, device: str = "auto", precision: str = "auto") -> LoadedModel:
-    """A model ready for use, from a run folder, a checkpoint, an exported folder or `open_clip:NAME:FILE`.
+    """Load a run folder, a checkpoint, an exported folder or `open_clip:NAME:FILE`.
 
     A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns); nothing is ever
     downloaded. With "auto": the GPU if there is one, bf16 where it computes that natively; `model.reason`
     says what was chosen and why.
     """
-    placement = _placement(device, precision)
+    if precision not in ("auto", "fp32", "bf16"):
+        raise UserError(f"precision '{precision}': there are auto, fp32 and bf16")
+    placement = choose(str(device), precision)
     if not str(where).startswith(PREFIX):
         folder = find_model(where)
         check_vocabulary(folder)
@@ -227,7 +91,12 @@ class LoadedModel:
 
     def preprocess(self, picture: Picture) -> Tensor:
         """A path, encoded bytes, a Pillow image or uint8 pixels [H, W, 3] → uint8 [3, S, S], as evaluation shows it."""
-        return show(picture, self.image_spec.size)
+        try:
+            pixels = _decoded(picture)
+        except Damage as damage:
+            name = f"{os.fspath(picture)}: " if isinstance(picture, str | os.PathLike) else ""
+            raise UserError(f"{name}{CAUSES[damage.cause]} ({damage.detail or damage.cause})") from damage
+        return render_whole(pixels, self.image_spec.size)
 
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
         """uint8 images [B, 3, S, S], or floats that are normalised already → [B, D], of length 1 if `normalize`."""
@@ -240,7 +109,7 @@ class LoadedModel:
         if isinstance(texts, Tensor):
             pieces = self._ids(texts)
         else:
-            check_captions(texts)
+            _check_captions(texts)
             # Captions of like length go together, so that short ones are not padded to the longest.
             order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
             cuts = (order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE))
@@ -265,52 +134,145 @@ class LoadedModel:
 
         return self._rows("features", features, self._pixels(images))
 
-    def look(self, images: Tensor) -> ImageReading:
+    def look(self, images: Tensor) -> Details:
         """Embeddings, patch tokens, gate values and angles of images as in `encode_image`."""
-        return _joined(self._each(functools.partial(image_reading, self.parts), self._pixels(images)))
+        return _joined(self._each(functools.partial(image_details, self.parts), self._pixels(images)))
 
-    def read(self, texts: Sequence[str] | Tensor) -> TextReading:
+    def read(self, texts: Sequence[str] | Tensor) -> Details:
         """Embeddings, tokens, gate values and angles of captions, or of their ids [B, L]."""
         if not isinstance(texts, Tensor):
-            check_captions(texts)
+            _check_captions(texts)
             texts = self.tokenizer(texts)
-        return _joined(self._each(functools.partial(text_reading, self.parts), self._ids(texts)))
+        return _joined(self._each(functools.partial(text_details, self.parts), self._ids(texts)))
 
     def _pixels(self, images: Tensor) -> Iterator[Tensor]:
         """Normalised pieces of a batch on the device."""
-        check_images(images, self.image_spec)
+        _check_images(images, self.image_spec)
         at_once = max(1, PIXELS_AT_ONCE // self.image_spec.size**2)
         for start in range(0, len(images), at_once):
             piece = images[start : start + at_once].to(self.device)
             yield self.parts.normalised(piece) if piece.dtype == torch.uint8 else piece.float()
 
     def _ids(self, ids: Tensor) -> Iterator[Tensor]:
-        check_ids(ids, self.tokenizer)
+        _check_ids(ids, self.tokenizer)
         for start in range(0, len(ids), TEXTS_AT_ONCE):
             yield ids[start : start + TEXTS_AT_ONCE].to(self.device, torch.int64)
 
     def _rows(self, kind: str, step: Callable[[Tensor], Tensor], pieces: Iterable[Tensor]) -> Tensor:
-        found = [rows.float() for rows in self._each(step, pieces)]
-        rows = torch.cat(found) if found else torch.empty(0, self.dim, device=self.device)
+        outputs = [rows.float() for rows in self._each(step, pieces)]
+        rows = torch.cat(outputs) if outputs else torch.empty(0, self.dim, device=self.device)
         refuse_non_finite(rows, kind)
         return rows
 
-    def _each(self, step: Callable[[Tensor], Found], pieces: Iterable[Tensor]) -> list[Found]:
-        """`step` of every piece. What is joined from them outside of inference mode is an ordinary tensor again."""
+    def _each(self, step: Callable[[Tensor], Output], pieces: Iterable[Tensor]) -> list[Output]:
+        """`step` of every piece. Tensors that are joined from them outside of inference mode are ordinary again."""
         with torch.inference_mode(), self.placement.autocast():
             return [step(piece) for piece in pieces]
 
 
-def _joined(readings: list[Reading]) -> Reading:
-    """Readings of the pieces of a batch as one."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(readings[0]):
-        parts = [getattr(reading, field.name) for reading in readings]
-        values[field.name] = None if parts[0] is None else torch.cat(parts)
-    return type(readings[0])(**values)
+def _joined(pieces: list[Details]) -> Details:
+    """Join the details of the pieces of a batch."""
+    fields = {field.name: [getattr(piece, field.name) for piece in pieces] for field in dataclasses.fields(Details)}
+    return Details(**{name: None if tensors[0] is None else torch.cat(tensors) for name, tensors in fields.items()})
 
 
-def _placement(device: str, precision: str) -> Placement:
-    if precision not in ("auto", "fp32", "bf16"):
-        raise UserError(f"precision '{precision}': there are auto, fp32 and bf16")
-    return choose(str(device), precision)
+def _decoded(picture: Picture) -> np.ndarray:
+    """uint8 pixels [H, W, 3] of a picture."""
+    if isinstance(picture, Image.Image):
+        return from_pillow(picture)
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+            raise UserError(f"pixels must be uint8 [H, W, 3], not {picture.dtype} {list(picture.shape)}")
+        return picture
+    if isinstance(picture, bytes):
+        return decode(picture)
+    if not isinstance(picture, str | os.PathLike):
+        raise UserError(f"a picture is a path, bytes, a Pillow image or uint8 pixels, not {type(picture).__name__}")
+    try:
+        data = Path(picture).read_bytes()
+    except OSError as error:
+        raise UserError(f"{os.fspath(picture)} cannot be read: {error.strerror}") from error
+    return decode(data)
+
+
+def _check_images(images: Tensor, spec: ImageSpec) -> None:
+    """Demand uint8 or normalised floats [B, 3, S, S]; other images would give wrong rows silently."""
+    expected = f"uint8 images [B, 3, {spec.size}, {spec.size}]"
+    advice = "torch.stack([model.preprocess(path) for path in paths]) makes them"
+    if not isinstance(images, Tensor):
+        raise UserError(f"expected {expected} as a tensor, not {type(images).__name__}; {advice}")
+    if images.ndim != 4 or images.shape[1:] != (3, spec.size, spec.size):
+        raise UserError(f"expected {expected}, not {list(images.shape)}; {advice}")
+    if images.dtype == torch.uint8 or not len(images):
+        return
+    if not images.is_floating_point():
+        raise UserError(f"expected {expected} or normalised floats, not {images.dtype}; {advice}")
+    brightest = max(max(mean, 1 - mean) / std for mean, std in zip(spec.mean, spec.std))
+    if not float(images.abs().amax()) <= _SLACK * brightest:
+        raise UserError(
+            f"float images must be normalised, (p/255 - mean)/std, which stays below {brightest:.1f}; these reach "
+            f"{float(images.abs().amax()):.1f}. Pass uint8 pixels, the model normalises them itself"
+        )
+
+
+def _check_ids(ids: Tensor, tokenizer: Tokenizer) -> None:
+    """Demand integers [B, L] from the model's tokenizer: L up to the context length, each row with its end-of-text."""
+    context = tokenizer.spec.context_length
+    if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 2 or not 1 <= ids.shape[1] <= context:
+        raise UserError(
+            f"expected captions, or their ids as integers [B, L] with L up to {context}, not {ids.dtype} "
+            f"{list(ids.shape)}; model.tokenizer(captions) makes them"
+        )
+    if not len(ids):
+        return
+    if int(ids.min()) < 0 or int(ids.max()) >= tokenizer.vocabulary:
+        raise UserError(f"ids must lie between 0 and {tokenizer.vocabulary - 1}; model.tokenizer(captions) makes them")
+    without = (ids != tokenizer.end_of_text).all(1).nonzero()
+    if len(without):
+        raise UserError(
+            f"row {int(without[0])} of the ids has no end-of-text token ({tokenizer.end_of_text}), at which the "
+            "caption is read off; model.tokenizer(captions) sets it"
+        )
+
+
+def _check_captions(captions: Sequence[str]) -> None:
+    if isinstance(captions, str):
+        raise UserError("expected a list of captions, not one string: put it in a list")
+    for caption in captions:
+        if not isinstance(caption, str):
+            raise UserError(f"captions must be strings, not {type(caption).__name__}")
+
+
+class BrokenModel(UserError):
+    """The model gives rows that are infinite or not numbers."""
+
+
+def refuse_non_finite(rows: Tensor, kind: str) -> None:
+    """Raise `BrokenModel` for rows that are not numbers.
+
+    Comparisons with NaN are all false: without this check a broken model would get some score. Weights of a diverged
+    training may be finite, and so large that rows are not.
+    """
+    # A row whose length overflows is as broken: normalised it would be zeros.
+    if not bool(torch.isfinite(rows.norm(dim=-1)).all()):
+        raise BrokenModel(
+            f"the model gives non-finite {kind} rows: its weights are broken (training may have diverged)"
+        )
+
+
+def try_out(model: LoadedModel) -> None:
+    """Encode two pairs, to refuse a broken model before anything is made for it."""
+    pictures, captions = trial_pairs(2)
+    model.encode_image(torch.stack([model.preprocess(picture) for picture in pictures]))
+    model.encode_text(captions)
+
+
+def trial_pairs(count: int) -> tuple[list[bytes], list[str]]:
+    """JPEGs of built-in scenes and as many captions, drawn on the spot, to check a model without any data.
+
+    The shortest and the longest possible caption are among them.
+    """
+    samples = [sample_files(SampleSpec(SetSplit("pairs", "test", count), index, 0, 128)) for index in range(count)]
+    captions = [sample["txt"].decode().splitlines()[0] for sample in samples]
+    fills_the_context = "a very long caption " * 30
+    return [sample["jpg"] for sample in samples], ["", fills_the_context, *captions][:count]

@@ -1,10 +1,9 @@
-"""open_clip's transformer blocks, run without what nobody reads. The parameters are open_clip's, and so are the values,
-up to rounding.
+"""open_clip's transformer blocks, run with less work. Parameters and values are open_clip's, up to rounding.
 
 * Queries, keys and values are views of one product. `nn.MultiheadAttention` copies them apart, and its backward fills
   a whole tensor with zeros for each of the three.
-* The last block computes one token of each sequence, the one that gets pooled.
-* Sequences need not have one length: `Runs` puts those of like length side by side, so that short captions are not
+* The last block computes one token of each sequence, the pooled one.
+* Sequences may differ in length: `Runs` puts sequences of like length side by side, so that short captions are not
   padded to the longest. Norms, projections and MLPs see all tokens as one matrix; attention goes run by run.
 
 Shapes: T tokens of all sequences, one sequence after the other; N sequences; E width.
@@ -12,36 +11,40 @@ Shapes: T tokens of all sequences, one sequence after the other; N sequences; E 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from open_clip.transformer import ResidualAttentionBlock, Transformer
 from torch import Tensor, nn
-
-from dinorankclip.device import declare_missing
-
-declare_missing()
-from open_clip.transformer import ResidualAttentionBlock, Transformer  # noqa: E402
 
 
 @dataclass(frozen=True)
 class Runs:
-    """How T tokens divide into sequences: first so many of such a length, then the next."""
+    """How T tokens divide into sequences: `shapes` lists (number of sequences, their length), run by run."""
 
-    shapes: tuple[tuple[int, int], ...]  # (sequences, length)
+    shapes: tuple[tuple[int, int], ...]
 
     def split(self, tokens: Tensor) -> list[Tensor]:
         """[T, C] → views [n, length, C]"""
         parts = tokens.split([count * length for count, length in self.shapes]) if len(self.shapes) > 1 else [tokens]
         return [part.unflatten(0, shape) for part, shape in zip(parts, self.shapes)]
 
+    def starts(self, device: torch.device) -> Tensor:
+        """Index [N] of the first token of each sequence."""
+        starts, before = [], 0
+        for count, length in self.shapes:
+            starts.append(torch.arange(count, device=device) * length + before)
+            before += count * length
+        return torch.cat(starts)
+
 
 def is_plain(transformer: Any) -> bool:
-    """Whether `pooled` can walk these blocks: pre-norm, self-attention, biases, nothing custom in between.
+    """Tells if `pooled` can run these blocks: pre-norm, self-attention, biases, no custom layers.
 
-    Not while a graph is recorded (an export): runs would become part of it, and it would fit one batch alone.
+    Not while a graph is recorded (an export): runs would become part of the graph, which would fit one batch alone.
     """
     return (
         not torch.compiler.is_compiling()
@@ -67,15 +70,11 @@ def _plain_attention(attention: nn.Module) -> bool:
 def pooled(transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, causal: bool) -> Tensor:
     """Tokens [T, E] through all blocks → [N, E]: of each sequence the token at place `at` [N] in it.
 
-    Causal: a token sees itself and those before it.
+    Causal: a token attends to itself and to earlier tokens.
     """
     *blocks, last = transformer.resblocks
     tokens = every_token(blocks, tokens, runs, causal)
-    starts = torch.cat([
-        torch.arange(count, device=at.device) * length + before
-        for (count, length), before in zip(runs.shapes, _starts(runs))
-    ])  # fmt: skip
-    chosen = tokens[starts + at]
+    chosen = tokens[runs.starts(at.device) + at]
     chosen = chosen + last.ls_1(_attend_at(last.attn, last.ln_1(tokens), last.ln_1(chosen), runs, at, causal))
     return chosen + last.ls_2(last.mlp(last.ln_2(chosen)))
 
@@ -88,42 +87,32 @@ def every_token(blocks: Iterable[ResidualAttentionBlock], tokens: Tensor, runs: 
     return tokens
 
 
-def _starts(runs: Runs) -> list[int]:
-    found = [0]
-    for count, length in runs.shapes:
-        found.append(found[-1] + count * length)
-    return found[:-1]
-
-
 def _attend(attention: nn.MultiheadAttention, tokens: Tensor, runs: Runs, causal: bool) -> Tensor:
     """[T, E] → [T, E]"""
     mixed = []
     for part in runs.split(F.linear(tokens, attention.in_proj_weight, attention.in_proj_bias)):
         queries, keys, values = (_heads(attention, x) for x in part.chunk(3, -1))
-        seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
-        mixed.append(seen.transpose(1, 2).reshape(-1, attention.embed_dim))
-    return attention.out_proj(_joined(mixed))
+        mixed.append(F.scaled_dot_product_attention(queries, keys, values, is_causal=causal))
+    return _joined(attention, mixed)
 
 
 def _attend_at(
     attention: nn.MultiheadAttention, tokens: Tensor, chosen: Tensor, runs: Runs, at: Tensor, causal: bool
 ) -> Tensor:
-    """`chosen` [N, E] look at the tokens [T, E] of their sequences → [N, E]"""
+    """`chosen` [N, E] attend to the tokens [T, E] of their sequences → [N, E]"""
     width = attention.embed_dim
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     queries = F.linear(chosen, weight[:width], bias[:width])[:, None]
+    parts = runs.split(F.linear(tokens, weight[width:], bias[width:]))
     counts = [count for count, _ in runs.shapes]
     mixed = []
-    for part, query, place in zip(
-        runs.split(F.linear(tokens, weight[width:], bias[width:])), queries.split(counts), at.split(counts)
-    ):
+    for part, query, place in zip(parts, queries.split(counts), at.split(counts)):
         keys, values = (_heads(attention, x) for x in part.chunk(2, -1))
         mask = None
         if causal:
             mask = (torch.arange(part.shape[1], device=at.device) <= place[:, None])[:, None, None]
-        seen = F.scaled_dot_product_attention(_heads(attention, query), keys, values, attn_mask=mask)
-        mixed.append(seen.transpose(1, 2).reshape(-1, width))
-    return attention.out_proj(_joined(mixed))
+        mixed.append(F.scaled_dot_product_attention(_heads(attention, query), keys, values, attn_mask=mask))
+    return _joined(attention, mixed)
 
 
 def _heads(attention: nn.MultiheadAttention, tokens: Tensor) -> Tensor:
@@ -131,5 +120,7 @@ def _heads(attention: nn.MultiheadAttention, tokens: Tensor) -> Tensor:
     return tokens.unflatten(-1, (attention.num_heads, attention.head_dim)).transpose(1, 2)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+def _joined(attention: nn.MultiheadAttention, mixed: list[Tensor]) -> Tensor:
+    """The outputs [n, heads, length, E / heads] of all runs → [T, E], projected."""
+    rows = [part.transpose(1, 2).reshape(-1, attention.embed_dim) for part in mixed]
+    return attention.out_proj(rows[0] if len(rows) == 1 else torch.cat(rows))

@@ -1,13 +1,12 @@
-"""The students that learn from the teachers: small networks with one class token and dense tokens (D16, D20, D21).
+"""The students that learn from the teachers: small networks with one class token and dense tokens.
 
-    vit-tiny      192 wide, 12 deep, 3 heads: the paper's student, 5.5M parameters          image and text
+    vit-tiny      192 wide, 12 deep, 3 heads: the paper's student, 5.5M parameters (D21)    image and text
     vit-mini      96 wide, 4 deep, 3 heads                                                  image and text
     vit-micro     64 wide, 3 deep, 2 heads: for images of 48 to 64 pixels on two CPU cores  image and text
-    resnet50, mobilenetv3-large: the ablation (see students_conv.py)                        image
-    resnet-micro, mobilenet-micro: the same at vit-micro's size (students_conv_small.py)    image
+    resnet50, mobilenetv3-large, resnet-micro, mobilenet-micro (students_conv.py)           image
 
 vit-micro cuts images into patches of 8 pixels. The other ViTs cut small images into 8×8 patches, and large ones into
-patches of 16 pixels. Students see what the trunk sees: images normalised by the trunk, token ids of the trunk's
+patches of 16 pixels. Students have the trunk's inputs: images normalised by the trunk, token ids of the trunk's
 tokenizer. Initial weights come from seeds of their own.
 
 Shapes: B images or captions, S image side, L dense tokens, C width of a student.
@@ -20,23 +19,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dinorankclip.device import declare_missing
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.models.students_conv import ConvStudent, SmallConvStudent
+    from dinorankclip.models.students_conv import ConvStudent
 
-    ImageStudent: TypeAlias = "ViTStudent | ConvStudent | SmallConvStudent"
+    ImageStudent: TypeAlias = "ViTStudent | ConvStudent"
 
-CONVOLUTIONAL = ("resnet50", "mobilenetv3-large")
-SMALL_CONVOLUTIONAL = ("resnet-micro", "mobilenet-micro")
+CONVOLUTIONAL = ("resnet50", "mobilenetv3-large", "resnet-micro", "mobilenet-micro")
 CLASSES = 1000  # of the classifier that published counts include and a student does not have
 SMALL_SIDE = 128  # up to here an image is cut into 8×8 patches
 SMALL_GRID = 8
 PATCH = 16
+_INIT_STD = 0.02
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ SHAPES = {"vit-tiny": Shape(192, 12, 3), "vit-mini": Shape(96, 4, 3), "vit-micro
 
 @dataclass
 class StudentFeatures:
-    """What a student says. Image tokens come row by row of `student.grid` and have no mask."""
+    """The output of a student. Image tokens come row by row of `student.grid` and have no mask."""
 
     summary: Tensor  # [B, C], the class token
     tokens: Tensor  # [B, L, C]
@@ -66,15 +65,10 @@ def image_student(name: str, image_size: int, seed: int = 0) -> ImageStudent:
         if name in SHAPES:
             return ViTStudent(SHAPES[name], image_size)
         if name in CONVOLUTIONAL:
-            from dinorankclip.models.students_conv import ConvStudent
+            from dinorankclip.models.students_conv import conv_student
 
-            return ConvStudent(name, image_size)
-        if name in SMALL_CONVOLUTIONAL:
-            from dinorankclip.models.students_conv import SmallConvStudent
-
-            return SmallConvStudent(name, image_size)
-    known = [*SHAPES, *CONVOLUTIONAL, *SMALL_CONVOLUTIONAL]
-    raise UserError(f"no image student is called '{name}'; there are {', '.join(known)}")
+            return conv_student(name, image_size)
+    raise UserError(f"no image student is called '{name}'; there are {', '.join([*SHAPES, *CONVOLUTIONAL])}")
 
 
 def text_student(name: str, context_length: int, table_width: int, seed: int = 0) -> TextStudent:
@@ -98,9 +92,6 @@ class ViTStudent(nn.Module):
 
     def __init__(self, shape: Shape, image_size: int) -> None:
         super().__init__()
-        declare_missing()
-        from timm.models.vision_transformer import VisionTransformer
-
         patch = patch_for(image_size, shape.patch)
         self.vit = VisionTransformer(
             img_size=image_size,
@@ -119,15 +110,6 @@ class ViTStudent(nn.Module):
         return StudentFeatures(tokens[:, 0], tokens[:, 1:])
 
 
-def token_table(towers: Any) -> Tensor:
-    """The token embeddings [V, W] of an open_clip model's text tower, which the text student borrows."""
-    text = getattr(towers, "text", towers)
-    table = getattr(text, "token_embedding", None)
-    if not isinstance(table, nn.Embedding):
-        raise UserError("a text student needs a trunk with CLIP's own text tower; this one's has no token table")
-    return table.weight
-
-
 def count(student: nn.Module) -> int:
     """Parameters of a student; it has no classifier."""
     return sum(parameter.numel() for parameter in student.parameters())
@@ -141,23 +123,18 @@ def describe(name: str, student: nn.Module) -> str:
     return line + (f", {(own + extra) / 1e6:.2f}M with a classifier of {CLASSES} classes" if extra else "")
 
 
-def end_of_text(ids: Tensor) -> Tensor:
-    """Position [B] of the end-of-text token, the largest id. Padding is 0, and so is the token "!"."""
-    return ids.argmax(-1)
+def token_table(towers: Any) -> Tensor:
+    """The token embeddings [V, W] of an open_clip model's text tower, which the text student borrows."""
+    text = getattr(towers, "text", towers)
+    table = getattr(text, "token_embedding", None)
+    if not isinstance(table, nn.Embedding):
+        raise UserError("a text student needs a trunk with CLIP's own text tower; this one's has no token table")
+    return table.weight
 
 
 def up_to(position: Tensor, length: int) -> Tensor:
     """bool [B, length]: True before `position` [B]."""
     return torch.arange(length, device=position.device) < position[:, None]
-
-
-# -------- students_text
-# The text student (D20): a bidirectional transformer over the trunk's token ids.
-#
-# Its embedding is the trunk's token table, detached and projected: the vocabulary's 25 million numbers are not learnt
-# twice, and distillation sends no gradient into the trunk. Padding is masked. The end-of-text token is the class token.
-
-_INIT_STD = 0.02
 
 
 class _Layer(nn.Module):
@@ -172,7 +149,7 @@ class _Layer(nn.Module):
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor, visible: Tensor) -> Tensor:
-        """`visible` [B, 1, 1, L]: which tokens may be looked at."""
+        """`visible` [B, 1, 1, L]: True for the tokens that take part."""
         query, key, value = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
         x = x + self.proj(mixed.transpose(1, 2).flatten(2))
@@ -180,6 +157,12 @@ class _Layer(nn.Module):
 
 
 class TextStudent(nn.Module):
+    """A bidirectional transformer over the trunk's token ids; padding is masked, end-of-text is the class token.
+
+    Its embedding is the trunk's token table, detached and projected (D20): the vocabulary's 25 million numbers are
+    not learnt twice, and distillation sends no gradient into the trunk.
+    """
+
     def __init__(self, shape: Shape, context_length: int, table_width: int) -> None:
         super().__init__()
         self.width = shape.width
@@ -189,9 +172,6 @@ class TextStudent(nn.Module):
         self.positions = nn.Parameter(torch.empty(context_length, shape.width))
         self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.depth))
         self.norm = nn.LayerNorm(shape.width)
-        self._draw()
-
-    def _draw(self) -> None:
         nn.init.normal_(self.positions, std=_INIT_STD)
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -206,7 +186,7 @@ class TextStudent(nn.Module):
         """
         length = ids.shape[1]
         x = self.project(self.norm_table(F.embedding(ids, table.detach()))) + self.positions[:length]
-        end = end_of_text(ids)
+        end = ids.argmax(-1)  # the end-of-text token has the largest id; padding and the token "!" are 0
         visible = up_to(end + 1, length)[:, None, None, :]
         for layer in self.layers:
             x = layer(x, visible)

@@ -1,59 +1,84 @@
-"""Convolutional image students for the ablation: ResNet-50 and MobileNetV3-Large, from timm, with GroupNorm (D16).
+"""Convolutional image students for the ablation: tokens are the cells of the last map, the class token is their mean.
 
-BatchNorm would make a step depend on how the batch is spread over processes. Tokens are the cells of the last map,
-the class token is their mean. For small images the last stages are dilated instead of strided, so that the map
-keeps at least about 7×7 cells.
+    resnet50, mobilenetv3-large   from timm
+    resnet-micro                  ResNet's residual pairs of 3×3 convolutions; for bottlenecks it has too few channels
+    mobilenet-micro               MobileNetV3's inverted residuals: depthwise, squeeze and excitation, hard swish
+
+The micro networks have vit-micro's number of parameters within a tenth, its 64 channels and its cells of 8 pixels: the
+same fusion follows them, and a comparison is one of architectures. All norms are GroupNorm (D16): BatchNorm would make
+a step depend on how the batch is spread over processes.
+
+Shapes: B images, S image side, s = ⌈S/8⌉.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import timm
 import torch
 from torch import Tensor, nn
 
-from dinorankclip.device import declare_missing
 from dinorankclip.models.students import CLASSES, StudentFeatures
 
 _IN_TIMM = {"resnet50": "resnet50", "mobilenetv3-large": "mobilenetv3_large_100"}
-_MOBILENET_HEAD = 1280  # MobileNetV3 widens its pooled features before classifying; the student has no use for that
+_MOBILENET_HEAD = 1280  # MobileNetV3 widens its pooled features before classifying; the student leaves that out
 _LEAST_GRID = 7
 _GROUPS, _GROUP_SIZE = 32, 8
+_STRIDE, _WIDTH = 8, 64  # of the micro networks
 
 
 class ConvStudent(nn.Module):
-    def __init__(self, name: str, image_size: int) -> None:
-        super().__init__()
-        declare_missing()
-        import timm
+    """A timm network, which maps images [B, 3, S, S] to a list of maps."""
 
-        stride = stride_for(image_size)
-        net: Any = timm.create_model(_IN_TIMM[name], features_only=True, out_indices=(4,), output_stride=stride)
-        self.net = with_group_norm(net)
-        self.width: int = net.feature_info.channels()[-1]
+    def __init__(self, net: nn.Module, width: int, image_size: int, stride: int) -> None:
+        super().__init__()
+        self.net = net
+        self.width = width
         side = -(-image_size // stride)
         self.grid = (side, side)
-        self.classifier_parameters = (self.width + 1) * CLASSES
-        if name == "mobilenetv3-large":
-            self.classifier_parameters = (self.width + 1) * _MOBILENET_HEAD + (_MOBILENET_HEAD + 1) * CLASSES
+        self.classifier_parameters = (width + 1) * CLASSES
 
     def forward(self, images: Tensor) -> StudentFeatures:
         tokens = self.net(images)[-1].flatten(2).transpose(1, 2)
         return StudentFeatures(tokens.mean(1), tokens)
 
 
+class _MicroStudent(ConvStudent):
+    """A network that maps images to one map."""
+
+    def forward(self, images: Tensor) -> StudentFeatures:
+        # Channels last: on a CPU depthwise convolutions go backward twice as fast.
+        tokens = self.net(images.contiguous(memory_format=torch.channels_last)).flatten(2).transpose(1, 2)
+        return StudentFeatures(tokens.mean(1), tokens)
+
+
+def conv_student(name: str, image_size: int) -> ConvStudent:
+    """The student called `name`, with weights drawn from torch's current generator."""
+    if name not in _IN_TIMM:
+        net = {"resnet-micro": _resnet, "mobilenet-micro": _mobilenet}[name]()
+        return _MicroStudent(net, _WIDTH, image_size, _STRIDE)
+    stride = stride_for(image_size)
+    network: Any = timm.create_model(_IN_TIMM[name], features_only=True, out_indices=(4,), output_stride=stride)
+    width = network.feature_info.channels()[-1]
+    student = ConvStudent(_with_group_norm(network), width, image_size, stride)
+    if name == "mobilenetv3-large":
+        student.classifier_parameters = (width + 1) * _MOBILENET_HEAD + (_MOBILENET_HEAD + 1) * CLASSES
+    return student
+
+
 def stride_for(image_size: int) -> int:
-    """32 as usual if that leaves 7×7 cells, else 16 or 8."""
+    """32 as usual if that leaves 7×7 cells; else 16 or 8, by dilation of the last stages."""
     return next((stride for stride in (32, 16) if image_size // stride >= _LEAST_GRID), 8)
 
 
-def with_group_norm(module: nn.Module) -> nn.Module:
+def _with_group_norm(module: nn.Module) -> nn.Module:
     """Replace every batch norm in place, keeping its scale, shift and activation."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
             setattr(module, name, _GroupNorm(child))
         else:
-            with_group_norm(child)
+            _with_group_norm(child)
     return module
 
 
@@ -71,37 +96,6 @@ class _GroupNorm(nn.GroupNorm):
         return self.act(super().forward(x))
 
 
-# -------- students_conv_small
-# Convolutional students the size of vit-micro, for images of 48 to 64 pixels on two CPU cores (D16).
-#
-#     resnet-micro      ResNet's residual pairs of 3×3 convolutions (those of its small members: bottlenecks would leave
-#                       no channels at this size)
-#     mobilenet-micro   MobileNetV3's inverted residuals: depthwise, squeeze and excitation, hard swish
-#
-# Both have vit-micro's number of parameters within a tenth, its 64 channels and its cells of 8 pixels, so that the fusion
-# behind them is the same and a comparison is one of architectures. Norms are GroupNorm, in groups of 8 channels. Tokens
-# are the cells of the last map, the class token is their mean.
-#
-# Shapes: B images, S image side, s = ⌈S/8⌉.
-
-STRIDE, WIDTH, GROUP_SIZE = 8, 64, 8
-
-
-class SmallConvStudent(nn.Module):
-    def __init__(self, name: str, image_size: int) -> None:
-        super().__init__()
-        self.net = {"resnet-micro": _resnet, "mobilenet-micro": _mobilenet}[name]()
-        self.width = WIDTH
-        side = -(-image_size // STRIDE)
-        self.grid = (side, side)
-        self.classifier_parameters = (WIDTH + 1) * CLASSES
-
-    def forward(self, images: Tensor) -> StudentFeatures:
-        # Channels last: on a CPU depthwise convolutions go backward twice as fast.
-        tokens = self.net(images.contiguous(memory_format=torch.channels_last)).flatten(2).transpose(1, 2)
-        return StudentFeatures(tokens.mean(1), tokens)
-
-
 def _resnet() -> nn.Sequential:
     """[B, 3, S, S] → [B, 64, s, s]"""
     return nn.Sequential(
@@ -109,8 +103,8 @@ def _resnet() -> nn.Sequential:
         nn.ReLU(inplace=True),
         nn.MaxPool2d(3, stride=2, padding=1),
         _Residual(32, 32),
-        _Residual(32, WIDTH, stride=2),
-        _Residual(WIDTH, WIDTH),
+        _Residual(32, _WIDTH, stride=2),
+        _Residual(_WIDTH, _WIDTH),
     )
 
 
@@ -123,15 +117,15 @@ def _mobilenet() -> nn.Sequential:
         _Inverted(24, 56, 72, 5, stride=2, squeezed=24),
         _Inverted(56, 56, 256, 5, squeezed=64),
         _Inverted(56, 56, 256, 5, squeezed=64),
-        *_convolution(56, WIDTH, 1),
+        *_convolution(56, _WIDTH, 1),
         nn.Hardswish(inplace=True),
     )
 
 
 def _convolution(inside: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> tuple[nn.Module, nn.Module]:
-    """A convolution that keeps (or halves, rounding up) the sides, and its norm."""
+    """A convolution that keeps the sides (or halves them, rounding up), and its norm."""
     conv = nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
-    return conv, nn.GroupNorm(out // GROUP_SIZE, out)
+    return conv, nn.GroupNorm(out // _GROUP_SIZE, out)
 
 
 class _Residual(nn.Module):
@@ -150,7 +144,7 @@ class _Residual(nn.Module):
 
 
 class _Inverted(nn.Module):
-    """Widen, filter each channel, weigh channels by what the whole map shows (`squeezed` wide), narrow; added to x
+    """Widen, filter each channel, weigh channels by their means over the map (`squeezed` wide), narrow; added to x
     where shapes agree."""
 
     def __init__(self, inside: int, out: int, wide: int, kernel: int, stride: int = 1, squeezed: int = 0) -> None:

@@ -1,8 +1,11 @@
-"""Tables, figures and pages. Numbers come from earlier rooms; here they only become readable.
+"""Reports, figures and pages. Numbers come from earlier rooms; here they become readable.
 
-figures.py                 Figures of a study or a run, one file each. Numbers come from earlier rooms; here they only
-html.py                    A table as rows of short texts.
-pictures.py                Small pieces of pictures: thumbnails with a coloured frame, wrapped text, a font. Everythin
-run_report.py              The report of one run: how it went, what it learned, its scores and settings.
-search_page.py             What a search found, as a page to look at: one file, no network, light or dark as the reade
+html.py            one writer of self-contained HTML files: templates, report pages, Markdown
+figures.py         the look of all figures, a finished figure with its files, the curves of a run
+pictures.py        pictures of photos and of the embedding plane, drawn with Pillow
+run_findings.py    the examination of a run, for its report and for `doctor`
+run_report.py      the report of one run
+photo_pages.py     the page of a search, and the contact sheet of `data show`
+
+The folder `templates` holds the HTML and the style of all pages.
 """

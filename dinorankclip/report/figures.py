@@ -1,9 +1,13 @@
-"""Figures of a study or a run, one file each. Numbers come from earlier rooms; here they only become pictures."""
+"""The look of all figures, a finished figure with its files, and the curves of one run.
+
+Colours are those that colour-blind readers can tell apart, sizes fit a page of text, and no screen is needed.
+A line never differs from another by colour alone: `MARKERS` go along with `COLOURS`.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +20,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from dinorankclip.run_files import INERT_SPREAD, MODALITIES, gate_name, orders_told, spread_name
+from dinorankclip.run_files import INERT_SPREAD, MODALITIES, gate_name, logged_orders, spread_name
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
-
-# -------- style
-# How all figures look: a palette that colour-blind readers can tell apart, sizes that fit a page of text, no screen.
-#
-# A line never differs from another by colour alone: `MARKERS` go along with the colours.
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines on white.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK = (
@@ -37,17 +36,16 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK = (
 GREY, FAINT, GRID = "#6e6e6e", "#9a9a9a", "#e4e4e4"
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# The same method looks the same in every figure.
-OF_METHOD = {"clip": GREY, "rankclip": BLUE, "rank": GREEN, "full": RED}
+METHOD_COLOURS = {"clip": GREY, "rankclip": BLUE, "rank": GREEN, "full": RED}  # the same in every figure
 
 WIDTH = 7.4  # inches: the width of a page of text
 DPI = 150
 
-# Red suppresses, blue promotes, as in the paper; light in the middle. Empty cells (NaN) are hatched by the caller.
+# Red suppresses, blue promotes, as in the paper. The caller hatches empty cells (NaN).
 AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", ["#b2182b", "#f4a582", "#f7f7f7", "#92c5de", "#2166ac"])
 SEQUENTIAL = "cividis"
 
-_SETTINGS: dict[Any, Any] = {  # the stubs list every name there is
+_STYLE: dict[Any, Any] = {  # Any: matplotlib's stubs list every name
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "axes.titlesize": 10,
@@ -74,43 +72,40 @@ _SETTINGS: dict[Any, Any] = {  # the stubs list every name there is
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.fonttype": "path",
-    "svg.hashsalt": "dinorankclip",  # the same picture gives the same file
+    "svg.hashsalt": "dinorankclip",  # the same figure gives the same file
 }
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure in inches. It belongs to no window, so nothing needs to be closed.
+    """Return an empty figure, sizes in inches. It belongs to no window, so nothing needs to be closed.
 
-    The look is set for the whole process: matplotlib asks for it again with every text and when a file is written.
+    The style is set for the whole process, because matplotlib reads it again for every text and when it writes a file.
     """
-    matplotlib.rcParams.update(_SETTINGS)
+    matplotlib.rcParams.update(_STYLE)
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def write_on_bar(axes: Axes, x: float, y: float, text: str, colour: str, fontsize: float = 9.5) -> None:
-    """White on the bar's own colour, in front of its interval: else the interval would strike the number out."""
+    """Write in white on the bar's own colour, in front of its interval, which would else strike the number out."""
     box = {"facecolor": colour, "edgecolor": "none", "pad": 1.5}
     axes.text(x, y, text, ha="center", va="center", color="white", weight="bold", fontsize=fontsize, bbox=box, zorder=5)
 
 
-# -------- drawn
-# A finished figure with the words that belong to it, and its files.
-
-# Texts in a PNG file, under names that its standard has.
-CAPTION, DRAWN_FROM = "Description", "Source"
+CAPTION, DRAWN_FROM = "Description", "Source"  # names of texts in a PNG file, from its standard
 
 
 class Unavailable(Exception):
-    """A figure cannot be drawn yet; the text says what lacks, as a sentence for the report."""
+    """A figure cannot be drawn yet. The message says what is missing, as a sentence for the report."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """`name` names the files; `caption` is plain text. Pictures of photographs or thousands of points are no SVG.
+    """A finished figure: `name` is that of its files, `caption` is plain text.
 
-    `shows_items`: images or captions of the data can be seen in it, which not everybody may pass on.
-    `drawn_from`: the runs whose models were opened, as the file itself says beside the caption.
-    Both forms are drawn once, however many files and pages they go to.
+    `vector`: False for photographs or thousands of points, which have no SVG.
+    `shows_items`: images or captions of the data are visible, which not everybody may pass on.
+    `drawn_from`: the runs whose models were opened; the PNG file stores it beside the caption.
+    PNG and SVG are drawn once, however many files and pages they go to.
     """
 
     name: str
@@ -126,14 +121,17 @@ class Drawn:
         data = io.BytesIO()
         words = {CAPTION: self.caption, DRAWN_FROM: self.drawn_from}
         if isinstance(self.picture, Image.Image):
-            self.picture.save(data, "PNG", optimize=True, pnginfo=png_texts(words))
+            texts = PngInfo()
+            for name, text in words.items():
+                texts.add_text(name, text)
+            self.picture.save(data, "PNG", optimize=True, pnginfo=texts)
         else:
             self.picture.savefig(data, format="png", dpi=DPI, metadata=words | {"Software": None})
         return data.getvalue()
 
     @cached_property
     def svg(self) -> bytes | None:
-        """None where a drawing of lines would be larger than a picture of pixels."""
+        """None where an SVG would be larger than the PNG."""
         if not self.vector or isinstance(self.picture, Image.Image):
             return None
         data = io.BytesIO()
@@ -141,31 +139,21 @@ class Drawn:
         return data.getvalue()
 
     def save(self, folder: Path) -> list[Path]:
+        """Write the PNG and, where there is one, the SVG. Return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for ending, data in (("png", self.png), ("svg", self.svg)):
-            if data is not None:
-                path = folder / f"{self.name}.{ending}"
-                path.write_bytes(data)
-                written.append(path)
-        return written
+        files = {folder / f"{self.name}.png": self.png}
+        if self.svg is not None:
+            files[folder / f"{self.name}.svg"] = self.svg
+        for path, data in files.items():
+            path.write_bytes(data)
+        return list(files)
 
 
-def png_texts(words: Mapping[str, str]) -> PngInfo:
-    told = PngInfo()
-    for name, text in words.items():
-        told.add_text(name, text)
-    return told
-
-
-# -------- run_curves
-# One run over its steps: loss terms, held-out retrieval, gates and spread of the orders.
-
-Lines = Sequence[dict[str, Any]]
+Lines = Sequence[dict[str, Any]]  # of a run's log
 
 
 def loss_curves(lines: Lines) -> Drawn:
-    """Weighted terms of the loss, as they add up."""
+    """Draw the loss and its weighted terms, large and small ones apart."""
     steps = [line for line in lines if "loss" in line]
     if not steps:
         raise Unavailable("the run has logged no step yet")
@@ -185,28 +173,27 @@ def loss_curves(lines: Lines) -> Drawn:
 
 
 def score_curves(lines: Lines) -> Drawn:
-    found = [line for line in lines if CHOOSES_BEST in line]
-    if not found:
+    """Draw validation retrieval over the steps."""
+    scored = [line for line in lines if CHOOSES_BEST in line]
+    if not scored:
         raise Unavailable("no validation score was taken")
     figure = new_figure(2.8)
     axes = figure.subplots()
-    steps = [line["step"] for line in found]
-    for (name, label), colour, marker in zip(
-        (("val/i2t R@1", "image → text"), ("val/t2i R@1", "text → image"), (CHOOSES_BEST, "mean")), COLOURS, MARKERS
-    ):
-        axes.plot(steps, [100 * line[name] for line in found], color=colour, marker=marker, label=label)
-    axes.axhline(100 * found[-1][ITS_CHANCE], color=GREY, linestyle=":", label="chance")
+    steps = [line["step"] for line in scored]
+    names = {"val/i2t R@1": "image → text", "val/t2i R@1": "text → image", CHOOSES_BEST: "mean"}
+    for (name, label), colour, marker in zip(names.items(), COLOURS, MARKERS):
+        axes.plot(steps, [100 * line[name] for line in scored], color=colour, marker=marker, label=label)
+    axes.axhline(100 * scored[-1][ITS_CHANCE], color=GREY, linestyle=":", label="chance")
     axes.set(xlabel="step", ylabel="R@1, percent", title="held-out retrieval")
     axes.grid(axis="y")
     axes.legend()
-    return Drawn(
-        "retrieval", "Validation", "Validation R@1 at the end of each epoch; the test part is not looked at.", figure
-    )
+    caption = "Validation R@1 at the end of each epoch; the test part is not looked at."
+    return Drawn("retrieval", "Validation", caption, figure)
 
 
 def order_telemetry(lines: Lines) -> Drawn:
-    """λ_r and relative spread per order and modality (D13)."""
-    acting = orders_told(name for line in lines for name in line)
+    """Draw λ_r and the relative spread of each order and modality, which tell whether the order acts (D13)."""
+    acting = logged_orders(name for line in lines for name in line)
     if not acting:
         raise Unavailable("the run has no order above 1")
     figure = new_figure(2.9)
@@ -214,9 +201,9 @@ def order_telemetry(lines: Lines) -> Drawn:
     for order, colour in zip(acting, COLOURS):
         for modality, style in zip(MODALITIES, ("-", "--")):
             for axes, name in ((left, gate_name(order, modality)), (right, spread_name(order, modality))):
-                there = [(line["step"], line[name]) for line in lines if line.get(name)]
-                if there:
-                    axes.plot(*zip(*there), color=colour, linestyle=style, label=f"order {order}, {modality}")
+                points = [(line["step"], line[name]) for line in lines if line.get(name)]
+                if points:
+                    axes.plot(*zip(*points), color=colour, linestyle=style, label=f"order {order}, {modality}")
     right.axhline(INERT_SPREAD, color=GREY, linewidth=1)
     right.annotate("inert below", (0.02, INERT_SPREAD), xycoords=("axes fraction", "data"), xytext=(0, 3),
                    textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
@@ -232,11 +219,10 @@ def order_telemetry(lines: Lines) -> Drawn:
 
 def _terms(axes: Axes, steps: Lines, names: Sequence[str]) -> None:
     for at, name in enumerate(names):
-        there = [(line["step"], line[name]) for line in steps if line.get(name)]
-        if there:
-            label = name.removeprefix("loss/").replace("_", " ")
+        points = [(line["step"], line[name]) for line in steps if line.get(name)]
+        if points:
+            label = "total" if name == "loss" else name.removeprefix("loss/").replace("_", " ")
             style = ("-", "--", ":")[at // len(COLOURS) % 3]
-            look: dict[str, Any] = {"color": COLOURS[at % len(COLOURS)], "linestyle": style, "linewidth": 1.4}
-            axes.plot(*zip(*there), label="total" if name == "loss" else label, **look)
+            axes.plot(*zip(*points), label=label, color=COLOURS[at % len(COLOURS)], linestyle=style, linewidth=1.4)
     axes.grid(axis="y")
     axes.legend(fontsize=7.5)

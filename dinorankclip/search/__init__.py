@@ -1,7 +1,7 @@
-"""A trained model at work: embeddings of whole collections, and search among photos.
+"""Uses a trained model: embeds whole collections, and searches among photos.
 
-embed_collection.py        A folder of embeddings that grows part by part and survives a kill.
-index.py                   Recent queries of a photo index with their embeddings: asked again, they need no model at a
-numpy_text.py              The few layers a text tower is made of, for one sequence, in NumPy. Shapes: L tokens, W wid
-photo_search.py            A model that is loaded only when a question needs it.
+embed_collection.py    `embed`: images and captions → a folder of .npy and Parquet files that survives a kill
+index.py               embeddings of a folder of photos, brought up to date when photos change; recent queries
+photo_search.py        `search`: the query, the index, and a model that is loaded only when it is needed
+numpy_text.py          a text tower in NumPy, so that a query in words needs no torch
 """

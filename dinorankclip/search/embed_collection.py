@@ -1,15 +1,16 @@
-"""A folder of embeddings that grows part by part and survives a kill.
+"""Embeds whole collections for `dinorankclip embed`, into a folder that survives a kill.
 
-    manifest.json     what is embedded by which model, how far it has come, and at the end "complete": true
-    images.npy        [N, D], fp32 or fp16; the header says 0 rows until all of them are there
+    manifest.json     the model and the data, how far the work has come, and at the end "complete": true
+    images.npy        [N, D], fp32 or fp16; the header says 0 rows until all rows are there
     image_keys.txt    line n is the key of row n
     texts.npy         likewise, one row a caption, with text_keys.txt and texts.txt, the captions themselves
     images.parquet    key and embedding of each row (texts.parquet: key, caption, embedding); needs pyarrow
-    damaged.tsv       what was left out, and why
+    damaged.tsv       key and cause of every damaged item
 
-Rows are appended and flushed, then the manifest is replaced, which says how long every file is. Whatever lies
-beyond that length was being written when the process died, and is cut off before the next part.
-Line breaks and tabs inside keys and captions are written as \n, \r and \t.
+Rows are appended and flushed, then the manifest is replaced, which says how long every file is. Bytes beyond that
+length were being written when the process died, and are cut off before the next part. A part is a fixed stretch of the
+source and its batches lie inside it, so an interrupted run gives the same bytes.
+Line breaks and tabs inside keys and captions are written as \\n, \\r and \\t.
 """
 
 from __future__ import annotations
@@ -26,217 +27,26 @@ import numpy as np
 from tqdm import tqdm
 
 from dinorankclip.config import flatten
-from dinorankclip.data.damage import Damage, DamageCount, refuse_passing
+from dinorankclip.data.damage import Damage, refuse_passing
 from dinorankclip.data.decode import MAX_PIXELS
-from dinorankclip.data.loader import iterate_pairs
-from dinorankclip.data.splits import Part
+from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, embed_rows, npy_header
 from dinorankclip.data.unpaired import WithoutCaptions
 from dinorankclip.io import digest, whole_file, write_json
 from dinorankclip.types import CaptionSource, ImageSource, UserError
 
-Kind = Literal["images", "texts"]
+Side = Literal["images", "texts"]
 MANIFEST, DAMAGED = "manifest.json", "damaged.tsv"
 # The columns beside the embeddings, each in a file of its own.
-COLUMNS: dict[Kind, dict[str, str]] = {
+COLUMNS: dict[Side, dict[str, str]] = {
     "images": {"key": "image_keys.txt"},
     "texts": {"key": "text_keys.txt", "caption": "texts.txt"},
 }
-_GROWING = [DAMAGED] + [name for kind, files in COLUMNS.items() for name in (f"{kind}.npy", *files.values())]
-_HEADER = 128  # bytes of an .npy header, wide enough for any count of rows
-_ONE_LINE = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
-
-
-class EmbeddingFolder:
-    """Take `folder` for `plan`: a new one, or one that was begun (or finished) with the same plan.
-
-    `plan` maps words to what must be the same for rows to belong together, e.g. "the model" to its identity;
-    `about` is remembered beside it and may differ.
-    """
-
-    def __init__(self, folder: Path, plan: dict[str, Any], about: dict[str, Any], dim: int, half: bool) -> None:
-        self.folder, self.dim = folder, dim
-        self.dtype = np.dtype("<f2" if half else "<f4")
-        plan = plan | {"the numbers": self.dtype.name, "the width": dim}
-        self.manifest = _claimed(folder, plan) or {
-            "plan": plan,
-            "about": about,
-            "complete": False,
-            "items": {},
-            "rows": {},
-            "damaged": {},
-            "bytes": {},
-        }
-        if not self.complete:
-            self._cut_off()
-
-    @property
-    def complete(self) -> bool:
-        return self.manifest["complete"]
-
-    def items(self, kind: Kind) -> int:
-        """Items of the source that are dealt with, damaged ones included."""
-        return self.manifest["items"].get(kind, 0)
-
-    def rows(self, kind: Kind) -> int:
-        return self.manifest["rows"].get(kind, 0)
-
-    @property
-    def damaged(self) -> dict[str, int]:
-        """Damaged items by cause."""
-        return self.manifest["damaged"]
-
-    def append(
-        self,
-        kind: Kind,
-        items: int,
-        embeddings: np.ndarray,
-        columns: Mapping[str, Sequence[str]],
-        damaged: Sequence[tuple[str, str]],
-    ) -> None:
-        """Add what `items` further items of the source gave: rows [n, D] with their columns, and (key, cause)."""
-        name = f"{kind}.npy"
-        if name not in self.manifest["bytes"]:
-            self._extend(name, _npy_header(0, self.dim, self.dtype))
-        self._extend(name, np.ascontiguousarray(embeddings, self.dtype).tobytes())
-        for column, file in COLUMNS[kind].items():
-            self._extend(file, _lines(map(one_line, columns[column])))
-        if damaged:
-            self._extend(DAMAGED, _lines(f"{one_line(key)}\t{cause}" for key, cause in damaged))
-        for _, cause in damaged:
-            self.damaged[cause] = self.damaged.get(cause, 0) + 1
-        self.manifest["items"][kind] = self.items(kind) + items
-        self.manifest["rows"][kind] = self.rows(kind) + len(embeddings)
-        self._commit()
-
-    def finish(self) -> bool:
-        """Write the counts into the headers, the Parquet files, and "complete". False: without Parquet."""
-        parquet = True
-        for kind in self.manifest["rows"]:
-            with open(self.folder / f"{kind}.npy", "r+b") as file:
-                file.write(_npy_header(self.rows(kind), self.dim, self.dtype))
-                os.fsync(file.fileno())
-            beside = {name: self.folder / file for name, file in COLUMNS[kind].items()}
-            path = self.folder / f"{kind}.parquet"
-            parquet = parquet and write_parquet(path, self.folder / f"{kind}.npy", beside)
-            if parquet:
-                self.manifest["bytes"][path.name] = path.stat().st_size
-        self.manifest["complete"] = True
-        self._commit()
-        return parquet
-
-    def _extend(self, name: str, data: bytes) -> None:
-        with open(self.folder / name, "ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            self.manifest["bytes"][name] = file.tell()
-
-    def _commit(self) -> None:
-        write_json(self.folder / MANIFEST, self.manifest)
-
-    def _cut_off(self) -> None:
-        """Undo what was written after the last commit."""
-        known = self.manifest["bytes"]
-        for name in _GROWING:
-            path = self.folder / name
-            there = path.stat().st_size if path.exists() else 0
-            if there < known.get(name, 0):
-                raise UserError(
-                    f"{path} has lost its end: {there} of {known[name]} bytes. Delete {self.folder} and begin anew."
-                )
-            if name in known:
-                os.truncate(path, known[name])
-            else:
-                path.unlink(missing_ok=True)
-        if not known:
-            self._commit()
-
-
-def one_line(text: str) -> str:
-    return text.translate(_ONE_LINE)
-
-
-def _claimed(folder: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest of a folder that belongs to this plan; None for a new folder."""
-    path = folder / MANIFEST
-    if not path.exists():
-        if folder.exists() and any(not file.name.startswith(".") for file in folder.iterdir()):
-            raise UserError(f"{folder} is not empty and holds no embeddings; choose another --out")
-        folder.mkdir(parents=True, exist_ok=True)
-        return None
-    try:
-        manifest = json.loads(path.read_text())
-        old, sizes, complete = manifest["plan"], manifest["bytes"], manifest["complete"]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is no manifest of embeddings; choose another --out") from None
-    old, new = flatten(old), flatten(plan)
-    lines = [f"{name}: {old.get(name)} → {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]
-    if lines:
-        raise UserError(f"{folder} holds other embeddings:\n  " + "\n  ".join(lines) + "\nUse another --out.")
-    for name, size in sizes.items() if complete else ():
-        there = (folder / name).stat().st_size if (folder / name).exists() else None
-        if there != size:
-            what = "is missing" if there is None else f"has {there} bytes instead of {size}"
-            raise UserError(f"{folder} is damaged: {name} {what}. Delete the folder and run the command again.")
-    return manifest
-
-
-def _npy_header(rows: int, width: int, dtype: np.dtype) -> bytes:
-    """A header of format 1.0 whose length does not depend on the count of rows."""
-    words = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({rows}, {width}), }}"
-    start = b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little")
-    return start + words.ljust(_HEADER - 11).encode("ascii") + b"\n"
-
-
-def _lines(texts: Iterable[str]) -> bytes:
-    return "".join(text + "\n" for text in texts).encode("utf-8", "surrogateescape")
-
-
-# -------- embedding_parquet
-# Embeddings as a Parquet file, for tables and vector stores: the columns beside each row, and `embedding`.
-
-_ROWS_AT_ONCE = 16384  # of a row group
-
-
-def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
-    """Write the file from an .npy of rows [N, D] and text files with a line for each row. False: no pyarrow here.
-
-    Parquet holds Unicode only: a name whose bytes are no UTF-8 gets replacement characters.
-    """
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        return False
-    embeddings = np.load(rows, mmap_mode="r")
-    number = arrow.from_numpy_dtype(embeddings.dtype)
-    vector = arrow.list_(number, embeddings.shape[1])
-    schema = arrow.schema([*((name, arrow.string()) for name in columns), ("embedding", vector)])
-    with contextlib.ExitStack() as stack:
-        aside = stack.enter_context(whole_file(path))
-        files = [
-            stack.enter_context(open(file, encoding="utf-8", errors="replace", newline="\n"))
-            for file in columns.values()
-        ]
-        writer = stack.enter_context(parquet.ParquetWriter(aside, schema))
-        for start in range(0, len(embeddings), _ROWS_AT_ONCE):
-            some = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])
-            words = [[line.removesuffix("\n") for line in itertools.islice(file, len(some))] for file in files]
-            numbers = arrow.FixedSizeListArray.from_arrays(arrow.array(some.reshape(-1), number), type=vector)
-            writer.write_table(arrow.table([*words, numbers], schema=schema))
-    return True
-
-
-# -------- embedding_run
-# Run a model over images and captions into an `EmbeddingFolder`, part by part.
-#
-# A part is a fixed stretch of the source and its batches lie inside it, so every row is computed in the same company
-# whether or not the run was interrupted: the bytes come out the same.
-
-PART = 2048  # items of the source: what a kill costs at most
+PART = 2048  # items of the source that a kill can cost
 BATCH = 128
 CAPTIONS_AT_ONCE = 1024
-_MOST_THREADS = 8
+_GROWING = [DAMAGED] + [name for side, files in COLUMNS.items() for name in (f"{side}.npy", *files.values())]
+_HEADER = 128  # bytes in front of the numbers of an .npy file
+_ROWS_AT_ONCE = 16384  # of a row group of a Parquet file
 
 
 def plan_of(
@@ -246,7 +56,7 @@ def plan_of(
     part: int = PART,
     max_pixels: int = MAX_PIXELS,
 ) -> dict[str, Any]:
-    """What must be the same for a folder to be resumed, in words that a refusal can use."""
+    """Describe what must stay the same for a folder to be resumed, in words that an error message can use."""
     spec = model.image_spec
     plan = {
         "the model": model.identity,
@@ -273,6 +83,168 @@ def _summary(source: ImageSource | CaptionSource | None) -> str:
     return f"{len(source)} items, fingerprint {digest(source.fingerprint, source.stamps().tobytes())}"
 
 
+class EmbeddingFolder:
+    """Opens `folder` for `plan`: a new folder, or one that was begun (or finished) with the same plan.
+
+    `plan` maps words to what must be the same for rows to belong together, e.g. "the model" to its identity;
+    `about` is stored beside the plan and may differ.
+    """
+
+    def __init__(self, folder: Path, plan: dict[str, Any], about: dict[str, Any], dim: int, half: bool) -> None:
+        self.folder, self.dim = folder, dim
+        self.dtype = np.dtype("<f2" if half else "<f4")
+        plan = plan | {"the numbers": self.dtype.name, "the width": dim}
+        counts: dict[str, Any] = {"items": {}, "rows": {}, "damaged": {}, "bytes": {}}
+        self.manifest = _read_manifest(folder, plan) or {"plan": plan, "about": about, "complete": False} | counts
+        if not self.complete:
+            self._cut_off()
+
+    @property
+    def complete(self) -> bool:
+        return self.manifest["complete"]
+
+    def items(self, side: Side) -> int:
+        """Count the items of the source that are dealt with, damaged items included."""
+        return self.manifest["items"].get(side, 0)
+
+    def rows(self, side: Side) -> int:
+        return self.manifest["rows"].get(side, 0)
+
+    @property
+    def damaged(self) -> dict[str, int]:
+        """Count damaged items by cause."""
+        return self.manifest["damaged"]
+
+    def append(
+        self,
+        side: Side,
+        items: int,
+        embeddings: np.ndarray,
+        columns: Mapping[str, Sequence[str]],
+        damaged: Sequence[tuple[str, str]],
+    ) -> None:
+        """Add the next `items` items: rows [n, D] of usable items with their columns, and (key, cause) of damaged items."""
+        name = f"{side}.npy"
+        if name not in self.manifest["bytes"]:
+            self._extend(name, npy_header((0, self.dim), self.dtype, _HEADER))
+        self._extend(name, np.ascontiguousarray(embeddings, self.dtype).tobytes())
+        for column, file in COLUMNS[side].items():
+            self._extend(file, _lines(map(one_line, columns[column])))
+        if damaged:
+            self._extend(DAMAGED, _lines(f"{one_line(key)}\t{cause}" for key, cause in damaged))
+        for _, cause in damaged:
+            self.damaged[cause] = self.damaged.get(cause, 0) + 1
+        self.manifest["items"][side] = self.items(side) + items
+        self.manifest["rows"][side] = self.rows(side) + len(embeddings)
+        self._commit()
+
+    def finish(self) -> bool:
+        """Write the counts into the headers, the Parquet files, and "complete". Returns False without Parquet."""
+        parquet = True
+        for side in self.manifest["rows"]:
+            with open(self.folder / f"{side}.npy", "r+b") as file:
+                file.write(npy_header((self.rows(side), self.dim), self.dtype, _HEADER))
+                os.fsync(file.fileno())
+            columns = {name: self.folder / file for name, file in COLUMNS[side].items()}
+            path = self.folder / f"{side}.parquet"
+            parquet = parquet and write_parquet(path, self.folder / f"{side}.npy", columns)
+            if parquet:
+                self.manifest["bytes"][path.name] = path.stat().st_size
+        self.manifest["complete"] = True
+        self._commit()
+        return parquet
+
+    def _extend(self, name: str, data: bytes) -> None:
+        with open(self.folder / name, "ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            self.manifest["bytes"][name] = file.tell()
+
+    def _commit(self) -> None:
+        write_json(self.folder / MANIFEST, self.manifest)
+
+    def _cut_off(self) -> None:
+        """Undo what was written after the last commit."""
+        committed = self.manifest["bytes"]
+        for name in _GROWING:
+            path = self.folder / name
+            size = path.stat().st_size if path.exists() else 0
+            if size < committed.get(name, 0):
+                raise UserError(
+                    f"{path} has lost its end: {size} of {committed[name]} bytes. Delete {self.folder} and begin anew."
+                )
+            if name in committed:
+                os.truncate(path, committed[name])
+            else:
+                path.unlink(missing_ok=True)
+        if not committed:
+            self._commit()
+
+
+def _read_manifest(folder: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the manifest of a folder that belongs to this plan; None for a new folder."""
+    path = folder / MANIFEST
+    if not path.exists():
+        if folder.exists() and any(not file.name.startswith(".") for file in folder.iterdir()):
+            raise UserError(f"{folder} is not empty and holds no embeddings; choose another --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        return None
+    try:
+        manifest = json.loads(path.read_text())
+        old, sizes, complete = manifest["plan"], manifest["bytes"], manifest["complete"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is no manifest of embeddings; choose another --out") from None
+    old, new = flatten(old), flatten(plan)
+    lines = [f"{name}: {old.get(name)} → {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]
+    if lines:
+        raise UserError(f"{folder} holds other embeddings:\n  " + "\n  ".join(lines) + "\nUse another --out.")
+    for name, size in sizes.items() if complete else ():
+        actual = (folder / name).stat().st_size if (folder / name).exists() else None
+        if actual != size:
+            damage = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
+            raise UserError(f"{folder} is damaged: {name} {damage}. Delete the folder and run the command again.")
+    return manifest
+
+
+def one_line(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+def _lines(texts: Iterable[str]) -> bytes:
+    return "".join(text + "\n" for text in texts).encode("utf-8", "surrogateescape")
+
+
+def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
+    """Write a Parquet file from an .npy of rows [N, D] and text files with a line for each row.
+
+    Returns False if pyarrow is not installed. Parquet holds Unicode only: a name whose bytes are no UTF-8 gets
+    replacement characters.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        return False
+    embeddings = np.load(rows, mmap_mode="r")
+    number = arrow.from_numpy_dtype(embeddings.dtype)
+    vector = arrow.list_(number, embeddings.shape[1])
+    schema = arrow.schema([*((name, arrow.string()) for name in columns), ("embedding", vector)])
+    with contextlib.ExitStack() as stack:
+        aside = stack.enter_context(whole_file(path))
+        files = [
+            stack.enter_context(open(file, encoding="utf-8", errors="replace", newline="\n"))
+            for file in columns.values()
+        ]
+        writer = stack.enter_context(parquet.ParquetWriter(aside, schema))
+        for start in range(0, len(embeddings), _ROWS_AT_ONCE):
+            group = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])
+            words = [[line.removesuffix("\n") for line in itertools.islice(file, len(group))] for file in files]
+            numbers = arrow.FixedSizeListArray.from_arrays(arrow.array(group.reshape(-1), number), type=vector)
+            writer.write_table(arrow.table([*words, numbers], schema=schema))
+    return True
+
+
 def embed_images(
     folder: EmbeddingFolder,
     model: Any,
@@ -281,30 +253,25 @@ def embed_images(
     max_pixels: int = MAX_PIXELS,
     show: bool = True,
 ) -> None:
-    """Every image of a source (`data.images_only`, or pairs) that `folder` does not have yet."""
-    source = WithoutCaptions(images)
-    threads = max(2, min(_MOST_THREADS, os.cpu_count() or 1))
+    """Embed every image of a source (`data.images_only`, or pairs) that `folder` does not have yet."""
+    source, threads = WithoutCaptions(images), max(2, min(8, os.cpu_count() or 1))
     with _bar("images", folder.items("images"), len(source), show) as bar:
         for start in range(folder.items("images"), len(source), part):
-            stretch = Part(source, np.arange(start, min(start + part, len(source))))
-            damage = DamageCount(max_damaged=1.0)
-            rows, names = [np.empty((0, model.dim), np.float32)], []
-            batches = iterate_pairs(
-                stretch, model.image_spec, BATCH, threads=threads, max_pixels=max_pixels, damage=damage
-            )
-            for keys, pixels, _ in batches:
-                rows.append(model.encode_image(pixels).cpu().numpy())
-                names += keys
-                bar.update(len(keys))
-            refuse_passing(damage.keys.items())
-            folder.append("images", len(stretch), np.concatenate(rows), {"key": names}, list(damage.keys.items()))
-            bar.update(len(stretch) - len(names))
+            places = range(start, min(start + part, len(source)))
+            rows, causes = embed_rows(
+                {"image": model.encode_image}, source, places, model.image_spec, batch=BATCH, threads=threads,
+                max_pixels=max_pixels, progress=bar.update,
+            )  # fmt: skip
+            keys = [source.key(at) for at, cause in zip(places, causes) if cause == GOOD]
+            damaged = [(source.key(at), CAUSE_NAMES[cause]) for at, cause in zip(places, causes) if cause != GOOD]
+            refuse_passing(damaged)
+            folder.append("images", len(places), rows["image"], {"key": keys}, damaged)
 
 
 def embed_captions(
     folder: EmbeddingFolder, model: Any, captions: CaptionSource, part: int = PART, show: bool = True
 ) -> None:
-    """Every caption of a source that `folder` does not have yet; all captions of an image carry its key."""
+    """Embed every caption of a source that `folder` does not have yet; all captions of an image carry its key."""
     with _bar("captions of", folder.items("texts"), len(captions), show) as bar:
         for start in range(folder.items("texts"), len(captions), part):
             stop = min(start + part, len(captions))
@@ -313,27 +280,26 @@ def embed_captions(
             damaged: list[tuple[str, str]] = []
             for index in range(start, stop):
                 try:
-                    found = captions.captions(index)
+                    of_item = captions.captions(index)
                 except Damage as damage:
                     damaged.append((captions.key(index), damage.cause))
                     continue
-                keys += [captions.key(index)] * len(found)
-                texts += found
+                keys += [captions.key(index)] * len(of_item)
+                texts += of_item
             refuse_passing(damaged)
             rows = [np.empty((0, model.dim), np.float32)]
             for at in range(0, len(texts), CAPTIONS_AT_ONCE):
-                some = texts[at : at + CAPTIONS_AT_ONCE]
-                rows.append(model.encode_text(some).cpu().numpy())
-                bar.update((stop - start) * len(some) / len(texts))
-            columns = {"key": keys, "caption": texts}
-            folder.append("texts", stop - start, np.concatenate(rows), columns, damaged)
+                batch = texts[at : at + CAPTIONS_AT_ONCE]
+                rows.append(model.encode_text(batch).cpu().numpy())
+                bar.update((stop - start) * len(batch) / len(texts))
+            folder.append("texts", stop - start, np.concatenate(rows), {"key": keys, "caption": texts}, damaged)
             bar.n = stop
             bar.refresh()
 
 
-def _bar(what: str, done: int, total: int, show: bool) -> tqdm:
-    """Rate and time left, on the error stream; nothing if all is done already."""
+def _bar(title: str, done: int, total: int, show: bool) -> tqdm:
+    """Show rate and time left on the error stream; nothing if all items are done already."""
     return tqdm(
-        desc=what, initial=done, total=total, unit="item", disable=not show or done == total, dynamic_ncols=True,
+        desc=title, initial=done, total=total, unit="item", disable=not show or done == total, dynamic_ncols=True,
         bar_format="{l_bar}{bar}| {n:.0f}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
     )  # fmt: skip

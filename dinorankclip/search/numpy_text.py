@@ -1,4 +1,13 @@
-"""The few layers a text tower is made of, for one sequence, in NumPy. Shapes: L tokens, W width."""
+"""Embeds one caption in NumPy, so that `search` answers a query in words without importing torch.
+
+A query needs a few million multiplications; importing torch and open_clip to do them takes seconds. NumPy serves models
+whose text tower is open_clip's plain tower (causal, pooled at the end-of-text token), alone or under the full gated
+fusion. This is a second implementation of those layers, so it is checked: `agrees` compares it with the model whenever
+the model is loaded anyway, and only a model that passed is served by NumPy. One caption has no padding, so no mask.
+
+Shapes: L ids of a caption, the last of which is end-of-text; W width of the trunk; C width of the student; D embedding
+width.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +21,24 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from dinorankclip.data.bpe import BytePairs
+from dinorankclip.data.tokens import BytePairs
 
-_EPSILON = 1e-5  # of torch's LayerNorm
+STUDENT_HEADS = {"vit-tiny": 3, "vit-mini": 3, "vit-micro": 2}
+PROBES = ("a photo", "two dogs running on the beach, one of them with a red ball", "Straßencafé №5, it's 20% off!")
+TOLERANCE = 1e-4  # of any number of a unit-norm embedding
+# All settings of a plain tower. Any other setting asks for a layer that is not implemented here.
+_TRUNK = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"}
+_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
+_TOWER = "trunk.towers"
+_READER = "text_fusion.residual.reader"
+_BINS = (2, 4, 8)  # of the token pyramid
+_HEAD_WIDTH = 32  # of the refiner
+_EPSILON = np.float32(1e-5)  # of torch's LayerNorm
 _erf: Callable[[np.ndarray], np.ndarray] = np.frompyfunc(math.erf, 1, 1)
 
 
 class Weights:
-    """`weights(name)` → that tensor of a safetensors file, read when it is asked for; `in` says if it is there."""
+    """`weights(name)` → a tensor of a safetensors file, read on demand; `name in weights` says if it is there."""
 
     def __init__(self, path: Path) -> None:
         self._file = safe_open(path, framework="numpy")
@@ -32,14 +51,14 @@ class Weights:
         return self._file.get_tensor(name)
 
     def rows(self, name: str, places: Sequence[int]) -> np.ndarray:
-        """Some rows of a large table, without reading the others."""
+        """Read some rows of a large table, without reading the others."""
         table = self._file.get_slice(name)
         return np.concatenate([table[place : place + 1] for place in places])
 
 
 def layer_norm(x: np.ndarray, weights: Weights, name: str) -> np.ndarray:
     centred = x - x.mean(-1, keepdims=True)
-    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(_EPSILON))
+    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + _EPSILON)
     return scaled * weights(f"{name}.weight") + weights(f"{name}.bias")
 
 
@@ -66,26 +85,13 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def attention(projected: np.ndarray, heads: int, causal: bool) -> np.ndarray:
-    """Queries, keys and values side by side [L, 3·W] → what each token gathers [L, W]."""
+    """Queries, keys and values side by side [L, 3·W] → output of each token [L, W]."""
     length = len(projected)
     query, key, value = projected.reshape(length, 3, heads, -1).transpose(1, 2, 0, 3)
     scores = query @ key.transpose(0, 2, 1) / np.float32(math.sqrt(query.shape[-1]))
     if causal:
         scores = np.where(np.tri(length, dtype=bool), scores, np.float32(-np.inf))
     return (softmax(scores) @ value).transpose(1, 0, 2).reshape(length, -1)
-
-
-# -------- quick_fusion
-# The text student and the full, gated fusion for one caption, in NumPy: what `quick_text` needs for a fused model.
-#
-# Of one caption there is no padding, so nothing is masked. Shapes: L ids of a caption, the last being end-of-text; its
-# L - 1 other tokens; T = L - 1 + 14 tokens of all scales; C width of the student; D embedding width.
-
-STUDENT_HEADS = {"vit-tiny": 3, "vit-mini": 3, "vit-micro": 2}
-VARIANT = "full"
-_BINS = (2, 4, 8)
-_HEAD_WIDTH = 32  # of the refiner
-_READER = "text_fusion.residual.reader"
 
 
 def student(table_rows: np.ndarray, weights: Weights, heads: int) -> tuple[np.ndarray, np.ndarray]:
@@ -96,10 +102,10 @@ def student(table_rows: np.ndarray, weights: Weights, heads: int) -> tuple[np.nd
         layer = f"text_student.layers.{number}."
         if layer + "qkv.weight" not in weights:
             break
-        seen = linear(layer_norm(x, weights, layer + "norm1"), weights, layer + "qkv")
-        x = x + linear(attention(seen, heads, causal=False), weights, layer + "proj")
-        seen = gelu(linear(layer_norm(x, weights, layer + "norm2"), weights, layer + "fc1"))
-        x = x + linear(seen, weights, layer + "fc2")
+        projected = linear(layer_norm(x, weights, layer + "norm1"), weights, layer + "qkv")
+        x = x + linear(attention(projected, heads, causal=False), weights, layer + "proj")
+        hidden = gelu(linear(layer_norm(x, weights, layer + "norm2"), weights, layer + "fc1"))
+        x = x + linear(hidden, weights, layer + "fc2")
     x = layer_norm(x, weights, "text_student.norm")
     return x[-1], x[:-1]
 
@@ -110,15 +116,14 @@ def fuse(v: np.ndarray, summary: np.ndarray, tokens: np.ndarray, weights: Weight
     tokens = layer_norm(tokens, weights, f"{_READER}.norm")
     scales = [tokens, *(_pooled(tokens, bins) for bins in _BINS)]
     scales = _spatial(_channel(scales, weights), weights)
-    found = _refined(summary, np.concatenate(scales), weights)
-    found = layer_norm(found, weights, "text_fusion.residual.norm")
-    u = linear(found, weights, "text_fusion.residual.projection", bias=False)
+    refined = layer_norm(_refined(summary, np.concatenate(scales), weights), weights, "text_fusion.residual.norm")
+    u = linear(refined, weights, "text_fusion.residual.projection", bias=False)
     u = u * (np.linalg.norm(v) / np.linalg.norm(u))
     return v + sigmoid(linear(np.concatenate([v, u]), weights, "text_fusion.gate")) * u
 
 
 def _pooled(tokens: np.ndarray, bins: int) -> np.ndarray:
-    """Adaptive means: bin j covers the tokens from ⌊j·n/bins⌋ to ⌈(j+1)·n/bins⌉."""
+    """Average tokens adaptively: bin j covers the tokens from ⌊j·n/bins⌋ to ⌈(j+1)·n/bins⌉."""
     n = len(tokens)
     return np.stack([tokens[j * n // bins : -(-(j + 1) * n // bins)].mean(0) for j in range(bins)])
 
@@ -132,50 +137,34 @@ def _channel(scales: list[np.ndarray], weights: Weights) -> list[np.ndarray]:
 
 
 def _spatial(scales: list[np.ndarray], weights: Weights) -> list[np.ndarray]:
-    """A convolution along each scale by itself, over the mean and the maximum of its channels."""
+    """Convolve along each scale by itself, over the mean and the maximum of its channels."""
     name = f"{_READER}.attention.spatial.conv"
     kernel, bias = weights(f"{name}.weight")[0], weights(f"{name}.bias")
     reach = kernel.shape[-1] // 2
     weighted = []
     for scale in scales:
         both = np.pad(np.stack([scale.mean(-1), scale.max(-1)]), ((0, 0), (reach, reach)))
-        seen = np.array([(both[:, at : at + kernel.shape[-1]] * kernel).sum() for at in range(len(scale))]) + bias
-        weighted.append(scale * sigmoid(seen)[:, None])
+        sums = np.array([(both[:, at : at + kernel.shape[-1]] * kernel).sum() for at in range(len(scale))]) + bias
+        weighted.append(scale * sigmoid(sums)[:, None])
     return weighted
 
 
 def _refined(summary: np.ndarray, tokens: np.ndarray, weights: Weights) -> np.ndarray:
-    """One transformer layer, of which only the class token's output is computed."""
+    """Run one transformer layer, of which only the class token's output is computed."""
     name, width = f"{_READER}.summary", len(summary)
     heads = next(h for h in range(max(1, width // _HEAD_WIDTH), 0, -1) if width % h == 0)
     every = np.concatenate([summary[None], tokens])
     query = linear(summary, weights, f"{name}.query").reshape(heads, 1, -1)
     key = linear(every, weights, f"{name}.key", bias=False).reshape(len(every), heads, -1).transpose(1, 2, 0)
     value = linear(every, weights, f"{name}.value", bias=False).reshape(len(every), heads, -1).transpose(1, 0, 2)
-    found = softmax(query @ key / np.float32(math.sqrt(query.shape[-1]))) @ value
-    x = summary + linear(found.reshape(-1), weights, f"{name}.proj")
+    gathered = softmax(query @ key / np.float32(math.sqrt(query.shape[-1]))) @ value
+    x = summary + linear(gathered.reshape(-1), weights, f"{name}.proj")
     hidden = gelu(linear(layer_norm(x, weights, f"{name}.norm"), weights, f"{name}.fc1"))
     return x + linear(hidden, weights, f"{name}.fc2")
 
 
-# -------- quick_text
-# One caption → its embedding, in NumPy.
-#
-# A text query needs a few million multiplications; importing torch and open_clip to do them takes seconds. So `search`
-# reads captions with this, if it can: of models whose text tower is open_clip's plain one (causal, read at the
-# end-of-text token), alone or under the full fusion. It is a second implementation, and is not trusted as such:
-# `agrees` compares it with the model when that is loaded anyway, and only a model that passed is read like this.
-
-PROBES = ("a photo", "two dogs running on the beach, one of them with a red ball", "Straßencafé №5, it's 20% off!")
-TOLERANCE = 1e-4  # of any number of a unit-norm embedding
-# What a plain tower's description consists of. Anything else asks for something that is not done here.
-_TRUNK = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"}
-_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
-_TOWER = "trunk.towers"
-
-
 class NotPlain(Exception):
-    """Captions of this model are not read in NumPy."""
+    """NumPy cannot embed the captions of this model."""
 
 
 class QuickText:
@@ -188,8 +177,8 @@ class QuickText:
         variant = design.get("fusion", {}).get("variant", "none")
         self._student = student if variant != "none" else None
         if self._trunk.keys() - _TRUNK or self._text.keys() != _TEXT:
-            raise NotPlain("the text tower is no plain one")
-        if self._student and (variant != VARIANT or not design["fusion"]["gate"] or student not in STUDENT_HEADS):
+            raise NotPlain("the text tower is not a plain tower")
+        if self._student and (variant != "full" or not design["fusion"]["gate"] or student not in STUDENT_HEADS):
             raise NotPlain(f"fusion {variant} of {student}")
         self._weights = Weights(folder / "model.safetensors")
         self._bpe = BytePairs(self._text["context_length"])
@@ -197,10 +186,10 @@ class QuickText:
     def __call__(self, caption: str) -> np.ndarray:
         ids = self._bpe(caption)
         embedded = self._weights.rows(f"{_TOWER}.token_embedding.weight", ids)
-        found = self._tower(embedded)
+        row = self._tower(embedded)
         if self._student:
-            found = fuse(found, *student(embedded, self._weights, STUDENT_HEADS[self._student]), self._weights)
-        return found / np.linalg.norm(found)
+            row = fuse(row, *student(embedded, self._weights, STUDENT_HEADS[self._student]), self._weights)
+        return row / np.linalg.norm(row)
 
     def _tower(self, embedded: np.ndarray) -> np.ndarray:
         """Token embeddings [L, W] → the trunk's embedding [D], read at the last token, end-of-text."""
@@ -209,20 +198,20 @@ class QuickText:
         x = embedded + weights(f"{_TOWER}.positional_embedding")[: len(embedded)]
         for number in range(self._text["layers"]):
             layer = f"{_TOWER}.transformer.resblocks.{number}."
-            seen = layer_norm(x, weights, layer + "ln_1")
-            seen = seen @ weights(layer + "attn.in_proj_weight").T + weights(layer + "attn.in_proj_bias")
-            x = x + linear(attention(seen, heads, causal=True), weights, layer + "attn.out_proj")
-            seen = activation(linear(layer_norm(x, weights, layer + "ln_2"), weights, layer + "mlp.c_fc"))
-            x = x + linear(seen, weights, layer + "mlp.c_proj")
+            projected = layer_norm(x, weights, layer + "ln_1") @ weights(layer + "attn.in_proj_weight").T
+            projected = projected + weights(layer + "attn.in_proj_bias")
+            x = x + linear(attention(projected, heads, causal=True), weights, layer + "attn.out_proj")
+            hidden = activation(linear(layer_norm(x, weights, layer + "ln_2"), weights, layer + "mlp.c_fc"))
+            x = x + linear(hidden, weights, layer + "mlp.c_proj")
         return layer_norm(x[-1], weights, f"{_TOWER}.ln_final") @ weights(f"{_TOWER}.text_projection")
 
 
 def agrees(folder: Path, model: Any) -> bool:
-    """Whether captions of the model in `folder`, loaded as `model`, may be read in NumPy."""
-    theirs = model.encode_text(list(PROBES)).cpu().numpy()  # first: a broken model is refused here
+    """Say if NumPy may embed captions for the model in `folder`, which is loaded as `model`."""
+    theirs = model.encode_text(list(PROBES)).cpu().numpy()  # first: a broken model raises an error here
     try:
         quick = QuickText(folder)
         ours = np.stack([quick(caption) for caption in PROBES])
     except (NotPlain, SafetensorError, OSError, ValueError, KeyError, TypeError):
-        return False  # KeyError and the like: tensors of other names, types or shapes than a plain model has
+        return False  # KeyError, ValueError, TypeError: tensors of other names, shapes or types than a plain model has
     return bool(np.abs(ours - theirs).max() < TOLERANCE)

@@ -1,15 +1,14 @@
-"""Teacher features of a whole data set, computed once. In order:
+"""Computes the teacher features of a whole data set once and writes them to a cache. In order:
 
-1. The plan says whose features of which data are kept, and how. A folder belongs to one plan.
-2. If tokens are kept, the leading process fits their PCA on a fixed sample of the first part's images.
+1. The plan names teachers, data and coding. A folder belongs to one plan.
+2. If tokens are kept, the leading process fits their PCA on a fixed sample of the images of the first part.
 3. Images are dealt out in shards of 2048, in the order of the data; process r of W makes shards r, r + W, …
-   What a shard holds depends on its images and the teacher alone, so a killed extraction that is resumed, on any
-   number of processes, ends with the same bytes. Shards that are there are not made again.
-4. The same for captions: each different one once, in the order in which they are first met.
-   A folder that was begun with files of another size goes on with those.
+   The bytes of a shard depend on its images and the teacher alone. A killed extraction that is resumed, on any number
+   of processes, therefore ends with the same bytes. Finished shards are not made again.
+4. Captions follow in the same way: each different caption once, in the order of first appearance.
 5. The leading process writes the keys, and the manifest last.
 
-The teacher sees the whole image, squeezed to its square (D19). Reading and resizing run ahead in threads.
+The teacher receives the whole image, squeezed to its square, because crops are taken from its features (D19).
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,21 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from tqdm import tqdm
 
-from dinorankclip import distributed, seeds
+from dinorankclip import distributed
 from dinorankclip.data.damage import Damage, refuse_passing
 from dinorankclip.data.decode import MAX_PIXELS
+from dinorankclip.data.samples import permutation
 from dinorankclip.io import write_bytes
 from dinorankclip.teachers import cache_format
-from dinorankclip.teachers.cache_format import REDUCED, CacheLayout, fit_basis
-from dinorankclip.teachers.caption_features import encode_captions, pool_words, text_record
+from dinorankclip.teachers.cache_format import IMAGE_BASIS, REDUCED, TEXT_BASIS, CacheLayout
+from dinorankclip.teachers.caption_words import pool_words
+from dinorankclip.teachers.feature_codecs import ImageRecord, TextRecord, image_record, text_record
 from dinorankclip.teachers.frozen_teacher import Teacher, TextTeacher, whole_images
 from dinorankclip.types import Source, UserError
 
-BATCH = 64  # images the teacher sees at once
+BATCH = 64  # images or captions that a teacher receives at once
 FIT_IMAGES, FIT_CAPTIONS = 1024, 4096  # of the PCA
 HELD_OUT = ("val", "test")
-IMAGE_BASIS, TEXT_BASIS = "image", "text"
 
 
 def make_cache(
@@ -48,46 +50,42 @@ def make_cache(
     parts: dict[str, Source],
     teacher: Teacher,
     text_teacher: TextTeacher | None = None,
-    keeping: CacheLayout | None = None,
+    layout: CacheLayout | None = None,
     max_pixels: int = MAX_PIXELS,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Make (or finish) the cache of `parts` (name → source, undivided). All processes call; returns the manifest."""
+    """Make (or finish) the cache of undivided sources by part, and return the manifest. All processes call."""
     folder = Path(folder)
-    keeping = cache_format.as_begun(folder, keeping or CacheLayout())
-    maker = _Maker(folder, parts, teacher, text_teacher, keeping, max_pixels, show)
-    plan = maker.plan()
+    layout = (layout or CacheLayout()).as_begun(folder)
+    builder = _CacheBuilder(folder, parts, teacher, text_teacher, layout, max_pixels, show)
+    plan = builder.plan()
     distributed.leader_first(lambda: cache_format.claim(folder, plan))
     if (folder / cache_format.MANIFEST).is_file():
         manifest = cache_format.read_manifest(folder)
-        maker.say(f"{folder} is complete already")
+        builder.say(f"{folder} is complete already")
         return manifest
     try:
-        maker.features(plan)
+        builder.compute_features(plan)
     except KeyboardInterrupt:
-        maker.say(f"\nstopped: what is finished stays in {folder}; the same command goes on from there")
+        builder.say(f"\nstopped: what is finished stays in {folder}; the same command goes on from there")
         raise
     distributed.wait_for_all()
-    distributed.leader_first(lambda: maker.finish(plan))
+    distributed.leader_first(lambda: builder.finish(plan))
     return cache_format.read_manifest(folder)
 
 
-class _Maker:
-    def __init__(
-        self,
-        folder: Path,
-        parts: dict[str, Source],
-        teacher: Teacher,
-        text_teacher: TextTeacher | None,
-        keeping: CacheLayout,
-        max_pixels: int,
-        show: bool,
-    ) -> None:
-        self.folder, self.parts, self.teacher, self.text_teacher = folder, parts, teacher, text_teacher
-        self.keeping, self.max_pixels, self.show = keeping, max_pixels, show
+@dataclass
+class _CacheBuilder:
+    folder: Path
+    parts: dict[str, Source]
+    teacher: Teacher
+    text_teacher: TextTeacher | None
+    layout: CacheLayout
+    max_pixels: int
+    show: bool
+
+    def __post_init__(self) -> None:
         self.world = distributed.world()
-        self._basis: dict[str, Tensor] | None = None
-        self._captions: list[str] | None = None
 
     def say(self, text: str) -> None:
         if self.show and self.world.leads:
@@ -97,20 +95,18 @@ class _Maker:
         teacher, size = self.teacher, self.teacher.input_size
         blank = teacher.dense(torch.zeros(1, 3, size, size, dtype=torch.uint8))
         width = blank.tokens.shape[-1]
+        preprocessing = dataclasses.asdict(teacher.preprocessing)
         plan: dict[str, Any] = {
             "format": cache_format.FORMAT,
             "teacher": teacher.name,
             "note": teacher.card.note,
             "weights": teacher.weights_hash,
-            "preprocessing": _as_json(teacher.preprocessing),
+            "preprocessing": {name: list(v) if isinstance(v, tuple) else v for name, v in preprocessing.items()},
             "grid": list(teacher.grid),
             "width": width,
             "summary_width": blank.summary.shape[-1],
             "reduced": min(REDUCED, width),
-            "keep": self.keeping.keep,
-            "coding": self.keeping.coding,
-            "rows": self.keeping.rows,
-            "captions": self.keeping.captions,
+            **dataclasses.asdict(self.layout),
             "data": {
                 part: {"fingerprint": source.fingerprint, "images": len(source)} for part, source in self.parts.items()
             },
@@ -120,162 +116,205 @@ class _Maker:
             plan["max_pixels"] = self.max_pixels
         if self.text_teacher is not None:
             blank_text = self.text_teacher.tokens(["a photo"])
-            text_width = blank_text.tokens.shape[-1]
             plan["text"] = {
                 "teacher": self.text_teacher.name,
                 "note": self.text_teacher.card.note,
                 "weights": self.text_teacher.weights_hash,
                 "summary_width": blank_text.summary.shape[-1],
-                "reduced": min(REDUCED, text_width),
+                "reduced": min(REDUCED, blank_text.tokens.shape[-1]),
             }
         return plan
 
-    def features(self, plan: dict[str, Any]) -> None:
-        """This process's share of all files that are missing."""
-        if self.keeping.keep != "gram":
-            distributed.leader_first(self.fit)
-        for part in self.parts:
-            self.images(part, plan)
+    def compute_features(self, plan: dict[str, Any]) -> None:
+        """Write this process's share of all missing files."""
+        if self.layout.keep != "gram":
+            distributed.leader_first(self._fit_bases)
+        for part, source in self.parts.items():
+            self._write_images(part, source, image_record(plan))
         if self.text_teacher is not None:
-            self.captions(self.text_teacher, plan)
+            self._write_captions(self.text_teacher, text_record(plan))
 
     # ------------------------------------------------------------------------------------------------------ PCA
 
-    def fit(self) -> None:
-        """Fit the bases on images and captions that depend on the data alone."""
+    def _fit_bases(self) -> None:
+        """Fit the PCA on images and captions whose choice depends on the data alone."""
         path = self.folder / cache_format.BASIS
         if path.exists():
             return
         source = next(iter(self.parts.values()))
-        chosen = np.sort(seeds.permutation(0, 0, len(source))[:FIT_IMAGES])
+        chosen = np.sort(permutation(0, 0, len(source))[:FIT_IMAGES])
         self.say(f"fitting the PCA of tokens on {len(chosen)} images")
         tokens = (
             self.teacher.dense(torch.stack(images)).tokens.flatten(0, 1).cpu()
-            for images in _batches(image for image in self._whole(source, chosen) if image is not None)
+            for images in _batches(image for image in self._read_images(source, chosen) if image is not None)
         )
         bases = {IMAGE_BASIS: fit_basis(tokens)}
         if self.text_teacher is not None:
-            captions = self._all_captions()
-            some = [captions[i] for i in np.sort(seeds.permutation(0, 1, len(captions))[:FIT_CAPTIONS])]
-            bases[TEXT_BASIS] = fit_basis(_words(self.text_teacher, some))
+            chosen = np.sort(permutation(0, 1, len(self._captions))[:FIT_CAPTIONS])
+            bases[TEXT_BASIS] = fit_basis(_words(self.text_teacher, [self._captions[i] for i in chosen]))
         write_bytes(path, save(bases))
 
-    def _projection(self, name: str) -> np.ndarray | None:
-        if self.keeping.keep == "gram":
-            return None
-        if self._basis is None:
-            self._basis = load_file(self.folder / cache_format.BASIS)
-        return self._basis[name].numpy()
+    @cached_property
+    def _bases(self) -> dict[str, Tensor]:
+        return load_file(self.folder / cache_format.BASIS)
+
+    def _basis(self, name: str) -> np.ndarray | None:
+        return None if self.layout.keep == "gram" else self._bases[name].numpy()
 
     # --------------------------------------------------------------------------------------------------- images
 
-    def images(self, part: str, plan: dict[str, Any]) -> None:
-        source, rows = self.parts[part], self.keeping.rows
-        record = cache_format.image_record(plan)
-        todo = self._own_missing(part, cache_format.shard_count(len(source), rows))
-        ranges = [range(number * rows, min(len(source), (number + 1) * rows)) for number in todo]
+    def _write_images(self, part: str, source: Source, record: ImageRecord) -> None:
+        shards = self._missing_shards(part, len(source), self.layout.rows)
+        total = sum(map(len, shards.values()))
         self.say(
             f"{part}: {len(source)} images × {record.bytes} bytes = {len(source) * record.bytes / 1e6:.1f} MB"
-            + (f"; {sum(map(len, ranges))} to go here" if sum(map(len, ranges)) < len(source) else "")
+            + (f"; {total} to go here" if total < len(source) else "")
         )
-        with self._bar(part, sum(map(len, ranges)), "image") as bar:
-            for number, indices in zip(todo, ranges):
+        with self._bar(part, total, "image") as bar:
+            for number, indices in shards.items():
                 data = np.zeros((len(indices), record.bytes), np.uint8)
-                where: list[int] = []
-                waiting: list[Tensor] = []
-                for row, image in enumerate(self._whole(source, indices)):
+                batch: dict[int, Tensor] = {}  # row → image
+                for row, image in enumerate(self._read_images(source, indices)):
                     if image is not None:
-                        where.append(row)
-                        waiting.append(image)
-                    if waiting and (len(waiting) == BATCH or row == len(indices) - 1):
-                        data[where] = self._encode(record, torch.stack(waiting))
-                        where, waiting = [], []
+                        batch[row] = image
+                    if batch and (len(batch) == BATCH or row == len(indices) - 1):
+                        data[list(batch)] = self._encode(record, torch.stack([*batch.values()]))
+                        batch = {}
                     bar.update(1)
                 write_bytes(self.folder / cache_format.shard_name(part, number), data.tobytes())
 
-    def _whole(self, source: Source, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
+    def _read_images(self, source: Source, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
         return whole_images(source, indices, self.teacher.preprocessing, self.max_pixels, ahead=2 * BATCH)
 
-    def _encode(self, record: cache_format.ImageRecord, images: Tensor) -> np.ndarray:
-        seen = self.teacher.dense(images)
-        tokens = seen.tokens.cpu().numpy()
-        values = {"summary": seen.summary.cpu().numpy(), "gram": tokens}
-        basis = self._projection(IMAGE_BASIS)
+    def _encode(self, record: ImageRecord, images: Tensor) -> np.ndarray:
+        features = self.teacher.dense(images)
+        tokens = features.tokens.cpu().numpy()
+        values = {"summary": features.summary.cpu().numpy(), "gram": tokens}
+        basis = self._basis(IMAGE_BASIS)
         if basis is not None:
             values["tokens"] = (tokens @ basis.T).reshape(len(tokens), -1)
         return record.encode(**values)
 
     # ------------------------------------------------------------------------------------------------- captions
 
-    def captions(self, teacher: TextTeacher, plan: dict[str, Any]) -> None:
-        captions, size = self._all_captions(), self.keeping.captions
-        record, basis = text_record(plan), self._projection(TEXT_BASIS)
-        todo = self._own_missing(cache_format.TEXT, cache_format.shard_count(len(captions), size))
+    def _write_captions(self, teacher: TextTeacher, record: TextRecord) -> None:
+        captions, basis = self._captions, self._basis(TEXT_BASIS)
+        shards = self._missing_shards(cache_format.TEXT, len(captions), self.layout.captions)
         self.say(f"text: {len(captions)} different captions")
-        with self._bar("text", sum(len(captions[n * size : (n + 1) * size]) for n in todo), "caption") as bar:
-            for number in todo:
-                some = captions[number * size : (number + 1) * size]
-                data, ends = encode_captions(some, teacher, record, basis, bar.update)
-                offsets = io.BytesIO()
-                np.save(offsets, ends)
-                write_bytes(self.folder / cache_format.offsets_name(number), offsets.getvalue())
+        with self._bar("text", sum(map(len, shards.values())), "caption") as bar:
+            for number, indices in shards.items():
+                chunk = captions[indices.start : indices.stop]
+                data, offsets = encode_captions(chunk, teacher, record, basis, bar.update)
+                self._write_array(cache_format.offsets_name(number), offsets)
                 write_bytes(self.folder / cache_format.shard_name(cache_format.TEXT, number), data)
 
-    def _all_captions(self) -> list[str]:
-        """Each different caption once, in the order in which they are first met.
+    @cached_property
+    def _captions(self) -> list[str]:
+        """Each different caption once, in the order of first appearance.
 
-        Of held-out parts the first caption of an image: fidelity, their only reader, looks at no other.
+        Held-out parts contribute the first caption of an image: fidelity, their only reader, uses no other.
         """
-        if self._captions is None:
-            found: dict[str, None] = {}
-            for part, source in self.parts.items():
-                most = 1 if part in HELD_OUT else None
-                for index in range(len(source)):
-                    try:
-                        found.update(dict.fromkeys(source.captions(index)[:most]))
-                    except Damage as damage:
-                        refuse_passing([(source.key(index), damage.cause)])
-            self._captions = list(found)
-        return self._captions
+        captions: dict[str, None] = {}
+        for part, source in self.parts.items():
+            most = 1 if part in HELD_OUT else None
+            for index in range(len(source)):
+                try:
+                    captions.update(dict.fromkeys(source.captions(index)[:most]))
+                except Damage as damage:
+                    refuse_passing([(source.key(index), damage.cause)])
+        return list(captions)
 
     # ------------------------------------------------------------------------------------------------------ end
 
     def finish(self, plan: dict[str, Any]) -> None:
+        """Write the keys and the manifest."""
         for part, source in self.parts.items():
             self._write_keys(part, cache_format.hashes(source.key(index) for index in range(len(source))))
-        if self.text_teacher is not None:
-            self._write_keys(cache_format.TEXT, cache_format.hashes(self._all_captions()))
-        damaged = sum(self._damaged(part, plan) for part in self.parts)
         licences = {"image": self.teacher.licence}
         if self.text_teacher is not None:
+            self._write_keys(cache_format.TEXT, cache_format.hashes(self._captions))
             licences["text"] = self.text_teacher.licence
+        damaged = sum(self._count_damaged(part, image_record(plan).bytes) for part in self.parts)
         manifest = cache_format.finish(self.folder, plan, damaged, licences)
         size = sum(manifest["files"].values())
-        lost = f", {damaged} damaged ones left out" if damaged else ""
-        self.say(f"{self.folder}: {sum(map(len, self.parts.values()))} images{lost}, {size / 1e6:.1f} MB")
+        without = f", {damaged} damaged ones left out" if damaged else ""
+        self.say(f"{self.folder}: {sum(map(len, self.parts.values()))} images{without}, {size / 1e6:.1f} MB")
 
     def _write_keys(self, part: str, keys: np.ndarray) -> None:
         if len(np.unique(keys)) != len(keys):
             raise UserError(f"two samples of '{part}' have the same key: a cache finds features by key")
-        buffer = io.BytesIO()
-        np.save(buffer, keys)
-        write_bytes(self.folder / cache_format.keys_name(part), buffer.getvalue())
+        self._write_array(cache_format.keys_name(part), keys)
 
-    def _damaged(self, part: str, plan: dict[str, Any]) -> int:
-        size, count = cache_format.image_record(plan).bytes, 0
-        for number in range(cache_format.shard_count(len(self.parts[part]), self.keeping.rows)):
+    def _write_array(self, name: str, array: np.ndarray) -> None:
+        buffer = io.BytesIO()
+        np.save(buffer, array)
+        write_bytes(self.folder / name, buffer.getvalue())
+
+    def _count_damaged(self, part: str, size: int) -> int:
+        count = 0
+        for number in range(cache_format.shard_count(len(self.parts[part]), self.layout.rows)):
             rows = np.memmap(self.folder / cache_format.shard_name(part, number), np.uint8, "r").reshape(-1, size)
             count += int((rows[:, 0] == 0).sum())
         return count
 
-    def _own_missing(self, part: str, shards: int) -> list[int]:
-        own = range(self.world.rank, shards, self.world.size)
-        return [number for number in own if not (self.folder / cache_format.shard_name(part, number)).exists()]
+    def _missing_shards(self, part: str, items: int, size: int) -> dict[int, range]:
+        """Return the items of each shard that this process has yet to write."""
+        own = range(self.world.rank, cache_format.shard_count(items, size), self.world.size)
+        missing = [number for number in own if not (self.folder / cache_format.shard_name(part, number)).exists()]
+        return {number: range(number * size, min(items, (number + 1) * size)) for number in missing}
 
-    def _bar(self, what: str, total: int, unit: str) -> tqdm:
-        """Rate and time left of this process's share."""
+    def _bar(self, title: str, total: int, unit: str) -> tqdm:
+        """Return a progress bar for this process's share."""
         hidden = not (self.show and self.world.leads) or total == 0
-        return tqdm(total=total, desc=what, unit=unit, disable=hidden, mininterval=1.0, dynamic_ncols=True)
+        return tqdm(total=total, desc=title, unit=unit, disable=hidden, mininterval=1.0, dynamic_ncols=True)
+
+
+def encode_captions(
+    captions: Sequence[str],
+    teacher: TextTeacher,
+    record: TextRecord,
+    basis: np.ndarray | None,
+    on_batch: Callable[[int], object],
+) -> tuple[bytes, np.ndarray]:
+    """Return all records, one after the other, and their offsets, the end included: int64 [N + 1].
+
+    Captions of similar length go through the teacher together; batches depend on `captions` alone. `on_batch` receives
+    the size of each finished batch.
+    """
+    records: list[bytes] = [b""] * len(captions)
+    by_length = sorted(range(len(captions)), key=lambda i: (len(captions[i]), i))
+    for batch in _batches(by_length):
+        features = teacher.tokens([captions[i] for i in batch])
+        pooled, exists = (tensor.cpu().numpy() for tensor in pool_words(features.tokens, features.word_ids))
+        summaries = features.summary.cpu().numpy()
+        counts = np.array([int(row.nonzero()[0].max(initial=-1)) + 1 for row in exists])
+        for count in np.unique(counts):  # captions of as many words are coded together
+            rows = np.flatnonzero(counts == count)
+            words = pooled[rows, :count]
+            coded = record.encode(words, None if basis is None else words @ basis.T, summaries[rows])
+            for row, data in zip(rows, coded):
+                records[batch[row]] = data
+        on_batch(len(batch))
+    return b"".join(records), np.cumsum([0, *map(len, records)], dtype=np.int64)
+
+
+def fit_basis(batches: Iterable[Tensor], most: int = REDUCED) -> Tensor:
+    """Fit a PCA to batches of tokens [n, C]: orthonormal rows [min(most, C), C], the strongest direction first.
+
+    It is not centred. Cosines would need the mean added back, and crops, flips and averages of tokens stay plain
+    linear functions of what is stored.
+    """
+    moment: Tensor | None = None
+    for tokens in batches:
+        tokens = tokens.double()
+        product = tokens.T @ tokens
+        moment = product if moment is None else moment + product
+    if moment is None:
+        raise ValueError("no tokens to fit a basis to")
+    basis = torch.linalg.eigh(moment).eigenvectors.T.flip(0)[:most]
+    # The sign of a direction is arbitrary: make its largest entry positive, so that a basis is reproducible.
+    largest = basis.gather(1, basis.abs().argmax(1, keepdim=True))
+    return (basis * largest.sign()).float().contiguous()
 
 
 def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
@@ -286,10 +325,6 @@ def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _words(teacher: TextTeacher, captions: Sequence[str]) -> Iterator[Tensor]:
     for batch in _batches(captions):
-        seen = teacher.tokens(batch)
-        words, exists = pool_words(seen.tokens, seen.word_ids)
+        features = teacher.tokens(batch)
+        words, exists = pool_words(features.tokens, features.word_ids)
         yield words[exists].cpu()
-
-
-def _as_json(preprocessing: Any) -> dict[str, Any]:
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(preprocessing).items()}

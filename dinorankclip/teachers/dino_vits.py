@@ -1,11 +1,22 @@
-"""What the ViT sources share: input size and grid, splitting tokens, and the check that the final norm was applied."""
+"""Vision transformers as image teachers: DINO through timm or transformers, and random controls for both modalities.
+
+timm:NAME[:FILE]   DINOv1, DINOv2, DINOv3 and any other ViT of timm with a class token. Weights come from timm's
+                   repositories on the hub, or from a file in timm's layout or that of the authors (timm converts it).
+hf:FOLDER_OR_NAME  DINOv3 of transformers: config.json, preprocessor_config.json, *.safetensors.
+random-vit, random-text   Random weights from a seed, for tests and as the control row of a study. A student's gain
+                   from such a teacher is due to the prior of the architecture and to regularisation.
+
+Tokens are taken after the final norm. timm's `forward_features` and transformers' `last_hidden_state` apply the norm;
+timm's `get_intermediate_layers` and transformers' `hidden_states[-1]` do not.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +28,52 @@ from dinorankclip.device import declare_missing
 from dinorankclip.seeds import drawing_from
 from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.dinotxt import HEAD_WIDTH, TextTower, clip_reader
-from dinorankclip.teachers.frozen_teacher import TeacherCard, Interpolation, Preprocessing, Teacher, TextTeacher
+from dinorankclip.teachers.frozen_teacher import (
+    USUAL_SIZE,
+    Interpolation,
+    Preprocessing,
+    Teacher,
+    TeacherCard,
+    TextTeacher,
+    grid_of,
+)
 from dinorankclip.teachers.registry import FeatureShape
-from dinorankclip.types import UserError, first_line
+from dinorankclip.types import UserError
 
-USUAL_SIZE = 224  # 14×14 tokens for patches of 16 pixels, as in the paper
-_LEAST_WEIGHT = 1e-6
-
-
-def grid_of(size: int, patch: int, source: str) -> tuple[int, int]:
-    if size % patch or size < patch:
-        nearest = max(1, round(size / patch)) * patch
-        raise UserError(f"{source} cuts images into patches of {patch} pixels; {size} is no multiple, {nearest} is")
-    return size // patch, size // patch
+# Words in the file names of published weights that fix their preprocessing. timm's tags contain the same words.
+_CORPORA = ("lvd1689m", "sat493m", "lvd142m")
+_BILINEAR, _BICUBIC = 2, 3  # Pillow's numbers, which transformers stores
+_CONTROL = "random weights: a control"
+PATCH, WIDTH, DEPTH = 16, 192, 12  # ViT-Tiny
+TEXT_WIDTH, TEXT_DEPTH, CONTEXT = 3 * HEAD_WIDTH, 4, 77
 
 
-def split(tokens: Tensor, prefix: int) -> tuple[Tensor, Tensor]:
-    """[B, prefix + L, C], class token first, then registers → (patch tokens, class token)."""
-    return tokens[:, prefix:], tokens[:, 0]
+class PatchTokens(nn.Module):
+    """Splits the output of a ViT, class token first, then registers, into (patch tokens, class token)."""
+
+    def __init__(self, vit: nn.Module, prefix: int, tokens: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.vit, self.prefix, self._tokens = vit, prefix, tokens
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self._tokens(self.vit, images)
+        return tokens[:, self.prefix :], tokens[:, 0]
 
 
-def demand_final_norm(teacher: Teacher, norm: nn.LayerNorm) -> None:
-    """Look at one image: every token must be what the network's final LayerNorm puts out.
+def _timm_tokens(vit: Any) -> PatchTokens:
+    return PatchTokens(vit, vit.num_prefix_tokens, lambda vit, images: vit.forward_features(images))
 
-    Libraries differ in whether the features they hand out are taken before or after it, and before it a few channels
-    are many times larger than the rest: the Gram would be theirs alone.
+
+def check_final_norm(teacher: Teacher, norm: nn.LayerNorm) -> None:
+    """Run one image and refuse the teacher unless its tokens are outputs of the final LayerNorm.
+
+    Before the norm a few channels are many times larger than the rest, and would dominate the Gram.
     """
     size = teacher.input_size
     noise = torch.randint(0, 256, (1, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    seen = teacher.dense(noise)
-    tokens = torch.cat([seen.summary[:, None], seen.tokens], 1)[0]
-    if bool((norm.weight.abs() < _LEAST_WEIGHT).any()):
+    features = teacher.dense(noise)
+    tokens = torch.cat([features.summary[:, None], features.tokens], 1)[0]
+    if bool((norm.weight.abs() < 1e-6).any()):
         return  # a channel that the norm sets to a constant cannot be undone
     tokens = (tokens - norm.bias) / norm.weight
     mean, spread = tokens.mean(-1), tokens.std(-1, unbiased=False)
@@ -58,38 +84,25 @@ def demand_final_norm(teacher: Teacher, norm: nn.LayerNorm) -> None:
         )
 
 
-# -------- timm_source
-# timm's ViTs as teachers: DINOv1, DINOv2 and DINOv3, with or without registers, and any other with a class token.
-#
-# Weights come from timm's repositories on the hub, or from a local file in timm's layout or in the original authors'
-# (timm converts it). Tokens are taken after the final norm: timm's `forward_features` applies it, its
-# `get_intermediate_layers` would not.
-
-# Words in the file names of published weights that fix their preprocessing; timm calls them by the same tags.
-_CORPORA = ("lvd1689m", "sat493m", "lvd142m")
+# ---------------------------------------------------------------------------------------------------------- timm
 
 
-class PatchTokens(nn.Module):
-    vit: Any  # one of timm's, which share these attributes but no class
-
-    def __init__(self, vit: nn.Module) -> None:
-        super().__init__()
-        self.vit = vit
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        return split(self.vit.forward_features(images), self.vit.num_prefix_tokens)
+def open_timm(argument: str, input_size: int | None) -> Teacher:
+    """Open the teacher of a spec's NAME[:FILE]."""
+    name, _, file = argument.partition(":")
+    return timm_teacher(name, file or None, input_size)
 
 
 def timm_teacher(name: str, file: str | Path | None = None, input_size: int | None = None, **shape: Any) -> Teacher:
-    """`name` is timm's, with or without tag; `shape` overrides its architecture (for tests with few layers)."""
+    """Open a ViT by timm's name, with or without tag; `shape` overrides its architecture (tests use few layers)."""
     declare_missing()
     import timm
 
     source = f"timm:{name}"
-    config = _config(name)
+    config = _timm_config(name)
     if file is not None:
         path = weights_files.local_file(file, source)
-        _demand_same_corpus(path, config, source)
+        _check_corpus(path, config, source)
     elif config.hf_hub_id:
         gated = config.license == "dinov3-license"
         path = weights_files.hub_file(config.hf_hub_id, "model.safetensors", source, f"{source}:FILE", gated)
@@ -97,51 +110,53 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
         raise UserError(f"timm publishes no weights of {name}; give a file: {source}:FILE. {weights_files.INSTEAD}")
     tensors = weights_files.read_tensors(path)
     size = input_size or USUAL_SIZE
-    complaints = io.StringIO()
+    overlay = {"file": str(path)}
     try:
-        # timm prints what it drops; `_demand_same_biases` judges it instead.
-        with contextlib.redirect_stdout(complaints):
+        # timm prints the tensors that it drops; `_check_biases` judges them instead.
+        with contextlib.redirect_stdout(io.StringIO()):
             vit: Any = timm.create_model(
-                name,
-                pretrained=True,
-                pretrained_cfg_overlay={"file": str(path)},
-                num_classes=0,
-                img_size=size,
-                **shape,
+                name, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=0, img_size=size, **shape
             )
     except (RuntimeError, KeyError, ValueError, AssertionError) as error:
         raise UserError(f"{path} does not hold the weights of {name}: {weights_files.complaint(error)}") from error
     except TypeError as error:
         raise UserError(f"{source} is no ViT (it takes no image size), so it has no patch tokens") from error
-    _demand_tokens(vit, source)
-    _demand_same_biases(vit, tensors, name, path)
+    check_tokens(vit, source)
+    _check_biases(vit, tensors, name, path)
+    interpolation: Interpolation = "bilinear" if config.interpolation == "bilinear" else "bicubic"
     teacher = Teacher(
         TeacherCard(source, config.license or "see timm"),
-        PatchTokens(vit),
+        _timm_tokens(vit),
         weights_files.hash_of(tensors),
-        Preprocessing(size, tuple(config.mean), tuple(config.std), _interpolation(config.interpolation)),
+        Preprocessing(size, tuple(config.mean), tuple(config.std), interpolation),
         grid_of(size, vit.patch_embed.patch_size[0], source),
     )
-    demand_final_norm(teacher, vit.norm)
+    check_final_norm(teacher, vit.norm)
     return teacher
 
 
-def timm_shape(name: str) -> FeatureShape:
-    """What the ViT gives, from its architecture alone."""
+def timm_shape(argument: str) -> FeatureShape:
+    """Return the shape of the features of NAME[:FILE], from the architecture alone."""
     declare_missing()
     import timm
 
-    source = f"timm:{name}"
-    _config(name)
+    name = argument.partition(":")[0]
+    _timm_config(name)
     with torch.device("meta"):  # weights take no memory there
         vit: Any = timm.create_model(name, num_classes=0)
-    _demand_tokens(vit, source)
-    return FeatureShape(source, width=vit.embed_dim, summary=vit.embed_dim, patch=vit.patch_embed.patch_size[0])
+    check_tokens(vit, f"timm:{name}")
+    return FeatureShape(f"timm:{name}", width=vit.embed_dim, summary=vit.embed_dim, patch=vit.patch_embed.patch_size[0])
 
 
-def _config(name: str) -> Any:
-    import difflib
+def check_tokens(vit: nn.Module, source: str) -> None:
+    """Refuse a ViT without a class token or without a final norm of its tokens."""
+    if getattr(vit, "cls_token", None) is None or not getattr(vit, "num_prefix_tokens", 0):
+        raise UserError(f"{source} has no class token")
+    if not isinstance(getattr(vit, "norm", None), nn.LayerNorm):
+        raise UserError(f"{source} normalises after pooling, not its tokens; it cannot be a dense teacher")
 
+
+def _timm_config(name: str) -> Any:
     import timm
 
     try:
@@ -155,8 +170,8 @@ def _config(name: str) -> Any:
     return config
 
 
-def _demand_same_corpus(path: Path, config: Any, source: str) -> None:
-    """Satellite weights with web images' mean and std (or the other way round) load without complaint."""
+def _check_corpus(path: Path, config: Any, source: str) -> None:
+    """Refuse satellite weights with the mean and std of web images, and the reverse: both load without complaint."""
     tag = config.tag or ""
     for corpus in _CORPORA:
         if corpus in path.name and any(other in tag for other in _CORPORA if other != corpus):
@@ -166,17 +181,10 @@ def _demand_same_corpus(path: Path, config: Any, source: str) -> None:
             )
 
 
-def _demand_tokens(vit: nn.Module, source: str) -> None:
-    if getattr(vit, "cls_token", None) is None or not getattr(vit, "num_prefix_tokens", 0):
-        raise UserError(f"{source} has no class token")
-    if not isinstance(getattr(vit, "norm", None), nn.LayerNorm):
-        raise UserError(f"{source} normalises after pooling, not its tokens; it cannot be a dense teacher")
-
-
-def _demand_same_biases(vit: Any, tensors: dict[str, Tensor], name: str, path: Path) -> None:
-    """timm's DINOv3 without `_qkvb` has no query and value biases and drops those of the file: fine if they are 0."""
+def _check_biases(vit: Any, tensors: dict[str, Tensor], name: str, path: Path) -> None:
+    """Refuse query and value biases other than 0 for timm's DINOv3 without `_qkvb`, which drops them silently."""
     attention = vit.blocks[0].attn
-    if any(getattr(*place, None) is not None for place in ((attention, "q_bias"), (attention.qkv, "bias"))):
+    if getattr(attention, "q_bias", None) is not None or getattr(attention.qkv, "bias", None) is not None:
         return
     for key, bias in tensors.items():
         if key.endswith("attn.qkv.bias"):
@@ -186,26 +194,68 @@ def _demand_same_biases(vit: Any, tensors: dict[str, Tensor], name: str, path: P
                 raise UserError(f"{path} holds query and value biases: use timm:{architecture}_qkvb{dot}{tag}:{path}")
 
 
-def _interpolation(name: str) -> Interpolation:
-    return "bilinear" if name == "bilinear" else "bicubic"
+# -------------------------------------------------------------------------------------------------- transformers
 
 
-# -------- random_source
-# Teachers that know nothing: random weights from a seed. For tests, and as the control row of a study.
-#
-# What a student gains from one of these it owes to the architecture's prior and to regularisation, not to knowledge.
+def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
+    """Open a folder, or a name on the hub such as facebook/dinov3-vits16-pretrain-lvd1689m."""
+    source = f"hf:{where}"
+    folder = Path(where).expanduser()
+    if not folder.is_dir():
+        if where.count("/") != 1 or where.startswith((".", "/", "~")):
+            raise UserError(f"{source}: there is no such folder. {weights_files.INSTEAD}")
+        folder = weights_files.hub_folder(where, source, "hf:FOLDER", gated=where.startswith("facebook/dinov3"))
+    config = _read_json(folder / "config.json", source)
+    if config.get("model_type") != "dinov3_vit":
+        raise UserError(f"{source} is a '{config.get('model_type')}', not a 'dinov3_vit'; for other ViTs use timm:")
+    size = input_size or USUAL_SIZE
+    patch = config.get("patch_size", 16)
+    grid = grid_of(size, patch if isinstance(patch, int) else patch[0], source)
+    preprocessing = _stored_preprocessing(_read_json(folder / "preprocessor_config.json", source), size, source)
+    needs = "transformers 4.56 or newer: pip install 'dinorankclip[teachers]'"
+    vit, info = weights_files.from_pretrained("DINOv3ViTModel", folder, source, needs)
+    problems = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
+    if problems:
+        raise UserError(f"{source}: the weights do not fit config.json, see {problems[0]} and {len(problems) - 1} more")
+    card = TeacherCard(f"hf:{folder.name}" if Path(where).is_dir() else source, "DINOv3 licence (gated weights)")
+    prefix = 1 + vit.config.num_register_tokens
+    network = PatchTokens(vit, prefix, lambda vit, images: vit(pixel_values=images).last_hidden_state)
+    teacher = Teacher(card, network, weights_files.hash_of(vit.state_dict()), preprocessing, grid)
+    check_final_norm(teacher, vit.norm)
+    return teacher
 
-NOTE = "random weights: a control"
-PATCH, WIDTH, DEPTH = 16, 192, 12  # ViT-Tiny
-TEXT_WIDTH, TEXT_DEPTH, CONTEXT = 3 * HEAD_WIDTH, 4, 77
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+def _read_json(path: Path, source: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{source}: {path} is missing; it belongs to the files of the model on the hub")
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{source}: {path} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{source}: {path} is damaged: it holds no JSON object")
+    return content
 
 
-def random_teacher(seed: int = 0, input_size: int | None = None) -> Teacher:
-    """ViT-Tiny with patches of 16 pixels and timm's initial weights."""
+def _stored_preprocessing(stored: dict[str, Any], size: int, source: str) -> Preprocessing:
+    """Read mean, std and interpolation of a folder, and refuse anything but (p/255 - mean)/std."""
+    rescale = stored.get("rescale_factor", 1 / 255) if stored.get("do_rescale", True) else 1.0
+    mean, std = stored.get("image_mean"), stored.get("image_std")
+    if not stored.get("do_normalize", True) or abs(rescale * 255 - 1) > 1e-3 or not mean or not std:
+        raise UserError(f"{source}: preprocessor_config.json asks for something else than (pixel/255 - mean)/std")
+    interpolation: Interpolation = "bicubic" if stored.get("resample", _BILINEAR) == _BICUBIC else "bilinear"
+    return Preprocessing(size, tuple(mean), tuple(std), interpolation)
+
+
+# ------------------------------------------------------------------------------------------------------ controls
+
+
+def random_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
+    """Open a ViT-Tiny with patches of 16 pixels and timm's initial weights; `argument` is the seed."""
     declare_missing()
     from timm.models.vision_transformer import VisionTransformer
 
+    seed = _seed(argument)
     source = f"random-vit:{seed}"
     size = input_size or USUAL_SIZE
     grid = grid_of(size, PATCH, source)
@@ -213,113 +263,21 @@ def random_teacher(seed: int = 0, input_size: int | None = None) -> Teacher:
         vit = VisionTransformer(
             img_size=size, patch_size=PATCH, embed_dim=WIDTH, depth=DEPTH, num_heads=WIDTH // 64, num_classes=0
         )
-    preprocessing = Preprocessing(size, _MEAN, _STD)
-    return Teacher(
-        TeacherCard(source, "none", NOTE), PatchTokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid
-    )
+    preprocessing = Preprocessing(size, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    card = TeacherCard(source, "none", _CONTROL)
+    return Teacher(card, _timm_tokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid)
 
 
-def random_text_teacher(seed: int = 0) -> TextTeacher:
-    """A small causal transformer over CLIP's byte pairs."""
+def random_text_teacher(argument: str = "") -> TextTeacher:
+    """Open a small causal transformer over CLIP's byte pairs; `argument` is the seed."""
+    seed = _seed(argument)
     with drawing_from(seed, "random-text"):
         tower = TextTower(Tokenizer().vocabulary, CONTEXT, TEXT_WIDTH, TEXT_DEPTH, 4 * TEXT_WIDTH, TEXT_WIDTH)
-    card = TeacherCard(f"random-text:{seed}", "none", NOTE)
+    card = TeacherCard(f"random-text:{seed}", "none", _CONTROL)
     return TextTeacher(card, tower, weights_files.hash_of(tower.state_dict()), clip_reader(CONTEXT))
 
 
-# -------- transformers_source
-# transformers' DINOv3 as a teacher: `hf:FOLDER` (config.json, preprocessor_config.json, *.safetensors) or `hf:NAME`.
-#
-# Tokens are `last_hidden_state`, which is after the final norm; `hidden_states[-1]` would be before it.
-
-_BILINEAR, _BICUBIC = 2, 3  # Pillow's numbers, which transformers stores
-
-
-@contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Without transformers' progress bar and load report: what they could complain about is checked by us."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
-class _Tokens(nn.Module):
-    def __init__(self, vit: Any) -> None:
-        super().__init__()
-        self.vit = vit
-        self.prefix = 1 + vit.config.num_register_tokens
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        return split(self.vit(pixel_values=images).last_hidden_state, self.prefix)
-
-
-def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
-    """`where` is a folder, or a name on the hub such as facebook/dinov3-vits16-pretrain-lvd1689m."""
-    source = f"hf:{where}"
-    folder = Path(where).expanduser()
-    if not folder.is_dir():
-        if where.count("/") != 1 or where.startswith((".", "/", "~")):
-            raise UserError(f"{source}: there is no such folder. {weights_files.INSTEAD}")
-        folder = weights_files.hub_folder(where, source, "hf:FOLDER", gated=where.startswith("facebook/dinov3"))
-    config = _read(folder / "config.json", source)
-    if config.get("model_type") != "dinov3_vit":
-        raise UserError(f"{source} is a '{config.get('model_type')}', not a 'dinov3_vit'; for other ViTs use timm:")
-    size = input_size or USUAL_SIZE
-    patch = config.get("patch_size", 16)
-    grid = grid_of(size, patch if isinstance(patch, int) else patch[0], source)
-    preprocessing = _preprocessing(_read(folder / "preprocessor_config.json", source), size, source)
-    vit = _load(folder, source)
-    licence = "DINOv3 licence (gated weights)"
-    name = f"hf:{folder.name}" if Path(where).is_dir() else source
-    teacher = Teacher(TeacherCard(name, licence), _Tokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid)
-    demand_final_norm(teacher, vit.norm)
-    return teacher
-
-
-def _load(folder: Path, source: str) -> Any:
-    declare_missing()
-    try:
-        from transformers import DINOv3ViTModel
-    except ImportError as error:
-        raise UserError(f"{source} needs transformers 4.56 or newer: pip install 'dinorankclip[teachers]'") from error
-    try:
-        with quietly():
-            # Asked for its loading info it gives a pair, which its annotations do not say.
-            loaded: Any = DINOv3ViTModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"{source} cannot be loaded: {first_line(error)}") from error
-    vit, info = loaded
-    problems = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
-    if problems:
-        raise UserError(f"{source}: the weights do not fit config.json, see {problems[0]} and {len(problems) - 1} more")
-    return vit
-
-
-def _read(path: Path, source: str) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"{source}: {path} is missing; it belongs to the files of the model on the hub")
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{source}: {path} is damaged: {error}") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{source}: {path} is damaged: it holds no JSON object")
-    return found
-
-
-def _preprocessing(stored: dict[str, Any], size: int, source: str) -> Preprocessing:
-    """The folder's own mean, std and interpolation; anything but (p/255 - mean)/std is refused."""
-    rescale = stored.get("rescale_factor", 1 / 255) if stored.get("do_rescale", True) else 1.0
-    mean, std = stored.get("image_mean"), stored.get("image_std")
-    if not stored.get("do_normalize", True) or abs(rescale * 255 - 1) > 1e-3 or not mean or not std:
-        raise UserError(f"{source}: preprocessor_config.json asks for something else than (pixel/255 - mean)/std")
-    interpolation: Interpolation = "bicubic" if stored.get("resample", _BILINEAR) == _BICUBIC else "bilinear"
-    return Preprocessing(size, tuple(mean), tuple(std), interpolation)
+def _seed(argument: str) -> int:
+    if argument and not argument.isdecimal():
+        raise UserError(f"'{argument}' is no seed of a random teacher: it must be a number")
+    return int(argument or 0)

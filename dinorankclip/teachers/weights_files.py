@@ -1,12 +1,13 @@
-"""Finding and reading a teacher's weights, and saying what to do when they are not there.
+"""Finds and reads the weights of teachers, and tells users what to do when weights are missing.
 
-Files on this machine are looked at first; the hub is asked only if it answers at all. (Left to themselves, the hub's
-libraries try for half a minute before they say that there is no network.)
+Files on this machine come first. The hub is asked only if it answers at all: left to themselves, its libraries try for
+half a minute before they report that there is no network.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -17,25 +18,33 @@ from urllib.parse import urlparse
 import torch
 from torch import Tensor
 
-from dinorankclip.teachers.registry import at_hand
+from dinorankclip.device import declare_missing
+from dinorankclip.teachers.registry import fallbacks
 from dinorankclip.types import UserError, first_line
 
-INSTEAD = f"Without them: {at_hand('image')}."
-INSTEAD_TEXT = f"Without it: {at_hand('text')}."
+INSTEAD = f"Without them: {fallbacks('image')}."
+INSTEAD_TEXT = f"Without it: {fallbacks('text')}."
 ASK_META = "https://ai.meta.com/resources/models-and-libraries/dinov3-downloads/"
 PATIENCE = 3.0  # seconds until the hub counts as unreachable
 
 
 def local_file(path: str | Path, source: str) -> Path:
-    """The file, or a message that names it."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise UserError(f"{source}: there is no weights file at {path}. {INSTEAD}")
     return path
 
 
+def package_folder(package: str, missing: str) -> Path:
+    """Return the folder of an installed package without importing it, or raise the message `missing`."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.origin:
+        raise UserError(missing)
+    return Path(spec.origin).parent
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """A state dict from .safetensors or a torch file. Never unpickles code; unwraps one level of `model`, `teacher`…"""
+    """Read a state dict from .safetensors or a torch file, perhaps wrapped in `model` or so. Unpickles no code."""
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -43,7 +52,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             tensors: Any = load_file(path)
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # both readers have many kinds of complaint, and each means: not a weights file
+    except Exception as error:  # both readers raise many types of errors, and each means: not a weights file
         raise UserError(f"{path} cannot be read as weights: {first_line(error)}") from error
     if isinstance(tensors, dict):
         for wrapper in ("state_dict", "model", "teacher"):
@@ -55,7 +64,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def complaint(error: Exception) -> str:
-    """What a failed load has to say, in one line: the first tensor that is missing, left over or of another shape."""
+    """Shorten a failed load to one line: the first tensor that is missing, left over or of another shape."""
     if isinstance(error, KeyError):
         return f"{error} is missing"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
@@ -63,7 +72,7 @@ def complaint(error: Exception) -> str:
 
 
 def hash_of(tensors: Mapping[str, Tensor]) -> str:
-    """sha256 over names, types, shapes and bytes, in the order of the names: the same for the same weights."""
+    """Return the SHA-256 over names, types, shapes and bytes, in the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -72,24 +81,54 @@ def hash_of(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def from_pretrained(class_name: str, folder: Path, source: str, needs: str, **options: Any) -> tuple[Any, Any]:
+    """Load a network of transformers from a local folder. Also return the names of tensors that did not fit.
+
+    The progress bar and load report of transformers are switched off: callers judge the names themselves.
+    `needs` completes the message "SOURCE needs …" where transformers is missing or too old.
+    """
+    declare_missing()
+    try:
+        import transformers
+        from transformers.utils import logging
+
+        network = getattr(transformers, class_name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{source} needs {needs}") from error
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        return network.from_pretrained(folder, local_files_only=True, output_loading_info=True, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"{source}: {folder} cannot be loaded: {first_line(error)}") from error
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
 def hub_file(repo: str, filename: str, source: str, local: str, gated: bool) -> Path:
-    """One file of a hub repository: from the cache of this machine, else downloaded. `local`: how to give a path."""
+    """Return a file of a hub repository, from the cache of this machine or downloaded.
+
+    `local` shows users how to name a file of their own.
+    """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     cached = try_to_load_from_cache(repo, filename)
     if isinstance(cached, str):
         return Path(cached)
-    return Path(_ask_hub(lambda: hf_hub_download(repo, filename), repo, filename, source, local, gated))
+    return Path(_download(lambda: hf_hub_download(repo, filename), repo, filename, source, local, gated))
 
 
 def hub_folder(repo: str, source: str, local: str, gated: bool) -> Path:
-    """Configuration and safetensors of a hub repository: from the cache of this machine, else downloaded."""
+    """Return a folder with configuration and safetensors of a hub repository, from the cache or downloaded."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    wanted = ["*.json", "*.safetensors"]
+    patterns = ["*.json", "*.safetensors"]
     try:
-        folder = Path(snapshot_download(repo, allow_patterns=wanted, local_files_only=True))
+        folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=True))
         if any(folder.glob("*.safetensors")):
             return folder
     except LocalEntryNotFoundError:
@@ -98,16 +137,14 @@ def hub_folder(repo: str, source: str, local: str, gated: bool) -> Path:
         raise UserError(
             f"{source}: there is no such folder, and no name on the hub reads like that. {INSTEAD}"
         ) from None
-    everything = "config.json, preprocessor_config.json and *.safetensors"
-    return Path(
-        _ask_hub(lambda: snapshot_download(repo, allow_patterns=wanted), repo, everything, source, local, gated)
-    )
+    files = "config.json, preprocessor_config.json and *.safetensors"
+    return Path(_download(lambda: snapshot_download(repo, allow_patterns=patterns), repo, files, source, local, gated))
 
 
-def _ask_hub(download: Callable[[], str], repo: str, what: str, source: str, local: str, gated: bool) -> str:
+def _download(download: Callable[[], str], repo: str, files: str, source: str, local: str, gated: bool) -> str:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    reason = _why_no_hub()
+    reason = _unreachable_hub()
     if reason is None:
         try:
             return download()
@@ -119,13 +156,13 @@ def _ask_hub(download: Callable[[], str], repo: str, what: str, source: str, loc
             reason = f"and the download failed ({first_line(error)[:150]})"
     ask = f" They are gated: ask for them at https://huggingface.co/{repo} or {ASK_META}." if gated else ""
     raise UserError(
-        f"{source}: no {what} of huggingface.co/{repo} on this machine, {reason}.{ask} "
+        f"{source}: no {files} of huggingface.co/{repo} on this machine, {reason}.{ask} "
         f"If you have the weights elsewhere: {local}. {INSTEAD}"
     )
 
 
-def _why_no_hub() -> str | None:
-    """A quick look whether the hub can be reached; through a proxy we cannot look, and let the download try."""
+def _unreachable_hub() -> str | None:
+    """Return the reason if the hub cannot be reached. Behind a proxy only a download can tell, so it may try."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE or os.environ.get("TRANSFORMERS_OFFLINE", "0").lower() in ("1", "true", "yes"):

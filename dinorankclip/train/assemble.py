@@ -1,4 +1,4 @@
-"""Which students and which fusion a trained model (`--init`) goes on with."""
+"""From settings to the objects of a run: processes, data, model, objective, loader and optimiser; and `resume`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
 from dinorankclip.config import TrainSettings
-from dinorankclip.data.loader import Loader, load_pairs
+from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
-from dinorankclip.data.streams import PipeSource
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose, keep_freed_memory
 from dinorankclip.losses.objective import Objective
@@ -30,78 +30,35 @@ from dinorankclip.presets import for_method, preset
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState
-from dinorankclip.train.distil_setup import distillation_loss, open_cache, teach, wanted_parts
+from dinorankclip.train.distil_setup import distillation_loss, open_cache, students_and_fusion, teach
 from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.train.loop import Length
 from dinorankclip.train.optimizer import Updater, freeze
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Source, UserError
 
-Part = TypeVar("Part", str, FusionDesign)
-
-
-def continued_parts(model: JointModel, settings: TrainSettings) -> tuple[Students, FusionDesign]:
-    """The model's own, unless others are asked for: what preset and method bring of themselves is not."""
-    wanted, fusion = wanted_parts(settings)
-    usual = for_method(preset(settings.preset), settings.method)
-    named = {}
-    for branch in ("image", "text"):
-        own, asked = getattr(model.students, branch), getattr(wanted, branch)
-        if asked is None and model.fusion.variant == "none":
-            own = None  # it says nothing in the embeddings, and nobody would teach it
-        what = f"{branch} student"
-        named[branch] = _chosen(settings, what, own, asked, getattr(usual.distil, f"{branch}_student"))
-    brought = FusionDesign(usual.fusion.variant, usual.fusion.gate)
-    # The embeddings of a fused model are the fused ones: fine-tuning goes on from those.
-    chosen = _chosen(settings, "fusion", _unless_none(model.fusion), _unless_none(fusion), brought)
-    return Students(named["image"], named["text"]), chosen or FusionDesign()
-
-
-def _unless_none(fusion: FusionDesign) -> FusionDesign | None:
-    return None if fusion.variant == "none" else fusion
-
-
-def _chosen(settings: TrainSettings, what: str, own: Part | None, asked: Part | None, usual: Part) -> Part | None:
-    if own is None or own == asked:
-        return asked
-    if asked is None:
-        return own
-    if asked == usual:
-        say(f"{settings.init} keeps its {what} ({_words(own)}); the default {_words(asked)} is for models without one")
-        return own
-    say(f"mind: the {what} of {settings.init} ({_words(own)}) gives way to a fresh one ({_words(asked)}), as asked")
-    return asked
-
-
-def _words(part: str | FusionDesign) -> str:
-    if isinstance(part, str):
-        return part
-    return part.variant if part.gate else f"{part.variant} without gate"
-
-
-# -------- assemble
-# From settings to the objects a run consists of.
+Choice = TypeVar("Choice", str, FusionDesign)
 
 
 @dataclass
-class Parts:
-    """Everything a run is made of; `held_out` maps "val" and, if the data has one, "test" to its pairs."""
+class RunParts:
+    """The objects of a run; `held_out` maps "val" and, if the data has one, "test" to its pairs."""
 
     settings: TrainSettings
     placement: Placement
     state: TrainingState
     length: Length
     tokenizer: Tokenizer
-    loader: Loader
-    train: Source | PipeSource
+    loader: PairLoader
+    train: Source
     held_out: dict[str, Source]
-    frozen: FrozenImages | None = None  # what is known of all images, if the image side does not learn
+    frozen: FrozenImages | None = None  # rows of all images, if the image side does not learn
 
 
-def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
+def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     """Join the processes, open the data, build model, objective and optimiser; no run folder is written.
 
-    `dry`: long preparations are left out, stand-ins take the place of what they would give.
+    `dry`: long preparations are left out, and random features take the place of their results.
     """
     world = distributed.join(settings.budget.device)
     keep_freed_memory()
@@ -111,23 +68,23 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
     placement = choose(settings.budget.device, settings.budget.precision, world.local_rank)
     say(placement.reason)
     if placement.device.type == "cuda":
-        torch.cuda.set_device(placement.device)  # whatever asks for "the" GPU from now on means this one
+        torch.cuda.set_device(placement.device)  # code that asks for "the" GPU gets this one from now on
     train = open_pairs(settings.data, settings.reading, "train")
-    wanted = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
-    held_out = {split: open_stored(settings.data, settings.reading, split) for split in wanted}
+    splits = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
+    held_out = {split: open_stored(settings.data, settings.reading, split) for split in splits}
     model = build_model(settings).to(placement.device)
     freeze(model, settings.optim.freeze)
     frozen = None
     if settings.model.frozen_image_tower:
         freeze_image_side(model)
         frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
-    model.train()  # now that it is known what learns
+    model.train()  # after freezing: frozen batch norms keep their statistics
     _refuse_batch_statistics(model, settings)
     tokenizer = Tokenizer(model.trunk.text_spec)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)
     distillation = distillation_loss(settings.distil, model, cache, settings.seed)
     objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
-    loader = load_pairs(
+    loader = PairLoader(
         train,
         model.trunk.image_spec,
         tokenizer,
@@ -142,31 +99,22 @@ def assemble(settings: TrainSettings, dry: bool = False) -> Parts:
     )
     length = Length(loader.steps_per_epoch, settings.budget.epochs)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
-    return Parts(
-        settings=settings,
-        placement=placement,
-        state=TrainingState(model, objective, updater, train.fingerprint + (f"+{cache.identity}" if cache else "")),
-        length=length,
-        tokenizer=tokenizer,
-        loader=loader,
-        train=train,
-        held_out=held_out,
-        frozen=frozen,
-    )
+    data = train.fingerprint + (f"+{cache.identity}" if cache else "")
+    state = TrainingState(model, objective, updater, data)
+    return RunParts(settings, placement, state, length, tokenizer, loader, train, held_out, frozen)
 
 
 def build_model(settings: TrainSettings) -> JointModel:
     """From a folder or an open_clip model (`init`), from open_clip weights (`model.weights`), or from scratch."""
-    described = replace(settings.model, frozen_image_tower=False)
-    if settings.init is not None and described != preset(settings.preset).model:
-        raise UserError("--init brings the whole model of that folder: leave out --model.*")
     if settings.init is not None:
+        if replace(settings.model, frozen_image_tower=False) != preset(settings.preset).model:
+            raise UserError("--init brings the whole model of that folder: leave out --model.*")
         model = _trained_model(settings.init)
-        model.set_parts(*continued_parts(model, settings), settings.seed)
+        model.set_parts(*_continued(model, settings), settings.seed)
     else:
         config = trunk_config(settings.model.trunk, settings.model.image_size)
         refuse_foreign_captions(config, settings.model.trunk)
-        model = JointModel(config, settings.seed, *wanted_parts(settings))
+        model = JointModel(config, settings.seed, *students_and_fusion(settings))
         if settings.model.weights is not None:
             if caution := caution_about_weights(settings.model.trunk):
                 say(f"mind: {caution}")
@@ -184,17 +132,57 @@ def _trained_model(where: str) -> JointModel:
     return model
 
 
+def _continued(model: JointModel, settings: TrainSettings) -> tuple[Students, FusionDesign]:
+    """Students and fusion with which a trained model (`--init`) goes on.
+
+    They are the model's own, unless others were asked for; defaults of preset and method do not count as asked for.
+    """
+    asked, asked_fusion = students_and_fusion(settings)
+    usual = for_method(preset(settings.preset), settings.method)
+    names = {}
+    for branch in ("image", "text"):
+        own, name = getattr(model.students, branch), getattr(asked, branch)
+        if name is None and model.fusion.variant == "none":
+            own = None  # the embeddings do not depend on it, and no teacher would teach it
+        names[branch] = _choose(settings, f"{branch} student", own, name, getattr(usual.distil, f"{branch}_student"))
+    own_fusion, new_fusion = (None if each.variant == "none" else each for each in (model.fusion, asked_fusion))
+    # The embeddings of a fused model are the fused ones: fine-tuning goes on from those.
+    default = FusionDesign(usual.fusion.variant, usual.fusion.gate)
+    fusion = _choose(settings, "fusion", own_fusion, new_fusion, default)
+    return Students(names["image"], names["text"]), fusion or FusionDesign()
+
+
+def _choose(
+    settings: TrainSettings, what: str, own: Choice | None, asked: Choice | None, usual: Choice
+) -> Choice | None:
+    if own is None or own == asked:
+        return asked
+    if asked is None:
+        return own
+    if asked == usual:
+        say(f"{settings.init} keeps its {what} ({_words(own)}); the default {_words(asked)} is for models without one")
+        return own
+    say(f"mind: the {what} of {settings.init} ({_words(own)}) gives way to a fresh one ({_words(asked)}), as asked")
+    return asked
+
+
+def _words(choice: str | FusionDesign) -> str:
+    if isinstance(choice, str):
+        return choice
+    return choice.variant if choice.gate else f"{choice.variant} without gate"
+
+
 def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:
-    """BatchNorm sees a chunk or one process's share, so neither chunks nor processes would equal one whole batch."""
+    """Refuse BatchNorm with chunks or several processes: it sees a part of the batch, and results would differ."""
     cut = distributed.world().size > 1 or (settings.budget.chunk or settings.budget.batch) < settings.budget.batch
-    if cut and any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.modules()):
+    if cut and any(isinstance(module, _BatchNorm) and module.training for module in model.modules()):
         raise UserError(
             f"the trunk {settings.model.trunk} uses BatchNorm, whose statistics depend on how a batch is cut: use one "
             "process without --budget.chunk, or a trunk without it (any ViT), or freeze it"
         )
 
 
-def resume(parts: Parts, run: Path) -> None:
+def resume(parts: RunParts, run: Path) -> None:
     """Continue from the run's newest checkpoint, if there is one."""
     newest = checkpoints.newest(run / CHECKPOINTS)
     if newest is not None:

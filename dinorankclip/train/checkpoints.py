@@ -1,7 +1,7 @@
-"""All that a resumed run needs, and its way to disk and back without pickling.
+"""The training state, and its checkpoint folders, which are whole or absent: written aside, flushed, renamed.
 
-A checkpoint folder is a model folder (joint/folder.py) plus `training.safetensors` (objective, optimiser, random
-generators of every process) and `training.json` (step, best score, data fingerprint).
+A checkpoint is a model folder (models/folder.py) plus `training.safetensors` (objective, optimiser, random generators
+of every process) and `training.json` (step, best score, data fingerprint). Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from dinorankclip.models.folder import load_weights, save_model
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.weights_file import read_weights, write_weights
 from dinorankclip.run_files import BEST, LAST, NUMBERS, STEP, TENSORS
+from dinorankclip.train.gradients import random_state, set_random_state
 from dinorankclip.train.optimizer import Updater
 from dinorankclip.types import UserError
 
 
 @dataclass
 class TrainingState:
+    """All that a resumed run needs."""
+
     model: JointModel
     objective: Objective
     updater: Updater
@@ -36,8 +39,8 @@ class TrainingState:
     best: float = -1.0
     best_step: int = -1
 
-    def write(self, folder: Path, random_states: list[torch.Tensor]) -> None:
-        """The leading process writes everything, the other processes' generators included."""
+    def write(self, folder: Path, random_states: list[Tensor]) -> None:
+        """Write everything, on the leading process; `random_states` has the generators of all processes."""
         save_model(self.model, folder)
         tensors = {f"objective/{n}": t for n, t in self.objective.state_dict().items()}
         tensors |= {f"optimizer/{n}": t for n, t in self.updater.state().items()}
@@ -60,14 +63,14 @@ class TrainingState:
                 "nothing any more. Use --restart for a new run, or --init to start from these weights."
             )
         load_weights(self.model, folder)
-        parts: dict[str, dict[str, torch.Tensor]] = {"objective": {}, "optimizer": {}, "random": {}}
+        groups: dict[str, dict[str, Tensor]] = {"objective": {}, "optimizer": {}, "random": {}}
         for entry, tensor in read_weights(folder / TENSORS).items():
-            part, name = entry.split("/", 1)
-            parts[part][name] = tensor
-        self.objective.load_state_dict(parts["objective"])
-        self.updater.load_state(parts["optimizer"])
+            group, name = entry.split("/", 1)
+            groups[group][name] = tensor
+        self.objective.load_state_dict(groups["objective"])
+        self.updater.load_state(groups["optimizer"])
         self.step, self.best, self.best_step = numbers["step"], numbers["best"], numbers["best_step"]
-        mine = parts["random"].get(str(distributed.world().rank))
+        mine = groups["random"].get(str(distributed.world().rank))
         # With another number of processes there is no generator to continue; sampling never depends on it, since
         # data positions have generators of their own.
         if mine is not None and numbers["processes"] == distributed.world().size:
@@ -78,34 +81,17 @@ class TrainingState:
         return self.model.trunk.logit_scale.device
 
 
-def random_state(device: torch.device) -> torch.Tensor:
-    """This process's torch generators as one uint8 tensor: the CPU's, then that of the GPU it trains on, if it does.
-    Of the same size on every process, whatever else one of them has asked CUDA."""
-    states = [torch.get_rng_state()]
-    if device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    return torch.cat(states)
-
-
-def set_random_state(state: torch.Tensor, device: torch.device) -> None:
-    cpu = torch.get_rng_state().numel()
-    torch.set_rng_state(state[:cpu])
-    if device.type == "cuda" and state.numel() > cpu:
-        torch.cuda.set_rng_state(state[cpu:], device)
-
-
-# -------- checkpoints
-# Checkpoint folders that are either whole or absent: written aside, flushed to disk, renamed into place.
-
-
 def save(state: TrainingState, folder: Path, keep: int) -> None:
-    """Write step-N, point `last` (and, if it is the best so far, `best`) to it, drop the oldest. All processes call."""
-    states = distributed.gather_bytes(random_state(state.device))
+    """Write step-N, point `last` (and `best`, after the best score so far) to it, drop the oldest. All processes call.
+
+    A folder that cannot be written, on a full disk say, is removed, and the checkpoints before it stay whole.
+    """
+    random_states = distributed.gather_bytes(random_state(state.device))
     if distributed.world().leads:
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{STEP}{state.step}"
         if not target.exists():
-            _write(state, states, folder / f".writing-step-{state.step}", target)
+            _write(state, random_states, folder / f".writing-step-{state.step}", target)
         _point(folder / LAST, target.name)
         best = folder / f"{STEP}{state.best_step}"
         if best.is_dir() and (folder / BEST).resolve() != best.resolve():  # a kill can fall before the link, too
@@ -115,17 +101,17 @@ def save(state: TrainingState, folder: Path, keep: int) -> None:
     distributed.wait_for_all()
 
 
-def _write(state: TrainingState, states: list[Tensor], aside: Path, target: Path) -> None:
+def _write(state: TrainingState, random_states: list[Tensor], aside: Path, target: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir()
-        state.write(aside, states)
+        state.write(aside, random_states)
         for path in aside.iterdir():
             _flush(path)
         _flush(aside)
         os.replace(aside, target)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(aside, ignore_errors=True)  # what it took of a full disk
+        shutil.rmtree(aside, ignore_errors=True)  # gives a full disk its space back
         raise UserError(
             f"the checkpoint {target} cannot be written ({error}); the ones before it are whole. Make room, and "
             "the same command resumes"
@@ -133,12 +119,12 @@ def _write(state: TrainingState, states: list[Tensor], aside: Path, target: Path
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest whole checkpoint, whatever `last` says: a kill can fall between the rename and the link."""
+    """The newest whole checkpoint, which `last` need not name: a kill can fall between the rename and the link."""
     return next(reversed(whole(folder)), None)
 
 
 def whole(folder: Path) -> list[Path]:
-    """Our own checkpoints, oldest first: a copy that somebody made beside them, step-200.bak, is nobody's business."""
+    """All checkpoints, oldest first. Folders of other names, such as a copy step-200.bak, do not count."""
     steps = [path for path in folder.glob(f"{STEP}*") if path.is_dir() and path.name.removeprefix(STEP).isdecimal()]
     return sorted(steps, key=step_of)
 
@@ -156,8 +142,7 @@ def _point(link: Path, name: str) -> None:
 
 def _drop_old(folder: Path, keep: int) -> None:
     best = (folder / BEST).resolve()
-    steps = whole(folder)
-    for path in steps[:-keep] if keep > 0 else []:
+    for path in whole(folder)[:-keep] if keep > 0 else []:
         if path.resolve() != best:
             shutil.rmtree(path)
     for leftover in folder.glob(".writing-*"):
@@ -165,6 +150,7 @@ def _drop_old(folder: Path, keep: int) -> None:
 
 
 def _flush(path: Path) -> None:
+    """Write a file, or a folder's entries, through to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

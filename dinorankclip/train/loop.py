@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once."""
+"""The training loop: fetch a batch, take gradients, step, log, score, save; until the end or a request to stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from dinorankclip import distributed
 from dinorankclip.config import RecordSettings, TrainSettings, as_dict
-from dinorankclip.data.loader import Loader
+from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.models.loaded import BrokenModel
@@ -25,43 +25,7 @@ from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.ending import Diverged
 from dinorankclip.train.gradients import NonFinite, backward
 from dinorankclip.train.run_folder import DamagedFile, Records
-from dinorankclip.types import Evaluator, Progress
-
-
-class StopRequest:
-    def __init__(self) -> None:
-        self.signal: int | None = None  # the first that came to this process
-        self._before: dict[int, Any] = {}  # handlers
-
-    def __enter__(self) -> StopRequest:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.signal = self.signal or number
-
-    def agreed(self) -> bool:
-        """Whether any process was asked; all of them must call this at the same step."""
-        return distributed.any_process(self.signal is not None)[0]
-
-    @property
-    def status(self) -> int:
-        """The exit status that says "stopped by that signal", so that scripts do not go on to their next line.
-
-        A process that left because another one was asked says SIGTERM.
-        """
-        return 128 + (self.signal or signal.SIGTERM)
-
-
-# -------- loop
-# The training loop: batch → step → log → save → score.
+from dinorankclip.types import Evaluator, LossTerms, Progress
 
 CHOOSES_BEST, ITS_CHANCE = "val/mean R@1", "val/chance R@1"
 
@@ -78,7 +42,7 @@ class Length:
 
 def pretrain(
     state: TrainingState,
-    loader: Loader,
+    loader: PairLoader,
     length: Length,
     evaluators: Sequence[Evaluator],
     settings: TrainSettings,
@@ -87,27 +51,25 @@ def pretrain(
     stop: StopRequest | None = None,
 ) -> bool:
     """Train from `state.step` to the end. False: stopped early on request, with everything saved; `stop` knows why."""
-    records = Records(run, state.step, settings.record.tensorboard)
+    budget, record = settings.budget, settings.record
+    records = Records(run, state.step, record.tensorboard)
     damaged = DamagedFile(run, loader.damage)
-    folder, keep = run / CHECKPOINTS, settings.record.keep
+    folder, clock = run / CHECKPOINTS, Clock(budget.batch)
     bar = tqdm(
-        total=length.steps * settings.budget.batch, initial=state.step * settings.budget.batch, unit="pair",
-        unit_scale=True, smoothing=0.1, mininterval=1.0, disable=not distributed.world().leads, dynamic_ncols=True,
+        total=length.steps * budget.batch, initial=state.step * budget.batch, unit="pair", unit_scale=True,
+        smoothing=0.1, mininterval=1.0, disable=not distributed.world().leads, dynamic_ncols=True,
     )  # fmt: skip
-    clock = Clock(settings.budget.batch)
     try:
-        with stop or StopRequest() as asked, closing(iter(loader)) as batches:
+        with stop or StopRequest() as request, closing(iter(loader)) as batches:
             for batch in batches:
                 progress = Progress(state.step, length.steps, length.epochs)
-                logging, comparing = due(state.step, settings.record, length.steps)
-                terms = backward(
-                    state.model, state.objective, batch, progress, placement, settings.budget.chunk, logging, comparing
-                )
+                log, compare = due(state.step, record, length.steps)
+                terms = backward(state.model, state.objective, batch, progress, placement, budget.chunk, log, compare)
                 norm = state.updater.step(progress, state.model.trunk.logit_scale)
                 state.step += 1
-                bar.update(settings.budget.batch)
+                bar.update(budget.batch)
                 clock.tick()
-                if logging:
+                if log:
                     numbers = step_numbers(terms, norm, state, progress) | clock.numbers() | damaged.numbers()
                     records.write(state.step, numbers)
                     damaged.append()
@@ -115,9 +77,9 @@ def pretrain(
                 epoch_ends = state.step % length.steps_per_epoch == 0
                 if epoch_ends:
                     score(state, evaluators, records, length, bar)
-                leaving = asked.agreed()
-                if epoch_ends or leaving or state.step % settings.record.save_every == 0:
-                    checkpoints.save(state, folder, keep)
+                leaving = request.agreed()
+                if epoch_ends or leaving or state.step % record.save_every == 0:
+                    checkpoints.save(state, folder, record.keep)
                     clock.pause()
                 if leaving and state.step < length.steps:
                     return False
@@ -125,9 +87,9 @@ def pretrain(
                     break
     except (NonFinite, BrokenModel) as error:
         if isinstance(error, NonFinite) and state.step > 0:
-            # Nothing was applied: parameters and moments are those of the last finished step, which need not be good
-            # ones. So this checkpoint is kept beside the others and takes no place of theirs.
-            checkpoints.save(state, folder, keep + 1)
+            # The step was not applied: parameters and moments are those of the last finished step, which need not be
+            # good. So this checkpoint stands beside the others and replaces none of them.
+            checkpoints.save(state, folder, record.keep + 1)
         raise Diverged(str(error), run, as_dict(settings)) from error
     finally:
         bar.close()
@@ -137,16 +99,16 @@ def pretrain(
 
 
 def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:
-    """Whether the step that follows `step` finished ones is logged, and whether its terms' gradients are compared.
+    """Tell if the step after `step` finished ones is logged, and if its terms' gradients are compared.
 
-    The first and the last of all `total` steps always are logged: a short run has few others.
+    The first and the last of all `total` steps are always logged: a short run has few others.
     """
-    comparing = record.gradient_report_every > 0 and (step + 1) % record.gradient_report_every == 0
-    return comparing or step in (0, total - 1) or (step + 1) % record.log_every == 0, comparing
+    compare = record.gradient_report_every > 0 and (step + 1) % record.gradient_report_every == 0
+    return compare or step in (0, total - 1) or (step + 1) % record.log_every == 0, compare
 
 
-def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
-    """What one log line says of a step; losses and the objective's report are means over processes."""
+def step_numbers(terms: LossTerms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
+    """The numbers of a log line; losses and the objective's report are means over processes."""
     losses = {"loss": float(terms.total.detach())}
     losses |= {f"loss/{name}": float(value.detach()) for name, value in terms.terms.items()}
     return distributed.mean_over_processes(losses | terms.report) | {
@@ -154,13 +116,13 @@ def step_numbers(terms, norm: float, state: TrainingState, progress: Progress) -
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,
         **undamped_shares(state.updater.optimizer, state.updater.parameters.items()),
-    }  # fmt: skip
+    }
 
 
-def score(state: TrainingState, evaluators, records: Records, length: Length, bar) -> None:
-    """Run the evaluators on the leading process and remember whether this is the best step so far."""
+def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Records, length: Length, bar: tqdm) -> None:
+    """Run the evaluators on the leading process and remember the best step so far."""
 
-    def take() -> None:
+    def evaluate() -> None:
         state.model.eval()
         numbers = {f"{e.name}/{name}": value for e in evaluators for name, value in e(state.model)}
         state.model.train()
@@ -171,7 +133,7 @@ def score(state: TrainingState, evaluators, records: Records, length: Length, ba
         if numbers.get(CHOOSES_BEST, -1.0) > state.best:
             state.best, state.best_step = numbers[CHOOSES_BEST], state.step
 
-    distributed.leader_first(take)
+    distributed.leader_first(evaluate)
 
 
 class Clock:
@@ -195,3 +157,37 @@ class Clock:
         rate = self.pairs / max(self.seconds, 1e-9)
         self.pairs, self.seconds = 0, 0.0
         return {"pairs/s": round(rate, 1)}
+
+
+class StopRequest:
+    """Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None  # the first that came to this process
+        self._earlier: dict[int, Any] = {}  # handlers
+
+    def __enter__(self) -> StopRequest:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._earlier[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = self.signal or number
+
+    def agreed(self) -> bool:
+        """True if any process was asked to stop; all of them must call this at the same step."""
+        return distributed.any_process(self.signal is not None)[0]
+
+    @property
+    def status(self) -> int:
+        """The exit status that says "stopped by that signal", so that scripts do not go on to their next line.
+
+        A process that left because another process was asked says SIGTERM.
+        """
+        return 128 + (self.signal or signal.SIGTERM)

@@ -1,5 +1,6 @@
-"""Which parameters are decayed, which have a rate of their own, and which are not trained at all. Every parameter must
-be covered by a rule.
+"""AdamW over all trainable parameters: weight-decay rules, the learning-rate schedule, and the update itself.
+
+The rate is a function of the step alone, so a resumed run follows the same curve.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.config import OptimSettings
@@ -17,7 +18,7 @@ from dinorankclip.train.gradients import NonFinite
 from dinorankclip.types import Progress, UserError
 
 # Scales, shifts and scalars (norms, biases, gates, logit_scale, class tokens) have at most one dimension and are
-# never decayed. What is left is matched by name, first match wins; an unmatched parameter is an error, so that a
+# never decayed. Other parameters are matched by name, first match wins; an unmatched parameter is an error, so that a
 # renamed layer fails loudly instead of silently landing in the wrong group.
 RULES: tuple[tuple[str, bool], ...] = (
     ("*.bias", False),
@@ -35,6 +36,10 @@ RULES: tuple[tuple[str, bool], ...] = (
     ("*query", True),
 )
 HEADS = "*transitions.*"  # the heads and gates of the orders above 1
+MOST_WARMUP_STEPS = 10_000  # RankCLIP's and the paper's
+WARMUP_SHARE = 0.05  # short runs warm up over this share of their steps instead
+LARGEST_LOGIT_SCALE = math.log(100.0)  # CLIP's
+MOST_NAMED = 3  # parameters in a message
 
 
 def decayed(name: str, parameter: nn.Parameter) -> bool:
@@ -61,8 +66,11 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
 
 
 def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_heads: float) -> list[dict]:
-    """AdamW's groups of trainable parameters, decayed or not, heads apart from all others. Each remembers its names in
-    order and `rate_factor`, its share of the schedule's rate; `of_heads` are options that the heads alone have."""
+    """AdamW's groups of trainable parameters: decayed or not, the loss's heads apart from all others.
+
+    Each group remembers its names in order and `rate_factor`, its share of the schedule's rate; `of_heads` are options
+    that the heads alone have.
+    """
     groups: dict[tuple[bool, bool], dict[str, Any]] = {
         (is_head, is_decayed): {"params": [], "names": [], "weight_decay": decay, "rate_factor": 1.0} | own
         for is_head, own in ((False, {}), (True, of_heads))
@@ -76,13 +84,6 @@ def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_h
     return [group for group in groups.values() if group["params"]]
 
 
-# -------- schedule
-# The learning rate as a function of the step alone.
-
-MOST_WARMUP_STEPS = 10_000  # RankCLIP's and the paper's
-WARMUP_SHARE = 0.05  # short runs warm up over this share of their steps instead
-
-
 def warmup_length(total_steps: int, asked: int | None = None) -> int:
     return asked if asked is not None else max(1, min(MOST_WARMUP_STEPS, round(WARMUP_SHARE * total_steps)))
 
@@ -93,13 +94,6 @@ def learning_rate(step: int, total_steps: int, peak: float, warmup: int) -> floa
         return peak * (step + 1) / warmup
     share = (step - warmup) / max(1, total_steps - warmup)
     return 0.5 * peak * (1.0 + math.cos(math.pi * min(1.0, share)))
-
-
-# -------- update
-# One optimiser step: average over processes, check, clip, AdamW, clamp the temperature.
-
-LARGEST_LOGIT_SCALE = math.log(100.0)  # CLIP's
-MOST_NAMED = 3  # parameters in a message
 
 
 class Updater:
@@ -123,11 +117,14 @@ class Updater:
         self.warmup = warmup_length(total_steps, settings.warmup_steps)
 
     def rate(self, step: int) -> float:
-        """The schedule's; heads take `heads_rate` times it."""
+        """The schedule's rate; heads take `heads_rate` times it."""
         return learning_rate(step, self.total_steps, self.settings.lr, self.warmup)
 
     def step(self, progress: Progress, logit_scale: nn.Parameter) -> float:
-        """Apply the gradients and clear them; returns their norm before clipping."""
+        """Average the gradients over processes, check, clip, apply and clear them; clamp the temperature.
+
+        Returns the gradients' norm before clipping.
+        """
         distributed.mean_gradients(self.parameters.values())
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
@@ -146,19 +143,16 @@ class Updater:
         return float(norm)
 
     def _broken_gradients(self) -> list[str]:
-        bad = [n for n, p in self.parameters.items() if p.grad is not None and not p.grad.isfinite().all()]
-        more = [f"and {len(bad) - MOST_NAMED} more"] if len(bad) > MOST_NAMED else []
-        return [f"the gradient of {name}" for name in bad[:MOST_NAMED]] + more or ["the gradient's norm"]
+        broken = [n for n, p in self.parameters.items() if p.grad is not None and not p.grad.isfinite().all()]
+        more = [f"and {len(broken) - MOST_NAMED} more"] if len(broken) > MOST_NAMED else []
+        return [f"the gradient of {name}" for name in broken[:MOST_NAMED]] + more or ["the gradient's norm"]
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Optimiser state by parameter name, as plain tensors."""
-        flat = {}
-        for name, parameter in self.parameters.items():
-            for key, value in self.optimizer.state.get(parameter, {}).items():
-                flat[f"{name}/{key}"] = value
-        return flat
+        states = {name: self.optimizer.state.get(parameter, {}) for name, parameter in self.parameters.items()}
+        return {f"{name}/{key}": value for name, state in states.items() for key, value in state.items()}
 
-    def load_state(self, flat: dict[str, torch.Tensor]) -> None:
+    def load_state(self, flat: dict[str, Tensor]) -> None:
         self.optimizer.state.clear()
         for entry, value in flat.items():
             name, key = entry.rsplit("/", 1)

@@ -1,4 +1,4 @@
-"""What keeps a run from going on: settings that were others when it began, as they act on their machines and data."""
+"""The run folder: claimed for settings, locked while a process trains in it, with its log and damaged samples."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from dinorankclip import distributed
 from dinorankclip.config import ReadingSettings, difference
 from dinorankclip.data.damage import CAUSES, DamageCount
-from dinorankclip.data.streams import PipeSource
+from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
 from dinorankclip.io import if_free, write_json, write_text
 from dinorankclip.run_files import (
@@ -39,192 +41,137 @@ from dinorankclip.run_files import (
 )
 from dinorankclip.types import Source, UserError
 
-
-def changes(old: dict[str, Any], new: dict[str, Any], old_precision: str | None, precision: str) -> list[str]:
-    """Lines `name: old → new`. Precisions are what `auto` came to when the run began (None: a version that did not
-    write it down) and comes to here."""
-    lines = difference(old, new)
-    if old_precision is not None:
-        lines = difference(_computing_in(old, old_precision), _computing_in(new, precision))
-        if new["budget"]["precision"] == "auto":
-            advice = f" (auto means {precision} here; add --budget.precision {old_precision})"
-            lines = [line + advice if line.startswith("budget.precision:") else line for line in lines]
-    before, now = _streams(old), _streams(new)
-    if before != now and str(new["data"]).startswith("pipe:"):
-        lines.append(f"reading.workers: {before} → {now} (they take turns at pipe: shards: others give other batches)")
-    return lines
-
-
-def _computing_in(settings: dict[str, Any], precision: str) -> dict[str, Any]:
-    return settings | {"budget": settings["budget"] | {"precision": precision}}
-
-
-def _streams(settings: dict[str, Any]) -> int:
-    """How many streams of shards a process has: without a worker it reads the one itself."""
-    return max(1, settings["reading"].get("workers", ReadingSettings.workers))
-
-
-# -------- damaged
-# Which samples a run could not use: named in `damaged.tsv`, counted in the log, remembered over a resume.
-
-ENCODING, ERRORS = "utf-8", "surrogateescape"  # files may be named by bytes that are no UTF-8
-
-
-def damage_line(run: Path, train: Source | PipeSource) -> str:
-    """How many images of the training part no process could use, and where they are named; "" if there were none."""
-    keys = {key for path in run.glob(DAMAGED_OF_ALL) for key in _read(path)}
-    if not keys:
-        return ""
-    of = "" if isinstance(train, PipeSource) else f" of {len(train)}"
-    return f"{len(keys)}{of} training images could not be used: {run / DAMAGED}"
-
-
-def _read(path: Path) -> dict[str, str]:
-    lines = path.read_text(ENCODING, ERRORS).split("\n") if path.exists() else []
-    split = (line.rpartition("\t") for line in lines)
-    return {key: cause for key, _, cause in split if cause in CAUSES}
-
-
-class DamagedFile:
-    """The loader of this process counts; this keeps its list on disk, one file a process."""
-
-    def __init__(self, run: Path, count: DamageCount):
-        rank = distributed.world().rank
-        self.path = run / (f"damaged-{rank}.tsv" if rank else DAMAGED)
-        self.count = count
-        count.keys |= _read(self.path)
-        self.written = len(count.keys)
-
-    def append(self) -> None:
-        """Write what is new."""
-        news = list(self.count.keys.items())[self.written :]
-        if news:
-            with self.path.open("a", encoding=ENCODING, errors=ERRORS) as file:
-                file.writelines(f"{key}\t{cause}\n" for key, cause in news)
-            self.written += len(news)
-
-    def numbers(self) -> dict[str, float]:
-        """Different damaged samples by cause, over all processes, which must all ask."""
-        counts = {f"damaged/{cause}": float(self.count.by_cause.get(cause, 0)) for cause in CAUSES}
-        size = distributed.world().size
-        return {name: size * value for name, value in distributed.mean_over_processes(counts).items() if value}
-
-
-# -------- records
-# The run folder: settings, machine, one JSON line per record, TensorBoard, the progress bar.
-
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
+_ENCODING: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}  # file names need not be UTF-8
 
 
 def say(text: str) -> None:
-    """Print once, whatever the number of processes."""
+    """Print on the leading process alone."""
     if distributed.world().leads:
         print(text, flush=True)
 
 
 @contextmanager
 def alone_in(run: Path) -> Iterator[None]:
-    """No other process of this machine trains in the folder, or moves it away, until the end of the block.
+    """Keep other processes of this machine from training in the folder, or moving it away, within the block.
 
     The lock lies beside the folder, which --restart renames.
     """
     place = run.resolve()
-    ours = if_free(f".{place.name}", place.parent) if distributed.world().leads else nullcontext(True)
-    with ours as free:
+    lock = if_free(f".{place.name}", place.parent) if distributed.world().leads else nullcontext(True)
+    with lock as free:
         if distributed.any_process(not free)[0]:
             raise UserError(f"another process is training in {run}: wait for it, stop it, or choose another --run")
         yield
 
 
-def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
-    """Take the run folder for these settings: a new one, or one made with the same settings."""
-    distributed.leader_first(lambda: _claim(run, settings, restart))
-
-
-def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
-    about = environment() | _placed(settings["budget"])  # before anything is touched: the device may be refused
-    if restart and run.exists():
-        aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
-        os.replace(run, aside)
-        say(f"moved the old run to {aside}")
-    stored = run / CONFIG
-    if stored.exists():
-        earlier = read_object(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
-        changed = changes(_stored(run), settings, earlier.get("precision"), about["precision"])
-        if changed and not has_begun(run):
-            # Left by a start that was refused or failed: nothing is lost, and its first numbers are of other settings.
-            for leftover in (run / BEFORE, run / FUSION, *run.glob(DAMAGED_OF_ALL)):
-                leftover.unlink(missing_ok=True)
-            say(f"{run} was made with other settings, but no step was taken: it now belongs to these")
-        elif changed:
-            raise UserError(
-                f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
-                "\nUse the old settings to resume it, another --run, or --restart to move it aside."
-            )  # fmt: skip
-        elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
-            say(f"mind: {run} was last on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
-    elif run.exists() and any(run.iterdir()):
-        raise UserError(f"{run} is not empty and not a run folder; choose another --run")
-    run.mkdir(parents=True, exist_ok=True)
-    write_json(stored, settings)
-    write_json(run / ENVIRONMENT, about)
-
-
-def _stored(run: Path) -> dict[str, Any]:
-    """Settings of an earlier run. Others write a config.json, too, which must not be overwritten."""
-    try:
-        return read_settings(run)
-    except UserError as error:
-        raise UserError(f"{error}; choose another --run, or --restart to move the folder aside") from error
-
-
 @contextmanager
 def given_back(run: Path) -> Iterator[None]:
-    """A folder that the block makes, and then leaves by an error before the first step, is removed again; unless it
-    holds what took time to make, such as scores of the starting weights."""
+    """Remove a folder that the block made if an error leaves the block before the first step.
+
+    A folder stays if it holds anything that took time to make, such as scores of the starting weights.
+    """
     new = not run.exists()
     try:
         yield
     except BaseException:
-        if new and distributed.world().leads and not has_begun(run) and _empty(run):
-            shutil.rmtree(run, ignore_errors=True)
+        if new and distributed.world().leads and not has_begun(run):
+            quickly_made = {CONFIG, ENVIRONMENT, METRICS, TENSORBOARD, ENDED}
+            if {path.name for path in run.glob("*")} <= quickly_made:
+                shutil.rmtree(run, ignore_errors=True)
         raise
 
 
-def _empty(run: Path) -> bool:
-    return {path.name for path in run.glob("*")} <= {CONFIG, ENVIRONMENT, METRICS, TENSORBOARD, ENDED}
-
-
 def has_begun(run: Path) -> bool:
-    """Whether a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
+    """True if a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
     logged = (run / METRICS).is_file() and (run / METRICS).stat().st_size > 0
     return logged or (run / SCORES).is_file() or any((run / CHECKPOINTS).glob(f"{STEP}*"))
 
 
-def _placed(budget: dict[str, Any]) -> dict[str, str]:
-    """What `auto` came to on this machine."""
-    found = choose(budget["device"], budget["precision"], distributed.world().local_rank)
-    return {"device": found.device.type, "precision": found.precision}
+def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
+    """Take the run folder for these settings: a new folder, or one made with the same settings."""
+    distributed.leader_first(lambda: _claim(run, settings, restart))
+
+
+def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
+    # First of all, because the device may be refused. What `auto` came to on this machine is stored, too.
+    budget = settings["budget"]
+    placement = choose(budget["device"], budget["precision"], distributed.world().local_rank)
+    about = environment() | {"device": placement.device.type, "precision": placement.precision}
+    if restart and run.exists():
+        aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+        os.replace(run, aside)
+        say(f"moved the old run to {aside}")
+    if (run / CONFIG).exists():
+        _compare_with_stored(run, settings, about)
+    elif run.exists() and any(run.iterdir()):
+        raise UserError(f"{run} is not empty and not a run folder; choose another --run")
+    run.mkdir(parents=True, exist_ok=True)
+    write_json(run / CONFIG, settings)
+    write_json(run / ENVIRONMENT, about)
+
+
+def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
+    """Refuse other settings than those that the run was begun with."""
+    try:
+        stored = read_settings(run)
+    except UserError as error:  # other programs write a config.json, too, which must not be overwritten
+        raise UserError(f"{error}; choose another --run, or --restart to move the folder aside") from error
+    earlier = read_object(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
+    changed = changes(stored, settings, earlier.get("precision"), about["precision"])
+    if changed and not has_begun(run):
+        # A start that was refused or failed left it: nothing is lost, and its first numbers are of other settings.
+        for leftover in (run / BEFORE, run / FUSION, *run.glob(DAMAGED_OF_ALL)):
+            leftover.unlink(missing_ok=True)
+        say(f"{run} was made with other settings, but no step was taken: it now belongs to these")
+    elif changed:
+        raise UserError(
+            f"{run} was made with other settings:\n  " + "\n  ".join(changed) +
+            "\nUse the old settings to resume it, another --run, or --restart to move it aside."
+        )  # fmt: skip
+    elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
+        say(f"mind: {run} was last on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
+
+
+def changes(old: dict[str, Any], new: dict[str, Any], old_precision: str | None, precision: str) -> list[str]:
+    """Lines `name: old → new` of settings that keep a run from going on.
+
+    Precisions are what `auto` came to when the run began (None: a version that did not store it) and comes to here.
+    """
+    lines = difference(old, new)
+    if old_precision is not None:
+        then, now = (
+            settings | {"budget": settings["budget"] | {"precision": resolved}}
+            for settings, resolved in ((old, old_precision), (new, precision))
+        )
+        lines = difference(then, now)
+        if new["budget"]["precision"] == "auto":
+            advice = f" (auto means {precision} here; add --budget.precision {old_precision})"
+            lines = [line + advice if line.startswith("budget.precision:") else line for line in lines]
+    if str(new["data"]).startswith("pipe:"):
+        # Each worker reads a stream of shards; without workers the process itself reads one.
+        before, after = (max(1, each["reading"].get("workers", ReadingSettings.workers)) for each in (old, new))
+        if before != after:
+            turns = "they take turns at pipe: shards: others give other batches"
+            lines.append(f"reading.workers: {before} → {after} ({turns})")
+    return lines
 
 
 def environment() -> dict[str, Any]:
-    """What a reader needs to judge a result: versions, machine, revision, command."""
-    import torch
-
+    """Versions, machine, revision and command, for readers of a result."""
     versions: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = None
-    gpu = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "python": platform.python_version(),
         "packages": versions,
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "gpus": gpu,
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "processes": distributed.world().size,
         "revision": _revision(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -232,18 +179,16 @@ def environment() -> dict[str, Any]:
 
 
 def _revision() -> str | None:
-    here = Path(__file__).parent
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True
-        )
+        answer = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True)
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return answer.stdout.strip() or None
 
 
 class Records:
-    """Numbers over steps. Only the leading process writes; the others' calls do nothing."""
+    """The log of a run: numbers over steps. Only the leading process writes; the others' calls do nothing."""
 
     def __init__(self, run: Path, from_step: int, tensorboard: bool):
         self.writer = None
@@ -253,8 +198,8 @@ class Records:
         path = run / METRICS
         if path.exists():
             # Lines of steps that will be done again would appear twice.
-            kept = [line for line in path.read_text().splitlines() if _is_before(line, from_step)]
-            write_text(path, "".join(line + "\n" for line in kept))
+            lines = [line for line in path.read_text().splitlines() if _is_up_to(line, from_step)]
+            write_text(path, "".join(line + "\n" for line in lines))
         self.file = path.open("a")
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
@@ -272,14 +217,53 @@ class Records:
                     self.writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-        if self.writer is not None:
-            self.writer.close()
+        for output in (self.file, self.writer):
+            if output is not None:
+                output.close()
 
 
-def _is_before(line: str, step: int) -> bool:
+def _is_up_to(line: str, step: int) -> bool:
     try:
         return json.loads(line)["step"] <= step
     except ValueError:
         return False  # the line a kill cut short
+
+
+class DamagedFile:
+    """The list of samples that a run could not use, one file a process; a resume goes on with it."""
+
+    def __init__(self, run: Path, count: DamageCount):
+        rank = distributed.world().rank
+        self.path = run / (f"damaged-{rank}.tsv" if rank else DAMAGED)
+        self.count = count
+        count.keys |= _read_damaged(self.path)
+        self.written = len(count.keys)
+
+    def append(self) -> None:
+        """Write samples that are new in the loader's count."""
+        new = list(self.count.keys.items())[self.written :]
+        if new:
+            with self.path.open("a", **_ENCODING) as file:
+                file.writelines(f"{key}\t{cause}\n" for key, cause in new)
+            self.written += len(new)
+
+    def numbers(self) -> dict[str, float]:
+        """Different damaged samples by cause, over all processes, which must all ask."""
+        counts = {f"damaged/{cause}": float(self.count.by_cause.get(cause, 0)) for cause in CAUSES}
+        size = distributed.world().size
+        return {name: size * value for name, value in distributed.mean_over_processes(counts).items() if value}
+
+
+def _read_damaged(path: Path) -> dict[str, str]:
+    lines = path.read_text(**_ENCODING).split("\n") if path.exists() else []
+    split = (line.rpartition("\t") for line in lines)
+    return {key: cause for key, _, cause in split if cause in CAUSES}
+
+
+def damage_line(run: Path, train: Source) -> str:
+    """A line with the number of training images that no process could use and their list; "" without any."""
+    keys = {key for path in run.glob(DAMAGED_OF_ALL) for key in _read_damaged(path)}
+    if not keys:
+        return ""
+    of = "" if is_stream(train) else f" of {len(train)}"
+    return f"{len(keys)}{of} training images could not be used: {run / DAMAGED}"

@@ -1,1 +1,116 @@
-"""Papers whose claims a study measures, one folder each."""
+"""Papers whose claims the studies measure. Each paper is a folder, and one `Paper` stands for it.
+
+printed_values.py   numbers that a paper prints           measures.py      score names by kind of study
+claims_file.py      reads claims.toml
+
+A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml, contradictions.md;
+and Python for what is computed: plans.py (studies), paper_tables.py, paper_claims.py, extra_tables.py,
+paper_figures.py. Its `__init__.py` says `PAPER = Paper(__name__, …)`. To add a paper, add a folder, and its name to
+`PAPERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dinorankclip_studies.papers.measures import Measures, load_measures
+from dinorankclip_studies.papers.printed_values import PaperValues
+
+if TYPE_CHECKING:  # these modules import this one
+    from dinorankclip.report.figures import Drawn
+    from dinorankclip_studies.claim import Claim
+    from dinorankclip_studies.material import StudyMaterial
+    from dinorankclip_studies.study import Study
+    from dinorankclip_studies.study_tables import PlainTable
+
+PAPERS = ("dinorankclip",)
+
+
+class Paper:
+    """One paper. Its Python modules are imported when they are first used, so that `--help` imports no torch.
+
+    `teacher`: the paper's teacher, as in the names of timm; results of another teacher carry a caveat.
+    """
+
+    def __init__(self, package: str, teacher: str) -> None:
+        self.package, self.teacher = package, teacher
+        self.folder = Path(__file__).parent / package.rpartition(".")[2]
+
+    def _module(self, name: str) -> Any:
+        return import_module(f"{self.package}.{name}")
+
+    @cached_property
+    def values(self) -> PaperValues:
+        return PaperValues(self.folder / "paper_values.json")
+
+    @cached_property
+    def kinds(self) -> dict[str, Measures]:
+        """Kind of study → its measures."""
+        return load_measures(self.folder / "measures.toml")
+
+    def measures(self, study: str) -> Measures:
+        """Return the measures of a study, of the first kind for a study that no kind lists."""
+        first = next(iter(self.kinds.values()))
+        return next((kind for kind in self.kinds.values() if study in kind.studies), first)
+
+    @property
+    def contradictions(self) -> str:
+        """Markdown of the places where the paper contradicts itself, under the label of its numbers."""
+        return (self.folder / "contradictions.md").read_text(encoding="utf-8")
+
+    @property
+    def studies(self) -> dict[str, Callable[[], Study]]:
+        return self._module("plans").STUDIES
+
+    @property
+    def pictured(self) -> tuple[str, ...]:
+        """Cells whose models (of seed 0) the figures and the cost tables of a report open."""
+        return self._module("plans").PICTURED
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return self._module("paper_claims").CLAIMS
+
+    def claims_of(self, measures: Measures) -> tuple[Claim, ...]:
+        """Return the claims that a kind of study can judge."""
+        return self._module("paper_claims").claims_of(measures)
+
+    def difference_tables(self, material: StudyMaterial) -> list[PlainTable]:
+        return self._module("extra_tables").paired_differences(material)
+
+    def named_tables(self, material: StudyMaterial) -> list[PlainTable]:
+        return self._module("extra_tables").best_orders(material)
+
+    def cost_tables(self, material: StudyMaterial) -> list[PlainTable]:
+        return self._module("extra_tables").cost_tables(material)
+
+    def paper_only(self, material: StudyMaterial) -> tuple[str, list[PlainTable]]:
+        """Return the values that no table of the study shows: a note, and their tables."""
+        return self._module("extra_tables").paper_only(material)
+
+    def figures(self, material: StudyMaterial) -> dict[tuple[str, str], Callable[[], Drawn]]:
+        """Return (name, title) → a function that draws the figure, in the order of the report."""
+        return self._module("paper_figures").figure_makers(material)
+
+
+def papers() -> list[Paper]:
+    return [import_module(f"{__name__}.{name}").PAPER for name in PAPERS]
+
+
+def all_studies() -> dict[str, Callable[[], Study]]:
+    """Return the studies of all papers by name."""
+    return {name: study for paper in papers() for name, study in paper.studies.items()}
+
+
+def paper_of(study: str) -> Paper:
+    """Return the paper that a study belongs to, the first paper for an unknown study."""
+    known = papers()
+    return next((paper for paper in known if study in paper.studies), known[0])
+
+
+def measures_of(study: str) -> Measures:
+    return paper_of(study).measures(study)

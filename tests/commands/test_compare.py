@@ -6,7 +6,7 @@ import pytest
 
 from dinorankclip.commands.compare import main
 from dinorankclip.types import UserError
-from tests.train.test_budget import of, write_run
+from tests.train.test_cost import of, write_run
 
 TRAINED = {
     "val/i2t R@1": 0.21,

@@ -107,7 +107,7 @@ def test_search_writes_a_page_and_names_damaged_photos(model, pairs, capsys):
 
 
 def test_what_search_cannot_do_is_said(model, pairs, capsys):
-    assert "what to look for" in fails(capsys, "search", model, "--images", pairs)
+    assert "nothing to look for" in fails(capsys, "search", model, "--images", pairs)
     assert "--top" in fails(capsys, "search", model, "--images", pairs, "--top", "0", "mug")
     assert "does not exist" in fails(capsys, "search", model, "--images", "nowhere", "mug")
     assert "holds no model" in fails(capsys, "search", "nowhere", "--images", pairs, "mug")

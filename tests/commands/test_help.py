@@ -1,12 +1,13 @@
 """Help as a newcomer meets it."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dinorankclip.commands.entry import VERBS, main
-from dinorankclip.commands.train import FOREIGN, TABLE
 from dinorankclip.presets import PRESETS
 
 CALLS = [[], *([verb] for verb in VERBS), ["teacher", "cache"]]
@@ -39,18 +40,26 @@ def test_train_names_its_presets_and_shows_the_defaults_of_the_one_asked_for(cap
 OURS = re.compile(r"--(?:(?:reading|model|distil|optim|budget|record)\.[a-z-]+|data|run|init|method)(?![a-z-])")
 
 
-def test_what_is_said_instead_of_open_clips_flags_exists_here(capsys):
-    known = set(re.findall(r"--[a-z.-]+", helped(capsys, "train")))
-    page = (Path(__file__).parents[2] / TABLE).read_text()
-    said = [*FOREIGN.values(), *(line.split("|", 2)[2] for line in page.splitlines() if line.startswith("| `"))]
-    assert {flag for text in said for flag in OURS.findall(text)} <= known
-    assert not FOREIGN.keys() & known
-    assert [flag for flag in FOREIGN if f"`{flag}" not in page] == []
+def test_the_flags_that_users_of_open_clip_are_told_to_use_exist(capsys):
+    text = helped(capsys, "train")
+    assert "docs/from-open-clip.md" in text
+    known = set(re.findall(r"--[a-z.-]+", text))
+    page = (Path(__file__).parents[2] / "docs/from-open-clip.md").read_text()
+    instead = [line.split("|", 2)[2] for line in page.splitlines() if line.startswith("| `")]
+    assert len(instead) > 20 and {flag for text in instead for flag in OURS.findall(text)} <= known
 
 
-def test_flags_of_open_clip_are_answered_with_ours(capsys):
+def test_help_of_every_verb_is_light():
+    program = "import sys\nfrom dinorankclip.commands.entry import VERBS, main\nfor verb in VERBS:\n"
+    program += "    try: main([verb, '--help'])\n    except SystemExit: pass\n"
+    program += "    heavy = {'torch', 'matplotlib', 'jinja2', 'markdown_it'} & set(sys.modules)\n"
+    program += "    assert not heavy, (verb, heavy)"
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_studies_that_are_not_installed_are_told_in_a_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dinorankclip_studies", None)
+    monkeypatch.delitem(sys.modules, "dinorankclip_studies.command", raising=False)
     with pytest.raises(SystemExit) as end:
-        main(["train", "--train-data", "x.csv", "--batch_size=64", "--siglip", "--seed", "1"])
-    told = capsys.readouterr().err
-    assert end.value.code == 2 and told.count("\n  --") == 3 and TABLE in told
-    assert "--train-data → --data\n" in told and "--batch-size → --budget.batch, which counts" in told
+        main(["study", "plan", "small"])
+    assert end.value.code == 2 and "studies are a package of their own" in capsys.readouterr().err

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dinorankclip.commands.entry import main
-from dinorankclip.commands.score import default_out, find, known_metrics, parse_shift
+from dinorankclip.commands.score import default_out, known_metrics, locate_sets, parse_shift
 from dinorankclip.config import FindingSettings, ReadingSettings, TrainSettings, as_dict
-from dinorankclip.data.fingerprint import source_digest
+from dinorankclip.data.benchmark_sets import source_digest
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.evaluate.zero_shot import Shift
 from dinorankclip.models.folder import save_model
@@ -64,6 +64,18 @@ def test_scores_table_items_and_pictures(here, capsys):
     assert json.loads((here / "run" / "scores.json").read_text())["sets"] == stored["sets"]
 
 
+def test_the_report_of_a_run_that_has_one_is_written_again(here, capsys):
+    call = ["score", "run", "--sets", "sets/pairs", "--metrics", "retrieval", "--no-pictures"]
+    main(call)
+    assert not (here / "run" / "report.html").exists() and "report:" not in capsys.readouterr().out
+    (here / "run" / "report.html").write_text("as train left it")
+    main([*call, "--out", "elsewhere"])
+    assert (here / "run" / "report.html").read_text() == "as train left it"
+    main(call)
+    text = (here / "run" / "report.html").read_text()
+    assert "Evaluation sets" in text and "t2i R@10" in text and "report: run/report.html" in capsys.readouterr().out
+
+
 def photos(folder):
     """60 images of 20 products, three each, and their captions under `title`."""
     rows = ["image,title,product"]
@@ -95,12 +107,12 @@ def test_flags_change_a_runs_own_reading_and_another_division_is_said(here, caps
     (here / "other.csv").write_text("image,title\n0.jpg,a cat\n1.jpg,a dog\n")
     trained_on = run_data("run")
     more = FindingSettings(max_pixels=10**9)
-    (place,) = find("photos.csv", Path("sets"), more, trained_on)
+    (place,) = locate_sets("photos.csv", Path("sets"), more, trained_on)
     assert place.reading == dataclasses.replace(own, max_pixels=10**9) and place.note == ""
-    (place,) = find("photos.csv", Path("sets"), FindingSettings(val_fraction=0.5), trained_on)
+    (place,) = locate_sets("photos.csv", Path("sets"), FindingSettings(val_fraction=0.5), trained_on)
     assert (place.reading.val_fraction, place.reading.group_column) == (0.5, "product")
     assert "it was trained on some of these pairs" in place.note
-    (place,) = find("other.csv", Path("sets"), FindingSettings(caption_column="title"), trained_on, "all")
+    (place,) = locate_sets("other.csv", Path("sets"), FindingSettings(caption_column="title"), trained_on, "all")
     assert place.note == "" and place.reading.group_column is None
 
 
@@ -121,7 +133,7 @@ def test_settings_of_another_version_do_not_hide_how_a_run_divided_its_data(tmp_
 
 def test_parts_of_their_own_need_no_caution(here):
     own = RunData("sets/pairs", FindingSettings(val_fraction=0.3))
-    (place,) = find("sets/pairs", Path("sets"), FindingSettings(val_fraction=0.2), own)
+    (place,) = locate_sets("sets/pairs", Path("sets"), FindingSettings(val_fraction=0.2), own)
     assert own.caution(place, None) == own.caution(place, "test") == ""
     assert own.caution(place, "train") == "the model was trained on these pairs"
 

@@ -27,13 +27,13 @@ def test_a_preset_and_a_method_decide_the_defaults():
         (["--fusion.variant", "concat", "--fusion.no-gate"], "concat has no gate"),
         (["--fusion.variant", "additive", "--fusion.no-gate"], "additive has no gate"),
         (["--record.keep", "0"], "at least 1"),
-        (["--record.log-every", "0"], "--record.log-every 0: at least 1"),
-        (["--record.save-every", "0"], "--record.save-every 0: at least 1"),
+        (["--record.log-every", "0"], "--record.log-every 0: it must be at least 1"),
+        (["--record.save-every", "0"], "--record.save-every 0: it must be at least 1"),
         (["--optim.clip-norm", "0"], "None switches it off"),
         (["--optim.heads-rate", "0"], "above 0"),
-        (["--budget.batch", "0"], "--budget.batch 0: at least 1"),
-        (["--budget.epochs", "0"], "--budget.epochs 0: at least 1"),
-        (["--budget.chunk", "-1"], "--budget.chunk -1: at least 1"),
+        (["--budget.batch", "0"], "--budget.batch 0: it must be at least 1"),
+        (["--budget.epochs", "0"], "--budget.epochs 0: it must be at least 1"),
+        (["--budget.chunk", "-1"], "--budget.chunk -1: it must be at least 1"),
     ],
 )
 def test_a_mistake_is_explained(flags, message):

@@ -12,9 +12,8 @@ import torch
 from pair_making import DAMAGED, ListSource, damaged_members, good_members, raw, write_tar
 
 from dinorankclip.config import ReadingSettings
-from dinorankclip.data.loader import PairLoader, load_pairs
+from dinorankclip.data.loader import PairLoader, advice
 from dinorankclip.data.tar_shards import ShardSource
-from dinorankclip.data.workers import advice
 from dinorankclip.types import ImageSpec, UserError
 
 READING = ReadingSettings(workers=0, crop_scale=(0.5, 1.0), flip=True, max_damaged=0.9)
@@ -41,7 +40,7 @@ def same(one, other):
 
 
 def test_shapes_and_types(source, tokenizer):
-    loader = load_pairs(source, ImageSpec(24), tokenizer, batch=10, seed=0, reading=READING)
+    loader = PairLoader(source, ImageSpec(24), tokenizer, batch=10, seed=0, reading=READING)
     assert loader.steps_per_epoch == 3
     batch = next(iter(loader))
     assert batch.images.shape == (10, 3, 24, 24) and batch.images.dtype == torch.uint8
@@ -117,7 +116,9 @@ def test_companions_get_keys_and_views(source, tokenizer):
         return {"sizes": torch.tensor([[view.height, view.width] for view in views])}
 
     for batch in batches(source, tokenizer, 2, WITH_TWO, teacher_features=teacher_features):
-        assert batch.teacher_features["sizes"][3].tolist() == pytest.approx([batch.views[3].height, batch.views[3].width])
+        assert batch.teacher_features["sizes"][3].tolist() == pytest.approx(
+            [batch.views[3].height, batch.views[3].width]
+        )
 
 
 def test_two_hundred_damaged_samples_of_ten_kinds(tmp_path, tokenizer):

@@ -6,10 +6,11 @@ from pair_making import jpeg
 
 from dinorankclip import io
 from dinorankclip.config import FindingSettings, ReadingSettings
+from dinorankclip.data.benchmark_sets import source_digest
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.fingerprint import source_digest
-from dinorankclip.data.loader import PairLoader, iterate_pairs
-from dinorankclip.data.splits import carve, choose, chosen_among, whole
+from dinorankclip.data.loader import PairLoader
+from dinorankclip.data.samples import iterate_pairs
+from dinorankclip.data.splits import carve, choose, chosen_among, undivided
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.data.unpaired import WithoutCaptions
 from dinorankclip.types import ImageSpec, RawSample, Source, UserError
@@ -59,9 +60,9 @@ def test_it_has_nothing_but_what_the_protocol_says():
 def test_it_can_be_divided_and_chosen_from():
     source = Photos(40)
     train, val = carve(source, FindingSettings(val_fraction=0.2))
-    assert len(val) == 8 and whole(train) is whole(val) is source and whole(source) is source
+    assert len(val) == 8 and undivided(train) is undivided(val) is source and undivided(source) is source
     few = choose(train, 5)
-    assert len(few) == 5 and whole(few) is source
+    assert len(few) == 5 and undivided(few) is source
     assert (chosen_among(few), chosen_among(train), chosen_among(source)) == (32, 32, 40)
     assert few.sizes().tolist() == [source.sizes()[index] for index in few.indices]
     with pytest.raises(UserError, match="group-column product: only tables"):

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dinorankclip.data.scenes import make, scene
+from dinorankclip.data.scenes import make
 from dinorankclip.data.scenes.composition import box, holding
 from dinorankclip.data.scenes.drawing import COLOURS
 from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, members
 from dinorankclip.data.scenes.make import captioned_scene, make_scenes
-from dinorankclip.data.scenes.relevance import caption_relevance, relevance, relevance_matrix
+from dinorankclip.data.scenes.relevance import relevance_matrix
 from dinorankclip.data.scenes.rendering import RENDITIONS, render
 from dinorankclip.data.scenes.scene import (
-    Chance,
     CaptionContent,
+    Chance,
     MentionedThing,
     Scene,
     Thing,
@@ -30,8 +30,9 @@ from dinorankclip.data.scenes.scene import (
     scene_from_json,
     to_json,
 )
-from dinorankclip.data.scenes.wording import PATTERN_WORDS, SIZE_WORDS, article, listed, with_adjectives
+from dinorankclip.data.scenes.wording import CAPTIONS, PATTERN_WORDS, SIZE_WORDS, article, listed, with_adjectives
 from dinorankclip.types import UserError
+from tests.data.scene_oracles import caption_relevance, relevance
 
 SMALL = {"train": 40, "val": 8, "test": 8, "kinds_train": 8, "kinds_test": 8, "fine_train": 8, "fine_test": 8}
 
@@ -177,7 +178,7 @@ def test_words_follow_what_is_said(many):
 
 
 def test_counts_count_all_of_a_kind(many):
-    plurals = {KINDS[name].word.many: name for name in KINDS if KINDS[name].word.many != name}
+    plurals = {KINDS[name].noun.plural: name for name in KINDS if KINDS[name].noun.plural != name}
     found = 0
     for captioned in many:
         for text in captioned.captions:
@@ -191,7 +192,7 @@ def test_counts_count_all_of_a_kind(many):
 
 def test_captions_read_well(many):
     for captioned in many:
-        assert len(captioned.captions) == len(captioned.mentions) == scene.CAPTIONS
+        assert len(captioned.captions) == len(captioned.mentions) == CAPTIONS
         for text in captioned.captions:
             assert text[0].isupper() and text.endswith(".") and "  " not in text and " ," not in text
             assert not re.search(r"\ba [aeiou]", text, re.I) and not re.search(r"\ban [^aeiou]", text, re.I), text
@@ -261,9 +262,13 @@ def test_relevance_matrix_equals_the_slow_form(many):
 def test_caption_relevance_by_hand():
     scene = Scene("beach", (thing("mug", "red", x=0.2), thing("cat", "black", x=0.8)))
     assert caption_relevance(CaptionContent((MentionedThing(kind="mug", colour="red"),)), scene) == 1.0
-    assert caption_relevance(CaptionContent((MentionedThing(kind="mug", colour="blue"),)), scene) == pytest.approx(40 / 64)
+    assert caption_relevance(CaptionContent((MentionedThing(kind="mug", colour="blue"),)), scene) == pytest.approx(
+        40 / 64
+    )
     assert caption_relevance(CaptionContent((MentionedThing(kind="tumbler"),)), scene) == pytest.approx(0.7)
-    assert caption_relevance(CaptionContent((MentionedThing(family="cups"),), background="snow"), scene) == pytest.approx(0.5)
+    assert caption_relevance(
+        CaptionContent((MentionedThing(family="cups"),), background="snow"), scene
+    ) == pytest.approx(0.5)
     mug_left = CaptionContent((MentionedThing(kind="mug"), MentionedThing(kind="cat")), relations=((0, "left", 1),))
     cat_left = CaptionContent((MentionedThing(kind="mug"), MentionedThing(kind="cat")), relations=((1, "left", 0),))
     assert caption_relevance(mug_left, scene) == 1.0
@@ -350,7 +355,7 @@ make.make_scenes({str(tmp_path / "made")!r}, workers=1, **{SMALL!r})
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 9
     assert not (tmp_path / "made").exists()
-    assert [path.name.startswith(".made.unfinished-") for path in tmp_path.iterdir()] == [True]
+    assert [path.name.endswith(".unfinished") for path in tmp_path.iterdir()] == [True]
     assert (make_scenes(tmp_path / "made", workers=1, **SMALL) / "scenes.json").exists()
 
 

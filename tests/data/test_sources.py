@@ -454,14 +454,12 @@ def test_nothing_found_is_explained(tmp_path):
 
 
 def test_scenes_are_made_on_first_use(tmp_path, monkeypatch):
-    import dinorankclip.data.scenes as scenes
-
     def make_scenes(folder):
         write_set(folder / "pairs", count=4)
         write_set(folder / "pairs", count=2, shards=1, part="val", first=50)
         return folder
 
-    monkeypatch.setattr(scenes, "make_scenes", make_scenes, raising=False)
+    monkeypatch.setattr("dinorankclip.data.scenes.make.make_scenes", make_scenes)
     monkeypatch.chdir(tmp_path)
     assert len(open_pairs("scenes")) == 4
     assert len(open_pairs("scenes", split="val")) == 2

@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dinorankclip.evaluate.during_training import _scores
 from dinorankclip.evaluate.fidelity import OwnProjector, Sides, collect, fidelity, ridge
 from dinorankclip.types import RawSample
 
@@ -94,7 +93,7 @@ def test_captions_with_nothing_to_compare_are_left_out_and_counted():
     assert numbers["gram distance"] == pytest.approx(found.gram_distance[[0, 3]].mean().item())
     assert numbers["own projector's cosine"] == pytest.approx(found.own_cosine[[0, 1, 3]].mean().item())
     assert (numbers["gram distance, n"], numbers["own projector's cosine, n"]) == (2, 3)
-    score = {one.name: one for one in _scores(measured, "text")}["text gram distance"]
+    score = {one.name: one for one in measured.scores("text")}["text gram distance"]
     assert score.n == 2 and score.value == pytest.approx(numbers["gram distance"])
 
 
@@ -102,4 +101,4 @@ def test_without_any_caption_to_compare_there_is_no_number():
     measured = fidelity(sides(50, 1), sides(50, 2), sides(4, 3))
     measured.held_out.gram_distance = torch.full((4,), torch.nan)
     assert not any(name.startswith("gram distance") for name in measured.numbers())
-    assert "text gram distance" not in {one.name for one in _scores(measured, "text")}
+    assert "text gram distance" not in {one.name for one in measured.scores("text")}

@@ -7,9 +7,10 @@ import torch.nn.functional as F
 
 from dinorankclip import io
 from dinorankclip.data.scenes.make import captioned_scene, make_scenes
-from dinorankclip.data.scenes.relevance import caption_relevance, caption_relevance_matrix, relevance_matrix
+from dinorankclip.data.scenes.relevance import caption_relevance_matrix, relevance_matrix
 from dinorankclip.data.scenes.scene import holds_scenes, stored_scenes
 from dinorankclip.evaluate.graded import graded_quality
+from tests.data.scene_oracles import caption_relevance
 from tests.train.running import small_pairs
 
 COUNT, CAPTIONS = 60, 5

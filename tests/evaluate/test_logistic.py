@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dinorankclip.evaluate.logistic import Point, Targets, _Span, fit, fit_path, place, search
+from dinorankclip.evaluate.logistic import fit, fit_path
+from dinorankclip.evaluate.logistic_span import Point, Targets, _Span, place, search
 from dinorankclip.types import UserError
 
 GRID = [10.0**power for power in range(-3, 5)]

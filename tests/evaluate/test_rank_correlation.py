@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from dinorankclip.evaluate.rank_metrics import average_ranks, inversions, kendall, settled, spearman
+from dinorankclip.evaluate.rank_metrics import average_ranks, inversions, kendall, rounded, spearman
 from tests.evaluate.slow_orders import slow_kendall, slow_spearman
 
 
@@ -44,4 +44,4 @@ def test_independent_orders_agree_by_chance_alone():
 
 
 def test_rounding_errors_are_no_order():
-    assert settled(torch.tensor([0.3, 0.3 + 6e-8, 0.300003])).tolist() == [300000, 300000, 300003]
+    assert rounded(torch.tensor([0.3, 0.3 + 6e-8, 0.300003])).tolist() == [300000, 300000, 300003]

@@ -5,15 +5,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dinorankclip.data.benchmark_sets import Place, open_set
+from dinorankclip.data.benchmark_sets import SetLocation, open_set
 from dinorankclip.evaluate.embeddings import EmbeddingStore
-from dinorankclip.evaluate.scores import SeenSet, average_score, mean_score, with_intervals
+from dinorankclip.evaluate.scores import EmbeddedSet, average_score, mean_score, with_intervals
 from dinorankclip.evaluate.zero_shot import Shift, mean_and_drop, restricted_top1, shared_classes, shift_scores, unlike
 from tests.set_making import ColourModel, write_classes
 
 
 def see(folder, **making):
-    return SeenSet(open_set(Place(folder.name, str(write_classes(folder, **making)))), "test", ColourModel(),
+    return EmbeddedSet(open_set(SetLocation(folder.name, str(write_classes(folder, **making)))), "test", ColourModel(),
                    EmbeddingStore(None))  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from dinorankclip.data.benchmark_sets import Place, find_sets
+from dinorankclip.data.benchmark_sets import SetLocation, find_sets
 from dinorankclip.evaluate.catalogue import catalogue
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.examples import hardest_classes, retrieval_examples
@@ -245,10 +245,10 @@ def test_pictures(tmp_path):
         [m for n in range(6) for m in ((f"s{n}.jpg", patch(n // 3)), (f"s{n}.cls", b"0" if n < 4 else b"1"))],
     )
     found = score(tmp_path)
-    by_text, by_image = retrieval_examples(found.seen["pairs"])
+    by_text, by_image = retrieval_examples(found.embedded["pairs"])
     assert len(by_text) == 6 and all(query.right[0] and query.place == 0 for query in by_text)
-    assert by_text[0].images[0] == by_text[0].wanted and len(by_image) == 4
-    hard = hardest_classes(found.seen["classes"])
+    assert by_text[0].images[0] == by_text[0].answer and len(by_image) == 4
+    hard = hardest_classes(found.embedded["classes"])
     assert [(one.name, one.images, one.recall, one.taken_for) for one in hard] == [
         ("cat", 4, 0.75, [("dog", 0.25)]), ("dog", 2, 1.0, [])]  # fmt: skip
     assert hard[0].example == patch(1) and hard[1].example is None
@@ -259,5 +259,5 @@ def test_pictures(tmp_path):
 
 def test_places_are_scored_by_the_name_they_were_found_under(tmp_path):
     write_classes(tmp_path / "wds_pets")
-    found = run_suite(ColourModel(), [Place("pets", str(tmp_path / "wds_pets"))], [], EmbeddingStore(None))
+    found = run_suite(ColourModel(), [SetLocation("pets", str(tmp_path / "wds_pets"))], [], EmbeddingStore(None))
     assert "OxfordPets has 37" in found.errors["pets"]

@@ -116,7 +116,7 @@ def test_a_cache_that_is_made_for_a_criterion_serves_it_and_keeps_tokens_only_fo
     assert all(needed(criterion, keeping_for(criterion)) for criterion in CRITERIA)
     on_tokens = [criterion for criterion in CRITERIA if keeping_for(criterion) == "both"]
     assert f"{' and '.join(on_tokens)} need cached tokens" in inspect.getsource(DistilSettings)
-    assert f"PCA tokens ({', '.join(on_tokens)};" in teacher_cache.__doc__
+    assert f"tokens (PCA; for {' and '.join(on_tokens)};" in teacher_cache.__doc__
 
 
 def test_projectors_belong_to_the_objective():

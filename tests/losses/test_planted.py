@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bench.planted_lists import Lists, Plant, Sizes, mean_nll, nll
+from bench.planted import Lists, Plant, Sizes, mean_nll, nll
 from dinorankclip.losses.transitions import TransitionHeads
 
 SIZES = Sizes(items=12, dim=6, width=4, lists=96)

@@ -7,8 +7,20 @@ import torch
 import torch.nn.functional as F
 
 from dinorankclip.losses import RankingLoss
-from dinorankclip.losses.plackett_luce import rank_consistency, reference_order, symmetrised
+from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll, reference_order, symmetrised
 from tests.golden import SCALE, pairs
+
+
+def rank_consistency(one, other, one_transitions=None, other_transitions=None, backend="auto"):
+    """Equation 8 of one term, from the functions that `RankingLoss` calls. `…_transitions` give queries and keys of
+    a list [N, K], for the items that a similarity [N, M] ranks; without them lists are of first order."""
+
+    def nll(theta, reference, transitions):
+        order = reference_order(reference)
+        queries, keys = (None, None) if transitions is None else transitions(order)
+        return mean_plackett_luce_nll(theta, order, queries, keys, backend=backend)
+
+    return symmetrised(nll(one, other, one_transitions), nll(other, one, other_transitions))
 
 
 def similarities():

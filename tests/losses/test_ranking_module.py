@@ -117,10 +117,10 @@ def test_no_gradient_reaches_the_reference():
     v = F.normalize(image, dim=1).requires_grad_()
     t = F.normalize(text, dim=1)
     tiny = 1e-7 * torch.randn(v.shape, dtype=v.dtype, generator=torch.Generator().manual_seed(1))
-    value = loss.own_rows(v, t, slice(0, 12), 20.0, False).total
+    value = loss.own_rows(v, t, slice(0, 12), 20.0, loss.progress).total
     (gradient,) = torch.autograd.grad(value, v)
     with torch.no_grad():
-        moved = loss.own_rows(v + tiny, t, slice(0, 12), 20.0, False).total
+        moved = loss.own_rows(v + tiny, t, slice(0, 12), 20.0, loss.progress).total
     # the true directional derivative at fixed orders is all there is
     assert (moved - value).item() == pytest.approx((gradient * tiny).sum().item(), rel=1e-4, abs=1e-13)
 
@@ -128,8 +128,8 @@ def test_no_gradient_reaches_the_reference():
 def test_rows_of_two_processes_add_up_to_one():
     v, t = (F.normalize(x, dim=1) for x in batch())
     loss = late(RankingLoss(8, 3, 4, include_self=False))
-    whole = loss.own_rows(v, t, slice(0, 12), 20.0, False).total
-    halves = [loss.own_rows(v, t, own, 20.0, False).total for own in (slice(0, 6), slice(6, 12))]
+    whole = loss.own_rows(v, t, slice(0, 12), 20.0, loss.progress).total
+    halves = [loss.own_rows(v, t, own, 20.0, loss.progress).total for own in (slice(0, 6), slice(6, 12))]
     assert sum(halves).item() / 2 == pytest.approx(whole.item(), abs=1e-12)
 
 

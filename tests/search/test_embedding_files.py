@@ -129,7 +129,7 @@ def killed(run, monkeypatch_target, name, countdown):
         (embed_collection, "write_json", 2),  # a part is on disk, not yet in the manifest
         (embed_collection, "write_json", 6),  # among the captions
         (embed_collection, "one_line", 7),  # some files of a part are longer, others not
-        (embed_collection, "iterate_pairs", 3),  # between parts
+        (embed_collection, "embed_rows", 3),  # between parts
         (embed_collection, "write_parquet", 2),  # while finishing
         (embed_collection, "write_json", 8),  # all but the last word
     ],
@@ -160,7 +160,7 @@ def test_finished_parts_are_not_computed_again(tmp_path, model, photos):
 def test_the_second_call_finds_it_complete(tmp_path, model, photos, monkeypatch):
     embed(tmp_path / "out", model, open_images(photos))
     before = contents(tmp_path / "out")
-    monkeypatch.setattr(embed_collection, "iterate_pairs", None)  # would fail if it were called
+    monkeypatch.setattr(embed_collection, "embed_rows", None)  # would fail if it were called
     assert embed(tmp_path / "out", model, open_images(photos)).rows("images") == 8
     assert contents(tmp_path / "out") == before
 
@@ -197,7 +197,6 @@ def test_what_cannot_be_read_now_stops_the_run_and_is_not_kept(tmp_path, model, 
     sources = {missing: (open_images if missing == "images" else open_captions)(photos)}
     with monkeypatch.context() as patched, pytest.raises(UserError, match=r"1 of the files .*first is 5\.jpg"):
         patched.setattr("dinorankclip.data.folders.read_file", away)
-        patched.setattr("dinorankclip.data.unpaired.read_file", away)
         embed(tmp_path / "out", model, **sources)
     assert "unreadable" not in embed(tmp_path / "out", model, **sources).damaged
 

@@ -187,7 +187,7 @@ def test_a_damaged_index_is_made_anew_with_a_note(photos, folder, model, loaded)
 
 
 def test_an_interrupted_indexing_keeps_what_it_has(photos, folder, model, monkeypatch):
-    monkeypatch.setattr(index, "BATCH", 2)
+    monkeypatch.setattr(index, "PIECE", 2)
     monkeypatch.setattr(index, "SAVE_EVERY", 0.0)
 
     def fails_at_last(images, original=model.encode_image):
@@ -228,7 +228,6 @@ def test_a_disk_that_takes_nothing_still_answers(photos, folder, model, monkeypa
         raise OSError("no space left on device")
 
     monkeypatch.setattr(index, "save_arrays", full)
-    monkeypatch.setattr("dinorankclip.search.index.save_arrays", full)
     notes: list[str] = []
     assert len(search(photos, folder, model, notes).by_words("a boat", 9).hits) == 5
     assert len(notes) == 1 and "no space left" in notes[0]

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.teachers.cache_request import CacheSpec, cache_of_data
-from dinorankclip_studies.material import KeptModels
+from dinorankclip_studies.material import StudyModels
 from tests.models.model_making import saved, small_model
 from tests.set_making import write_captions, write_classes
 
@@ -45,7 +45,7 @@ def kept_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def kept(kept_folder, tmp_path, monkeypatch) -> KeptModels:
+def kept(kept_folder, tmp_path, monkeypatch) -> StudyModels:
     monkeypatch.chdir(tmp_path)  # `built/` of embeddings is made there
     cells = ("clip", "rankclip", "rank-3", "full")
-    return KeptModels({cell: kept_folder / cell for cell in cells}, (str(kept_folder / "sets"),))
+    return StudyModels({cell: kept_folder / cell for cell in cells}, (str(kept_folder / "sets"),))

@@ -52,7 +52,7 @@ def run_tiny(*flags: str) -> None:
 
 def start_tiny() -> subprocess.Popen:
     """The same as a process, to be killed."""
-    script = "from tests.study.studying import run_tiny; run_tiny()"
+    script = "from tests.studies.studying import run_tiny; run_tiny()"
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, env=env)
 

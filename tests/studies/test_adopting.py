@@ -7,9 +7,18 @@ import pytest
 
 from dinorankclip.config import as_dict
 from dinorankclip.types import UserError
-from dinorankclip_studies.prepare import adopt_rates, adopt_runs, rates, read_tuned, reopen_runs_without_model
-from dinorankclip_studies.results import CELLS, Results, RunRecord, collect, read_record, write_record
+from dinorankclip_studies.results import (
+    CELLS,
+    Results,
+    RunRecord,
+    collect,
+    rates,
+    read_record,
+    read_tuned,
+    write_record,
+)
 from dinorankclip_studies.run_queue import is_finished
+from dinorankclip_studies.runners import adopt_rates, adopt_runs, reopen_runs_without_model
 from tests.studies.studying import FOLDER, run_tiny, tiny
 
 TUNED = {"clip": {"chosen": 1e-3, "tried": {"0.001": 0.2}}, "rank": {"chosen": 1e-3, "tried": {"0.001": 0.1}}}

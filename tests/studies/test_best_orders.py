@@ -2,9 +2,9 @@ from pathlib import Path
 
 from dinorankclip_studies.material import StudyMaterial
 from dinorankclip_studies.papers.dinorankclip.extra_tables import best_orders
-from dinorankclip_studies.papers.dinorankclip.measures import FLICKR8K, SCENES
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.results import Results
+from tests.studies.kinds import FLICKR8K, SCENES
 from tests.studies.synthetic import record
 
 SUITES = (

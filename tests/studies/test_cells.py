@@ -6,7 +6,7 @@ from dinorankclip.config import TrainSettings, as_dict, changed_at, difference
 from dinorankclip.presets import for_method, preset
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
-from dinorankclip_studies.study import Cell, from_dict, key_of
+from dinorankclip_studies.study import Cell, key_of, settings_from_json
 
 BASE = preset("scenes")
 
@@ -61,7 +61,7 @@ def test_settings_come_back_from_json():
     import json
 
     settings = for_method(BASE, "dinorankclip")
-    assert from_dict(json.loads(json.dumps(as_dict(settings)))) == settings
+    assert settings_from_json(json.loads(json.dumps(as_dict(settings)))) == settings
 
 
 @pytest.mark.parametrize("name", STUDIES)

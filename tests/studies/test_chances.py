@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from dinorankclip_studies.claim import better
-from dinorankclip_studies.papers.dinorankclip.measures import SCENES
-from dinorankclip_studies.quantities import TOP1, Context
+from dinorankclip_studies.claim import Contrast
+from dinorankclip_studies.quantities import SCORES, Context, gain
 from dinorankclip_studies.results import Results, at_chance, chance_of, chances_of
+from tests.studies.kinds import SCENES
 from tests.studies.synthetic import record
 
 CHANCE = 1 / 129
@@ -46,7 +46,8 @@ def test_measures_know_the_chance_of_means_over_sets():
 def test_at_chance_is_what_claims_are_judged_by(clip, full, lost):
     found = results(clip=clip, full=full)
     assert at_chance(found, ["clip", "full"], SCENES.top1) is lost
-    assert bool(better("full", "clip", TOP1).at_chance(Context(found))) is lost
+    contrast = Contrast("full - clip", gain("full", "clip", SCORES["T@1"].score))
+    assert bool(contrast.at_chance(Context(found, SCENES))) is lost
 
 
 def test_recalls_far_above_their_small_chance_are_not_at_chance():

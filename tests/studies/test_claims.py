@@ -1,17 +1,23 @@
 import pytest
 
-from dinorankclip_studies.claim import AllHold, caveat
-from dinorankclip_studies.papers.dinorankclip.all_claims import CLAIMS, judged
-from dinorankclip_studies.papers.dinorankclip.cells import CELLS, PAPER_TEACHER_CELLS
-from dinorankclip_studies.papers.dinorankclip.measures import CC3M, SCENES
-from dinorankclip_studies.papers.dinorankclip.tables_ablations import CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_EXPERIMENTS
+from dinorankclip_studies.claim import AllHold, caveat, judged
+from dinorankclip_studies.papers.claims_file import load_claims
+from dinorankclip_studies.papers.dinorankclip import PAPER
+from dinorankclip_studies.papers.dinorankclip.paper_claims import CLAIMS
+from dinorankclip_studies.papers.dinorankclip.plans import CELLS, PAPER_TEACHER_CELLS
 from dinorankclip_studies.quantities import Context
 from dinorankclip_studies.results import Results
+from dinorankclip_studies.run_times import Bench
+from tests.studies.kinds import CC3M, CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR_EXPERIMENTS, SCENES
 from tests.studies.worlds import as_claimed, bench, flat, opposite, results, telemetry
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 DIFFERENCES = [claim for claim in CLAIMS if isinstance(claim.judge, AllHold)]
 NAMES = {cell.name for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
+
+
+def context(found, measures=SCENES, bench=None):
+    return Context(found, measures, bench or Bench())
 
 
 def ids(claims):
@@ -20,22 +26,22 @@ def ids(claims):
 
 @pytest.fixture(scope="module")
 def claimed():
-    return Context(results(), bench=bench())
+    return context(results(), bench=bench())
 
 
 @pytest.fixture(scope="module")
 def reversed_world():
-    return Context(results(opposite), bench=bench())
+    return context(results(opposite), bench=bench())
 
 
 @pytest.fixture(scope="module")
 def without_effect():
-    return Context(results(flat), bench=bench())
+    return context(results(flat), bench=bench())
 
 
 @pytest.fixture(scope="module")
 def blurred():
-    return Context(results(flat, noise=0.02), bench=bench())
+    return context(results(flat, noise=0.02), bench=bench())
 
 
 def test_there_are_enough_and_each_is_named_once():
@@ -54,7 +60,7 @@ def test_a_claim_rests_on_cells_and_tables_that_exist(claim):
 
 
 def test_accuracy_is_the_papers_own_at_its_scale_and_recall_below(claimed):
-    small, large = (BY_ID["order-hierarchy"].evidence(Context(claimed.results, one)).shown for one in (SCENES, CC3M))
+    small, large = (BY_ID["order-hierarchy"].evidence(context(claimed.results, one)).shown for one in (SCENES, CC3M))
     assert [line.label for line in small[:1]] == ["rankclip - clip, R@1"] and small[0].scores == (SCENES.mean_r1,)
     assert [line.label for line in large[:1]] == ["rankclip - clip, T@1"] and large[0].scores == (CC3M.top1,)
     shown = [line for claim in CLAIMS for line in claim.evidence(claimed).shown]
@@ -63,7 +69,7 @@ def test_accuracy_is_the_papers_own_at_its_scale_and_recall_below(claimed):
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
 def test_without_runs_nothing_is_said(claim):
-    found = claim.evidence(Context(Results("full", ())))
+    found = claim.evidence(context(Results("full", ())))
     assert found.verdict == "not run"
     assert found.remarks
 
@@ -91,7 +97,7 @@ def test_where_nothing_could_be_seen_the_claim_is_inconclusive(claim, blurred):
 
 @pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim.cells], ids=lambda claim: claim.id)
 def test_one_seed_is_inconclusive(claim):
-    assert claim.evidence(Context(results(seeds=1), bench=bench())).verdict == "inconclusive"
+    assert claim.evidence(context(results(seeds=1), bench=bench())).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +113,7 @@ def test_one_seed_is_inconclusive(claim):
     ],
 )
 def test_an_equality_that_does_not_hold_is_contradicted(claim, cell, score, value):
-    world = Context(results(changes={(cell, score): value}))
+    world = context(results(changes={(cell, score): value}))
     assert BY_ID[claim].evidence(world).verdict == "contradicted"
 
 
@@ -120,23 +126,23 @@ def test_nothing_equals_nothing_but_supports_no_share(claim, without_effect, cla
 
 
 def test_shares_that_go_the_wrong_way_are_contradicted_though_equal():
-    wider = Context(results(changes={("rank-3", SCENES.cone): 60.0, ("full", SCENES.cone): 62.0}))
+    wider = context(results(changes={("rank-3", SCENES.cone): 60.0, ("full", SCENES.cone): 62.0}))
     assert BY_ID["gap-equal-shares"].evidence(wider).verdict == "contradicted"
 
 
 def test_costs_come_from_the_bench():
-    dear = Context(Results("full", ()), bench=bench((1.0, 1.04, 1.2, 2.0, 4.0, 8.0), full=3.0))
+    dear = context(Results("full", ()), bench=bench((1.0, 1.04, 1.2, 2.0, 4.0, 8.0), full=3.0))
     verdicts = {name: BY_ID[name].evidence(dear).verdict for name in ("cost-order-3", "cost-full", "cost-linear")}
     assert set(verdicts.values()) == {"contradicted"}
     assert all(BY_ID[name].cells == () for name in verdicts)
 
 
 def test_a_wide_angle_is_contradicted():
-    assert BY_ID["angle-small"].evidence(Context(results(told=telemetry(angle=30.0)))).verdict == "contradicted"
+    assert BY_ID["angle-small"].evidence(context(results(told=telemetry(angle=30.0)))).verdict == "contradicted"
 
 
 def test_an_inert_order_supports_no_claim():
-    inert = Context(results(told=telemetry(spread=1e-4)), bench=bench())
+    inert = context(results(told=telemetry(spread=1e-4)), bench=bench())
     for name in ("order-hierarchy", "order-hierarchy-teacher", "adds-high-order", "best-order-plain", "gain-per-cost"):
         found = BY_ID[name].evidence(inert)
         assert found.verdict == "not supported"
@@ -146,7 +152,7 @@ def test_an_inert_order_supports_no_claim():
 
 def test_orders_that_do_nothing_do_not_saturate():
     inert = telemetry() | {f"spread{order}_{side}": 1e-4 for order in (4, 5) for side in ("image", "text")}
-    found = BY_ID["order-saturation"].evidence(Context(results(told=inert)))
+    found = BY_ID["order-saturation"].evidence(context(results(told=inert)))
     assert found.verdict == "inconclusive"
     assert "order 5 of full-5: relative spread 0.0001, inert" in found.remarks
 
@@ -161,7 +167,7 @@ def _near_chance(cell):
     "claim", ["main-top1", "shift-larger", "teacher-shift", "fine-more-than-coarse", "failure-global-captions"]
 )
 def test_what_no_model_can_do_decides_nothing(claim, claimed):
-    found = BY_ID[claim].evidence(Context(results(_near_chance), bench=bench()))
+    found = BY_ID[claim].evidence(context(results(_near_chance), bench=bench()))
     assert found.verdict == "inconclusive"
     assert "near chance" in found.marks
     assert found.shown[0].effect.low is not None, "the effect itself is still told"
@@ -170,18 +176,18 @@ def test_what_no_model_can_do_decides_nothing(claim, claimed):
 
 def test_what_one_of_the_compared_cells_can_do_decides():
     world = results(_near_chance, changes={("full", SCENES.top1): 0.05})
-    assert BY_ID["main-top1"].evidence(Context(world)).verdict == "supported"
+    assert BY_ID["main-top1"].evidence(context(world)).verdict == "supported"
 
 
 def test_a_family_may_still_be_contradicted_by_what_models_can_do():
     world = results(_near_chance, changes={("full-1", SCENES.fine_probe): 0.9})
-    assert BY_ID["best-order"].evidence(Context(world)).verdict == "contradicted"
+    assert BY_ID["best-order"].evidence(context(world)).verdict == "contradicted"
 
 
 def test_a_missing_rival_leaves_best_of_all_open():
     whole = results()
     partly = Results("full", tuple(run for run in whole.runs if run.cell != "cyclip"))
-    found = BY_ID["main-top1"].evidence(Context(partly))
+    found = BY_ID["main-top1"].evidence(context(partly))
     assert found.verdict == "not run"
     assert "no finished run of cyclip" in found.remarks
 
@@ -189,7 +195,7 @@ def test_a_missing_rival_leaves_best_of_all_open():
 def test_only_seeds_that_both_cells_have_are_paired():
     whole = results(seeds=8)
     partly = Results("full", tuple(run for run in whole.runs if run.cell != "full-no-gate" or run.seed < 3))
-    shown = BY_ID["adds-gate"].evidence(Context(partly)).shown[0]
+    shown = BY_ID["adds-gate"].evidence(context(partly)).shown[0]
     assert shown.effect.n == 3
     assert shown.effect.mean == pytest.approx(0.02, rel=1e-3)
     assert shown.size == pytest.approx(0.002)
@@ -231,5 +237,23 @@ def test_each_kind_of_study_judges_its_own_teachers():
 def test_the_worlds_hold_every_score_a_claim_uses():
     known = as_claimed("full")
     for claim in DIFFERENCES:
-        for line in claim.evidence(Context(results(seeds=2), bench=bench())).shown:
+        for line in claim.evidence(context(results(seeds=2), bench=bench())).shown:
             assert set(line.scores) <= known.keys(), claim.id
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('contrasts = [{ of = "full", over = "clip", score = "T@9" }]', "claim a: unknown score 'T@9'"),
+        ('contrasts = [{ of = "full", ovr = "clip", score = "T@1", label = "x" }]', "claim a: unknown keys: ovr"),
+        ('contrasts = [{ of = "full", score = "T@1" }]', "claim a: .* needs a label"),
+        ('contrasts = [{ special = "magic" }]', "claim a: unknown special contrast 'magic'"),
+        ('contrasts = []\nwhy = ""', "claim a: unknown keys: why"),
+        ("", "claim a: missing keys: contrasts"),
+    ],
+)
+def test_a_wrong_entry_of_the_file_is_named(tmp_path, line, message):
+    path = tmp_path / "claims.toml"
+    path.write_text(f'[[claim]]\nid = "a"\nsays = ""\nwhere = ""\ntables = []\nrule = "all hold"\n{line}\n')
+    with pytest.raises(ValueError, match=message):
+        load_claims(path, PAPER.values, {})

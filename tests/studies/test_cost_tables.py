@@ -3,7 +3,7 @@ from pathlib import Path
 
 from dinorankclip.methods import LABEL
 from dinorankclip_studies.material import StudyMaterial
-from dinorankclip_studies.papers.dinorankclip.extra_tables import students
+from dinorankclip_studies.papers.dinorankclip.extra_tables import student_costs
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from tests.studies.synthetic import made_up
 
@@ -21,7 +21,7 @@ def test_students_are_told_as_they_were_benched(tmp_path):
     ]
     (tmp_path / "latency-2026-01-02.json").write_text(json.dumps(rows))
     (tmp_path / "latency-2026-01-02.md").write_text("A machine, 2 threads. 60 rounds.\n\n| preset |\n")
-    table = students(material("full", tmp_path))
+    table = student_costs(material("full", tmp_path))
     told = {row[1]: row for row in table.rows}
     assert "A machine, 2 threads. 60 rounds." in table.notes and LABEL in table.headings[-1]
     # What the paper says of its students does not stand beside ours, which are smaller.
@@ -32,7 +32,7 @@ def test_students_are_told_as_they_were_benched(tmp_path):
 
 
 def test_at_the_papers_scale_its_students_are_cells(tmp_path):
-    table = students(material("cc3m", tmp_path))
+    table = student_costs(material("cc3m", tmp_path))
     assert [row[:2] for row in table.rows] == [
         ("full-resnet", "resnet50"), ("full-mobilenet", "mobilenetv3-large"), ("full", "vit-tiny"),
     ]  # fmt: skip

@@ -1,21 +1,18 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from dinorankclip.data.scenes.kinds import KINDS
 from dinorankclip.evaluate.catalogue import catalogue
+from dinorankclip.methods import HEAD_MILLIONS, STUDENT_MILLIONS
 from dinorankclip.presets import preset
-from dinorankclip_studies.papers.dinorankclip.cells import CELLS, DECISIVE, PAPER_TEACHER_CELLS
-from dinorankclip_studies.papers.dinorankclip.measures import CC3M, FLICKR8K, measures_of
-from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER, PaperValue, gain, in_black, projected
-from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
-from dinorankclip_studies.papers.dinorankclip.tables_ablations import (
-    CC3M_EXPERIMENTS,
-    EXPERIMENTS,
-    FLICKR_CELLS,
-    FLICKR_EXPERIMENTS,
-)
+from dinorankclip_studies.papers import measures_of
+from dinorankclip_studies.papers.dinorankclip import PAPER
+from dinorankclip_studies.papers.dinorankclip.plans import CELLS, DECISIVE, PAPER_TEACHER_CELLS, STUDIES, cells_with
+from dinorankclip_studies.papers.printed_values import PaperValue, PaperValues
 from dinorankclip_studies.study import key_of
+from tests.studies.kinds import CC3M, CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR8K, FLICKR_EXPERIMENTS
 
 # As `dinorankclip score MODEL --sets scenes` names them, and the fidelity that training adds.
 SCENES = set((Path(__file__).parent / "scene_score_names.txt").read_text().split("\n")) - {""}
@@ -44,7 +41,7 @@ def test_columns_name_scores_that_the_scenes_suite_yields(experiment):
 @pytest.mark.parametrize("experiment", FLICKR_EXPERIMENTS, ids=lambda one: one.name)
 def test_columns_name_scores_that_the_photo_sets_yield(experiment):
     assert {column.score for column in experiment.columns} <= photo_scores()
-    assert {row.cell for row in experiment.rows} <= set(FLICKR_CELLS)
+    assert {row.cell for row in experiment.rows} <= set(cells_with("photos"))
 
 
 def catalogue_scores() -> set[str]:
@@ -170,34 +167,54 @@ def test_cells_are_what_they_are_called():
 
 
 def test_projected_values_agree_with_the_text_that_quotes_them():
-    assert gain("tab:main", "T@1", "full", "rankclip") == 1.14
-    assert gain("tab:main", "T@1", "full", "clip") == 2.24
-    assert gain("tab:main", "i2t R@1", "full", "rankclip") == 0.87
-    assert gain("tab:ood-fg", "FG-avg", "full", "rank-3") == 3.1
-    assert gain("fig:cone", "cone separation", "rank-3", "rankclip") == -1.5
-    for row in PAPER["tab:ood-fg"].values():
+    assert PAPER.values.gain("tab:main", "T@1", "full", "rankclip") == 1.14
+    assert PAPER.values.gain("tab:main", "T@1", "full", "clip") == 2.24
+    assert PAPER.values.gain("tab:main", "i2t R@1", "full", "rankclip") == 0.87
+    assert PAPER.values.gain("tab:ood-fg", "FG-avg", "full", "rank-3") == 3.1
+    assert PAPER.values.gain("fig:cone", "cone separation", "rank-3", "rankclip") == -1.5
+    for row in PAPER.values["tab:ood-fg"].values():
         fine = [row[name] for name in ("FGVC", "DTD", "CUB", "Cars", "Flow.")]
         assert row["FG-avg"] == pytest.approx(sum(fine) / 5, abs=0.051)
-    for row in PAPER["tab:lp-component (a)"].values():
+    for row in PAPER.values["tab:lp-component (a)"].values():
         assert row["Avg"] == pytest.approx(sum(v for name, v in row.items() if name != "Avg") / 10, abs=0.051)
-    hours = dict(PAPER["tab:compute"])
+    hours = dict(PAPER.values["tab:compute"])
     assert sum(told["hours"] for name, told in hours.items() if name != "total printed") == 72.0
+
+
+def test_sizes_that_the_package_knows_are_the_printed_ones():
+    heads = [row["head params M"] for row in PAPER.values["tab:cost-accuracy"].values()]
+    assert heads == [HEAD_MILLIONS[order] for order in range(6)]
+    assert PAPER.values["tab:abl-3panel (b)"]["full"]["params M"] == STUDENT_MILLIONS
+
+
+def test_a_wrong_table_of_printed_values_is_named(tmp_path):
+    path = tmp_path / "values.json"
+    good = {"title": "", "columns": ["T@1"], "rows": {"clip": [1]}, "black": []}
+    for change, message in (
+        ({"rows": {"clip": [1, 2]}}, "tab:x, clip: 2 numbers for 1 columns"),
+        ({"black": [{"rows": ["klip"]}]}, "unknown keys, rows or columns: klip"),
+        ({"colour": 1}, "unknown keys, rows or columns: colour"),
+    ):
+        path.write_text(json.dumps({"tab:x": good | change}))
+        with pytest.raises(ValueError, match=message):
+            PaperValues(path)
 
 
 def test_projected_takes_what_the_paper_has():
     told = PaperValue(11.30, black=False, place=("tab:main", "full", "T@1"))
-    assert projected("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": told}
-    assert projected("tab:main", "rank-3", {"ours": "T@1"}) == {}
+    assert PAPER.values.beside("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": told}
+    assert PAPER.values.beside("tab:main", "rank-3", {"ours": "T@1"}) == {}
 
 
 def test_black_and_red_are_told_apart():
+    in_black = PAPER.values.in_black
     assert in_black("tab:main", "alip", "T@1") and not in_black("tab:main", "full", "T@1")
     assert in_black("tab:ood-fg", "clip", "DTD") and not in_black("tab:ood-fg", "clip", "CUB")
     assert not in_black("tab:ood-fg", "clip", "FG-avg") and not in_black("tab:ood-fg", "rank-3", "InR")
     assert in_black("tab:cost-accuracy", "3", "step ms") and not in_black("tab:cost-accuracy", "3", "T@1")
     red = {
         table: sum(not in_black(table, row, column) for row, told in rows.items() for column in told)
-        for table, rows in PAPER.items()
+        for table, rows in PAPER.values.items()
     }
     # As often as the paper's source has its macro for red in these tables.
     assert (red["tab:main"], red["tab:ood-fg"], red["tab:lp-component (a)"]) == (9, 36, 11)

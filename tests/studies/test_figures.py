@@ -10,8 +10,7 @@ from PIL import Image
 
 from dinorankclip.methods import LABEL
 from dinorankclip.report.figures import Unavailable, loss_curves, order_telemetry, score_curves
-from dinorankclip_studies.material import KeptModels
-from dinorankclip_studies.papers.dinorankclip import tables_methods
+from dinorankclip_studies.material import StudyModels
 from dinorankclip_studies.papers.dinorankclip.figures_examples import (
     Outcome,
     confusion_matrices,
@@ -22,13 +21,15 @@ from dinorankclip_studies.papers.dinorankclip.figures_examples import (
 from dinorankclip_studies.papers.dinorankclip.figures_geometry import cone_bars, embedding_planes, transition_heatmaps
 from dinorankclip_studies.papers.dinorankclip.figures_method import gram_heatmaps, overview, teacher_student_histogram
 from dinorankclip_studies.papers.dinorankclip.figures_orders import cost_over_order, data_scaling, order_curves
-from dinorankclip_studies.papers.dinorankclip.measures import SCENES
+from dinorankclip_studies.papers.dinorankclip.paper_tables import columns, headline, ranking_quality
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.verdicts import paired
+from tests.studies.kinds import SCENES
 from tests.studies.synthetic import made_up
 
 TRIO = {"clip": "CLIP", "rankclip": "RankCLIP", "full": "full"}
+(MEAN_R1,) = columns(SCENES, "mean R@1")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_overview():
 
 
 def test_order_curves_show_three_curves_and_the_papers_own(results):
-    drawn = check(order_curves(results, tables_methods.headline(SCENES)))
+    drawn = check(order_curves(results, headline(SCENES)))
     assert titles(drawn)[:5] == ["T@1", "mean R@1", "shift mean T@1", "fine probe", LABEL]
     axes = drawn.picture.axes[0]
     handles, labels = axes.get_legend_handles_labels()
@@ -83,34 +84,34 @@ def legend_title(drawn) -> str:
 def test_one_seed_has_no_bars_and_the_picture_says_so(results):
     single = Results("full", tuple(run for run in results.runs if run.seed == 0))
     for drawn in (
-        order_curves(single, tables_methods.headline(SCENES)), data_scaling(single, tables_methods.mean_r1(SCENES), 4000),
+        order_curves(single, headline(SCENES)), data_scaling(single, MEAN_R1, 4000),
     ):  # fmt: skip
         assert legend_title(drawn) == "n = 1; too few seeds for intervals"
         assert not any(axes.containers for axes in drawn.picture.axes)  # error bars come in containers
 
 
 def test_the_direction_of_ranking_quality_is_named():
-    assert tables_methods.ranking_quality(SCENES).heading == "τ-b t→i" and "t2i" in SCENES.ranking_quality
+    assert ranking_quality(SCENES).heading == "τ-b t→i" and "t2i" in SCENES.ranking_quality
 
 
 def test_orders_that_were_not_run_are_left_out(results):
     some = Results("full", tuple(run for run in results.runs if run.cell in ("clip", "rank-2", "full")))
-    drawn = order_curves(some, [tables_methods.mean_r1(SCENES)])
+    drawn = order_curves(some, [MEAN_R1])
     handles, labels = drawn.picture.axes[0].get_legend_handles_labels()
     assert len(handles[labels.index("plain")].lines[0].get_ydata()) == 2
     with pytest.raises(Unavailable):
-        order_curves(Results("full", ()), [tables_methods.mean_r1(SCENES)])
+        order_curves(Results("full", ()), [MEAN_R1])
 
 
 def test_data_scaling_pairs_by_seed(results):
-    drawn = check(data_scaling(results, tables_methods.mean_r1(SCENES), 4000))
+    drawn = check(data_scaling(results, MEAN_R1, 4000))
     gap = drawn.picture.axes[1].containers[0].lines[0].get_ydata()
     pair = [results.values(cell, SCENES.mean_r1) for cell in ("rankclip-n1000", "full-n1000")]
     assert len(gap) == 3 and gap[0] == pytest.approx(100 * paired(*pair).mean)
     with pytest.raises(Unavailable, match="two amounts"):
         data_scaling(
             Results("full", tuple(run for run in results.runs if "-n" not in run.cell)),
-            tables_methods.mean_r1(SCENES),
+            MEAN_R1,
             9,
         )
 
@@ -182,7 +183,7 @@ def test_teacher_and_student(kept):
 
 
 def test_what_lacks_is_said():
-    nothing = KeptModels({}, ())
+    nothing = StudyModels({}, ())
     for make, text in (
         (lambda: transition_heatmaps(nothing, "rank-3"), "seed-0 run of rank-3"),
         (lambda: won_and_lost(nothing, "pairs", TRIO), "the set pairs, which is not here"),

@@ -17,12 +17,11 @@ from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.methods import LABEL
 from dinorankclip.report.figures import Drawn, new_figure
 from dinorankclip_studies.material import open_material
-from dinorankclip_studies.papers.dinorankclip.cells import PICTURED
-from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
+from dinorankclip_studies.papers.dinorankclip.plans import PICTURED, STUDIES
 from dinorankclip_studies.results import Results
-from dinorankclip_studies.study_figures import Missing
 from dinorankclip_studies.study_files import write_docs
-from tests.report.test_page import EVIL, Reader, fetches
+from dinorankclip_studies.study_page import MissingFigure
+from tests.report.test_html import EVIL, Reader, fetches
 from tests.studies.synthetic import TEACHER, made_up
 
 MOST_BYTES = 6_000_000  # a page beyond this is slow to open
@@ -72,7 +71,7 @@ def test_a_partly_finished_study_says_what_lacks(written):
     assert "What lacks" in page.text and f"6 of {planned} runs are not finished" in page.text
     assert "Left out: " in page.text and "not kept here" in page.text
     material = open_material(written / "study")
-    assert material.lacking == {"full-resnet": [0, 1, 2], "full-mobilenet": [0, 1, 2]}
+    assert material.unfinished == {"full-resnet": [0, 1, 2], "full-mobilenet": [0, 1, 2]}
     row = next(line for line in (written / "out/tables/students.md").read_text().splitlines() if "| ResNet" in line)
     assert row.count("–") >= 6
 
@@ -141,7 +140,7 @@ def test_the_small_study_has_no_say_in_the_docs_claims(tmp_path):
     folder = tmp_path / "study-small"
     folder.mkdir()
     made_up(study, without=tuple(cell.name for cell in study.cells[1:])).save(folder / "results.json")
-    missing = Missing("data-scaling", "Data scaling", "needs more runs")
+    missing = MissingFigure("data-scaling", "Data scaling", "needs more runs")
     assert write_docs(open_material(folder), [missing], tmp_path / "docs") == tmp_path / "docs" / "study" / "small"
     assert not (tmp_path / "docs" / "claims.md").exists()
     assert "## Data scaling\n\nLeft out: needs more runs.\n" in (tmp_path / "docs/study/small/README.md").read_text()
@@ -157,7 +156,7 @@ def test_pictures_stay_without_their_models_as_long_as_the_runs_are_the_same(tmp
     assert len(drawn_from.split()) == len(PICTURED)
     points = Drawn("plane", "Plane", "Points → μ.", Image.new("RGB", (8, 8)), drawn_from=drawn_from)
     curve = Drawn("curve", "Curve", "A line, λ.", new_figure(3, 2), drawn_from=drawn_from)
-    gone = [Missing("plane", "Plane", "needs a model"), Missing("curve", "Curve", "needs a model")]
+    gone = [MissingFigure("plane", "Plane", "needs a model"), MissingFigure("curve", "Curve", "needs a model")]
     out = write_docs(material, [points, curve], docs)
     before = {path.name: path.read_bytes() for path in (out / "figures").iterdir()}
     write_docs(material, gone, docs)

@@ -12,11 +12,10 @@ import pytest
 from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip import plans
-from dinorankclip_studies.prepare import choose, name_of, rates, read_tuned, told_of
-from dinorankclip_studies.queue_workers import Force, run_locally, shared_gpus
-from dinorankclip_studies.results import CELLS, Results, RunRecord, write_record
-from dinorankclip_studies.run_cell import keep_all, tidy
-from dinorankclip_studies.run_queue import hold, is_finished, is_running, read_queue, record_failure, write_queue
+from dinorankclip_studies.queue_workers import WorkerPool, run_locally, shared_gpus
+from dinorankclip_studies.results import CELLS, Results, RunRecord, choose_rate, rates, read_tuned, write_record
+from dinorankclip_studies.run_cell import cache_key, cache_outcome, keep_all, tidy
+from dinorankclip_studies.run_queue import is_finished, is_running, lock_run, read_queue, record_failure, write_queue
 from dinorankclip_studies.run_times import Costs
 from dinorankclip_studies.study import Cell
 from tests.studies.studying import FOLDER, kill, run_tiny, start_tiny, tiny, wait_for
@@ -142,7 +141,7 @@ def test_the_last_worker_that_crashes_is_replaced_too(tmp_path, monkeypatch):
     said = []
 
     class Crashed:
-        """A workforce of one, which has just died."""
+        """A workpool of one, which has just died."""
 
         def alive(self):
             return []
@@ -151,66 +150,67 @@ def test_the_last_worker_that_crashes_is_replaced_too(tmp_path, monkeypatch):
             for one in waiting:
                 record_failure(folder, one, "the worker died")
 
-    monkeypatch.setattr("dinorankclip_studies.queue_workers.workforce", lambda *args: contextlib.nullcontext(Crashed()))
+    monkeypatch.setattr("dinorankclip_studies.queue_workers.workpool", lambda *args: contextlib.nullcontext(Crashed()))
     costs = Costs(tmp_path, [run], study)
     assert run_locally(tmp_path, [run], 1, [], costs, said.append, lambda: None)
     assert "FAILED: the worker died" in said[-1]
 
 
 def test_a_worker_that_dies_making_features_leaves_the_reason_and_is_replaced(tmp_path):
-    force = Force([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
-    (dead,) = force.workers
+    pool = WorkerPool([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
+    (dead,) = pool.workers
     dead.wait()
     here, elsewhere = (CacheSpec("pairs", teacher) for teacher in ("a", "b"))
     for wish, host in ((here, os.uname().nodename), (elsewhere, "another")):
         (tmp_path / "holds").mkdir(exist_ok=True)
-        (tmp_path / "holds" / name_of(wish)).write_text(json.dumps({"pid": dead.pid, "host": host}))
-    force.replace_dead(tmp_path, [], [here, elsewhere])
-    assert told_of(tmp_path, here)["error"] == "the worker died (exit status 3)"
-    assert told_of(tmp_path, elsewhere) is None  # the same number on another machine is another process
-    assert force.workers != [dead]
-    force.stop()
+        (tmp_path / "holds" / cache_key(wish)).write_text(json.dumps({"pid": dead.pid, "host": host}))
+    pool.replace_dead(tmp_path, [], [here, elsewhere])
+    assert cache_outcome(tmp_path, here)["error"] == "the worker died (exit status 3)"
+    assert cache_outcome(tmp_path, elsewhere) is None  # the same number on another machine is another process
+    assert pool.workers != [dead]
+    pool.stop()
 
 
 def test_a_worker_that_was_at_nothing_is_replaced_only_if_it_had_started(tmp_path, monkeypatch):
-    force = Force([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
-    (dead,) = force.workers
+    pool = WorkerPool([sys.executable, "-c", "import sys; sys.exit(3)"], 1)
+    (dead,) = pool.workers
     dead.wait()
-    force.replace_dead(tmp_path, [], [])
-    assert force.workers == [dead]  # it would fail again and again
+    pool.replace_dead(tmp_path, [], [])
+    assert pool.workers == [dead]  # it would fail again and again
     monkeypatch.setattr("dinorankclip_studies.queue_workers.STARTED", 0.0)
-    force.replace_dead(tmp_path, [], [])
-    assert force.workers != [dead]
-    force.stop()
+    pool.replace_dead(tmp_path, [], [])
+    assert pool.workers != [dead]
+    pool.stop()
 
 
 def test_a_run_is_held_by_one_process_and_falls_with_it(tmp_path):
-    first = hold(tmp_path, "k")
-    assert hold(tmp_path, "k") is None
+    first = lock_run(tmp_path, "k")
+    assert lock_run(tmp_path, "k") is None
     assert is_running(tmp_path, "k")
     child = os.fork()
     if child == 0:
-        hold(tmp_path, "other")
+        lock = lock_run(tmp_path, "other")
         signal.pause()
+        lock.release()
     while not is_running(tmp_path, "other"):
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert hold(tmp_path, "other") is not None
+    assert lock_run(tmp_path, "other") is not None
     first.release()
     assert not is_running(tmp_path, "k")
-    again = hold(tmp_path, "k")
-    assert again.before == pytest.approx(first.seconds, abs=1)
+    again = lock_run(tmp_path, "k")
+    assert again.earlier_seconds == pytest.approx(first.seconds, abs=1)
 
 
 def test_a_disk_without_locks_is_refused(tmp_path, monkeypatch):
-    hold(tmp_path, "k").release()
+    lock_run(tmp_path, "k").release()
 
     def no_locks(handle, how):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    for ask in (hold, is_running):
+    for ask in (lock_run, is_running):
         with pytest.raises(UserError, match="disk without file locks"):
             ask(tmp_path, "k")
 
@@ -232,10 +232,10 @@ def test_every_worker_has_gpus_of_its_own(tmp_path):
     assert shared_gpus(3, 1, ["2", "5"]) == [["2"], ["5"], ["2"]]
     assert shared_gpus(1, 4, ["0", "1"]) == [["0", "1"]]
     leave_a_file = "import os, sys; open(sys.argv[1] + os.environ['CUDA_VISIBLE_DEVICES'], 'w')"
-    force = Force([sys.executable, "-c", leave_a_file, f"{tmp_path}/saw "], 2, [["3"], ["7", "8"]])
-    for worker in force.workers:
+    pool = WorkerPool([sys.executable, "-c", leave_a_file, f"{tmp_path}/saw "], 2, [["3"], ["7", "8"]])
+    for worker in pool.workers:
         worker.wait()
-    force.stop()
+    pool.stop()
     assert {path.name for path in tmp_path.iterdir()} == {"saw 3", "saw 7,8"}
 
 
@@ -248,7 +248,7 @@ def test_learning_rates_are_tried_then_used(tmp_path):
         place = tmp_path / CELLS / run.key
         place.mkdir(parents=True)
         write_record(place, RunRecord(run.cell, 1000, run.key, "", None, {}, scores, {}, 1.0, 128, 8, {}))
-    tuned = choose(study.tuning(), tmp_path)
+    tuned = choose_rate(study.tuning(), tmp_path)
     # One rate for all, the best on average; of equals the least.
     assert {method: told["chosen"] for method, told in tuned.items()} == {"clip": 1e-3, "rank": 1e-3}
     assert tuned["clip"]["tried"] == {"0.0001": 0.1, "0.001": 0.3, "0.002": 0.3}

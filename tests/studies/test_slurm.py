@@ -1,9 +1,8 @@
 """The SLURM way with submitit's local executor: same queue, same results."""
 
-from dinorankclip_studies.command import main
+from dinorankclip_studies.command import SlurmSettings, gpus_of_a_run, main
 from dinorankclip_studies.papers.dinorankclip import plans
 from dinorankclip_studies.results import Results
-from dinorankclip_studies.runners import SlurmSettings, gpus_of_a_run
 from dinorankclip_studies.study import Cell
 from tests.studies.studying import FOLDER, tiny
 

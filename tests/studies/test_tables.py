@@ -10,9 +10,9 @@ import pytest
 
 from dinorankclip.formatting import Form, form_of
 from dinorankclip.methods import LABEL
-from dinorankclip_studies.papers.dinorankclip.all_claims import judged
-from dinorankclip_studies.papers.dinorankclip.paper_values import PaperValue
+from dinorankclip_studies.claim import judged
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
+from dinorankclip_studies.papers.printed_values import PaperValue
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.study import Column, Experiment, Row
 from dinorankclip_studies.study_tables import build_table
@@ -129,7 +129,7 @@ def test_what_was_not_run_and_what_was_not_scored():
     columns = (SHARE, Column("s/other", "other"))
     table = build_table(experiment(Row("CLIP", "clip"), Row("full", "full"), columns=columns), found)
     assert text_of(value_grid(table))[0][3] == "–" and text_of(value_grid(table))[1] == ["full", "–", "–", "–"]
-    assert notes(table)[-1] == "–: not run or not scored." and table.lacking == ("full",)
+    assert notes(table)[-1] == "–: not run or not scored." and table.unfinished == ("full",)
     assert difference_grid(table) is None
 
 
@@ -208,7 +208,7 @@ def test_at_the_papers_scale_tables_and_claims_find_their_scores():
     study = STUDIES["cc3m"]()
     found = made_up(study, seeds=2)
     tables = [build_table(experiment, found) for experiment in study.experiments]
-    assert not [one for table in tables for row in table.rows for one in row.measured if one.lacks]
+    assert not [one for table in tables for row in table.rows for one in row.measured if one.why_missing]
     # One control is not part of that study; the others need telemetry or a bench, which nobody made up here.
     without = {one.claim.id for one in judged(found) if one.evidence.verdict == "not run"}
     assert without == {"control-large-trunk", "angle-small", "angle-bound", "near-misses"}

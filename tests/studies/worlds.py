@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 from dinorankclip.config import as_dict
 from dinorankclip.presets import preset
-from dinorankclip_studies.papers.dinorankclip.cells import CELLS, PAPER_TEACHER_CELLS
-from dinorankclip_studies.papers.dinorankclip.measures import ABOVE_09, SCENES
+from dinorankclip_studies.papers.dinorankclip.plans import CELLS, PAPER_TEACHER_CELLS
+from dinorankclip_studies.papers.measures import ABOVE_09
 from dinorankclip_studies.results import Results, RunRecord
 from dinorankclip_studies.run_times import PAPER_TRUNK, Bench
+from tests.studies.kinds import SCENES
 
 _ACCURACY = {
     "clip": 0.30, "cyclip": 0.31, "alip": 0.31, "rankclip": 0.32, "rank-2": 0.33, "rank-3": 0.34, "rank-4": 0.3395,

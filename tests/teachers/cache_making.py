@@ -12,7 +12,7 @@ from torch import nn
 
 from dinorankclip.data.damage import Damage
 from dinorankclip.io import digest
-from dinorankclip.teachers.frozen_teacher import TeacherCard, Preprocessing, Teacher, TextTeacher
+from dinorankclip.teachers.frozen_teacher import Preprocessing, Teacher, TeacherCard, TextTeacher
 from dinorankclip.teachers.weights_files import hash_of
 from dinorankclip.types import RawSample
 

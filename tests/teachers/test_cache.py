@@ -17,7 +17,8 @@ from dinorankclip.teachers import cache_read, cache_request
 from dinorankclip.teachers.cache_build import make_cache
 from dinorankclip.teachers.cache_format import CacheLayout
 from dinorankclip.teachers.cache_read import TeacherCache
-from dinorankclip.teachers.caption_features import pool_words
+from dinorankclip.teachers.cache_request import CacheSpec
+from dinorankclip.teachers.caption_words import pool_words
 from dinorankclip.types import TextSpec, UserError, View
 from tests.teachers.cache_making import Pictures, bytes_of, letter_teacher, local_teacher
 
@@ -44,7 +45,7 @@ def pictures():
 
 
 def made(folder, pictures, coding="fp32", keep="both", **settings):
-    make_cache(folder, {"train": pictures}, local_teacher(), keeping=CacheLayout(keep, coding), show=False, **settings)
+    make_cache(folder, {"train": pictures}, local_teacher(), layout=CacheLayout(keep, coding), show=False, **settings)
     return folder
 
 
@@ -53,7 +54,7 @@ def opened(folder, part="train", **settings):
 
 
 def cut_out(pictures, views):
-    """The views' own pixels, flipped where they are: what a teacher would be shown."""
+    """Return the pixels of the views, flipped where they are, as a teacher would receive them."""
     shown = []
     for pixels, view in zip(pictures.pixels, views):
         top, left = round(view.top * 64), round(view.left * 64)
@@ -69,15 +70,15 @@ def keys(pictures):
 def test_a_cropped_cache_is_the_teacher_on_the_crop(pictures, tmp_path):
     fresh = local_teacher(32).dense(cut_out(pictures, BOXES))
     cache = opened(made(tmp_path / "exact", pictures), compare_grid=4)
-    found = cache(keys(pictures), BOXES, [])
+    cached = cache(keys(pictures), BOXES, [])
     gram = fresh.tokens @ fresh.tokens.mT
-    torch.testing.assert_close(found["image_gram"], gram, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(normalise_gram(found["image_gram"]), cosine_gram(fresh.tokens), atol=1e-5, rtol=0)
+    torch.testing.assert_close(cached["image_gram"], gram, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(normalise_gram(cached["image_gram"]), cosine_gram(fresh.tokens), atol=1e-5, rtol=0)
     basis = cache._basis
     assert basis.shape == (16, 16)
-    torch.testing.assert_close(found["image_tokens"] @ basis, fresh.tokens, atol=1e-5, rtol=0)
+    torch.testing.assert_close(cached["image_tokens"] @ basis, fresh.tokens, atol=1e-5, rtol=0)
     # a quarter of the image: the mean of its tokens; the whole: the class token
-    torch.testing.assert_close(found["image_summary"], fresh.tokens.mean(1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(cached["image_summary"], fresh.tokens.mean(1), atol=1e-5, rtol=0)
     whole = cache(keys(pictures), [View()] * 4, [])["image_summary"]
     pixels = torch.from_numpy(pictures.pixels).permute(0, 3, 1, 2)
     torch.testing.assert_close(whole, local_teacher().dense(pixels).summary, atol=1e-5, rtol=0)
@@ -91,10 +92,10 @@ def test_any_box_is_torchs_grid_sample_of_the_map(pictures, tmp_path):
     y = (view.top + (torch.arange(4) + 0.5) / 4 * view.height) * 2 - 1
     x = (view.left + (torch.arange(4) + 0.5) / 4 * view.width) * 2 - 1
     where = torch.stack(torch.meshgrid(x.flip(0), y, indexing="xy"), -1)[None].expand(4, -1, -1, -1)
-    seen = F.grid_sample(features, where, padding_mode="border", align_corners=False).flatten(2).transpose(1, 2)
-    found = cache(keys(pictures), [view] * 4, [])
-    torch.testing.assert_close(normalise_gram(found["image_gram"]), cosine_gram(seen), atol=1e-5, rtol=0)
-    torch.testing.assert_close(found["image_tokens"] @ cache._basis, seen, atol=1e-5, rtol=0)
+    sampled = F.grid_sample(features, where, padding_mode="border", align_corners=False).flatten(2).transpose(1, 2)
+    cached = cache(keys(pictures), [view] * 4, [])
+    torch.testing.assert_close(normalise_gram(cached["image_gram"]), cosine_gram(sampled), atol=1e-5, rtol=0)
+    torch.testing.assert_close(cached["image_tokens"] @ cache._basis, sampled, atol=1e-5, rtol=0)
 
 
 def test_eight_bits_cost_less_than_a_hundredth(pictures, tmp_path):
@@ -111,9 +112,9 @@ def test_eight_bits_cost_less_than_a_hundredth(pictures, tmp_path):
 def test_without_tokens_the_class_token_stands_for_every_view(pictures, tmp_path):
     cache = opened(made(tmp_path / "gram", pictures, keep="gram"))
     assert not cache.summary_follows and cache.compare_grid == (4, 4)
-    found = cache(keys(pictures), BOXES, [])
-    assert set(found) == {"image_gram", "image_summary"}
-    assert torch.equal(found["image_summary"], cache(keys(pictures), [View()] * 4, [])["image_summary"])
+    cached = cache(keys(pictures), BOXES, [])
+    assert set(cached) == {"image_gram", "image_summary"}
+    assert torch.equal(cached["image_summary"], cache(keys(pictures), [View()] * 4, [])["image_summary"])
 
 
 def test_captions_by_words(pictures, tmp_path):
@@ -121,33 +122,33 @@ def test_captions_by_words(pictures, tmp_path):
     make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), teacher, CacheLayout("both", "fp32"), show=False)
     captions = ["a picture", pictures.texts[0], pictures.texts[3], pictures.texts[0]]
     tokenizer = Tokenizer()
-    found = pickle.loads(pickle.dumps(opened(tmp_path / "c", tokenizer=tokenizer))).texts(captions)
-    seen = teacher.tokens(captions)
-    words, exists = pool_words(seen.tokens, seen.word_ids)
-    assert torch.equal(found["text_mask"], exists)
-    torch.testing.assert_close(found["text_gram"], words @ words.mT, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found["text_summary"], seen.summary, atol=1e-6, rtol=0)
-    gram_of_tokens = found["text_tokens"] @ found["text_tokens"].mT
+    cached = pickle.loads(pickle.dumps(opened(tmp_path / "c", tokenizer=tokenizer))).texts(captions)
+    features = teacher.tokens(captions)
+    words, exists = pool_words(features.tokens, features.word_ids)
+    assert torch.equal(cached["text_mask"], exists)
+    torch.testing.assert_close(cached["text_gram"], words @ words.mT, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(cached["text_summary"], features.summary, atol=1e-6, rtol=0)
+    gram_of_tokens = cached["text_tokens"] @ cached["text_tokens"].mT
     torch.testing.assert_close(gram_of_tokens, words @ words.mT, atol=1e-4, rtol=1e-4)
-    assert found["text_word_ids"].shape == tokenizer(captions).shape
+    assert cached["text_word_ids"].shape == tokenizer(captions).shape
 
 
 def die(rank, folder):
     torch.set_num_threads(1)
     teacher = local_teacher(dies_after=3)  # one call for the plan and one for each of two shards
-    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, teacher, keeping=CacheLayout(rows=16), show=False)
+    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, teacher, layout=CacheLayout(rows=16), show=False)
 
 
 def share(rank, folder, meeting):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, local_teacher(), keeping=CacheLayout(rows=16), show=False)
+    make_cache(folder, {"train": Pictures(40, damaged=(5,))}, local_teacher(), layout=CacheLayout(rows=16), show=False)
     dist.destroy_process_group()
 
 
 def test_killed_and_shared_out_it_ends_byte_identical(tmp_path):
     damaged = Pictures(40, damaged=(5,))
-    make_cache(tmp_path / "whole", {"train": damaged}, local_teacher(), keeping=CacheLayout(rows=16), show=False)
+    make_cache(tmp_path / "whole", {"train": damaged}, local_teacher(), layout=CacheLayout(rows=16), show=False)
     killed = tmp_path / "killed"
     with pytest.raises(mp.ProcessExitedException, match="SIGKILL"):
         mp.spawn(die, (killed,))
@@ -193,9 +194,9 @@ def test_other_bounds_on_pixels_are_another_cache(pictures, tmp_path):
 def test_what_does_not_fit_is_refused(pictures, tmp_path):
     folder = made(tmp_path / "c", pictures, "8bit", "gram")
     with pytest.raises(UserError, match=r"something else: the teacher: local 0 → local 1; the teacher's weights"):
-        make_cache(folder, {"train": pictures}, local_teacher(seed=1), keeping=CacheLayout(), show=False)
+        make_cache(folder, {"train": pictures}, local_teacher(seed=1), layout=CacheLayout(), show=False)
     with pytest.raises(UserError, match=r"something else: the data"):
-        make_cache(folder, {"train": Pictures(5)}, local_teacher(), keeping=CacheLayout(), show=False)
+        make_cache(folder, {"train": Pictures(5)}, local_teacher(), layout=CacheLayout(), show=False)
     cache = opened(folder)
     cache.check_data(pictures)
     with pytest.raises(UserError, match="made of other data"):
@@ -241,28 +242,32 @@ def interrupted(teacher, after: int):
 
 
 def test_captions_that_were_read_survive_a_stop(tmp_path, capsys):
-    pictures, keeping = Impatient(64), CacheLayout(captions=80)  # 192 captions: files of 80, 80 and 32; 64 at once
-    make_cache(tmp_path / "whole", {"train": pictures}, local_teacher(), letter_teacher(), keeping, show=False)
+    pictures, layout = Impatient(64), CacheLayout(captions=80)  # 192 captions: files of 80, 80 and 32; 64 at once
+    make_cache(tmp_path / "whole", {"train": pictures}, local_teacher(), letter_teacher(), layout, show=False)
     stopped = interrupted(letter_teacher(), after=4)  # one call for the plan, two for the first file, one of the second
     with pytest.raises(KeyboardInterrupt):
-        make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), stopped, keeping)
-    told = capsys.readouterr()
-    assert f"what is finished stays in {tmp_path / 'c'}" in told.out
-    assert "144/192" in told.err  # the bar knows of every batch, also within a file
+        make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), stopped, layout)
+    printed = capsys.readouterr()
+    assert f"what is finished stays in {tmp_path / 'c'}" in printed.out
+    assert "144/192" in printed.err  # the bar knows of every batch, also within a file
     assert (tmp_path / "c" / "text-00000.bin").exists() and not (tmp_path / "c" / "text-00001.bin").exists()
-    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), CacheLayout(captions=32), show=False)
+    make_cache(
+        tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), CacheLayout(captions=32), show=False
+    )
     assert bytes_of(tmp_path / "c") == bytes_of(tmp_path / "whole")  # with the file sizes it was begun with
 
 
-def test_a_caches_name_does_not_hang_on_the_size_of_its_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_request, "undivided_parts", lambda wish, reading: {"train": Pictures(4)})
-    names = {
-        str(cache_request.automatic_folder(cache_request.CacheSpec("d", "t", keeping=keeping), ReadingSettings()))
-        for keeping in (CacheLayout(), CacheLayout(rows=16), CacheLayout(captions=16384))
-    }
-    assert len(names) == 1
-    both = cache_request.automatic_folder(cache_request.CacheSpec("d", "t", keeping=CacheLayout("both")), ReadingSettings())
-    assert both.as_posix() not in names
+def test_a_caches_name_stays_and_does_not_depend_on_the_size_of_its_files(monkeypatch):
+    pictures = Pictures(4)
+    pictures.fingerprint = "abc"
+    monkeypatch.setattr(cache_request, "undivided_parts", lambda spec, reading: {"train": pictures})
+
+    def name(layout):
+        return cache_request.automatic_folder(CacheSpec("d", "t", layout=layout), ReadingSettings()).name
+
+    layouts = (CacheLayout(), CacheLayout(rows=16), CacheLayout(captions=16384))
+    assert {name(layout) for layout in layouts} == {"d-t-471ee31bd76f0583"}  # the name in the first version
+    assert name(CacheLayout("both")) == "d-t-d6bb7cac67b939b2"
 
 
 def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
@@ -272,21 +277,21 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
     (tmp_path / "text").mkdir()
     for file in ("w.pt", "text/a.bin"):
         (tmp_path / file).write_bytes(bytes(100_000))
-    wish = cache_request.CacheSpec(
+    spec = CacheSpec(
         str(tmp_path / "t.csv"), f"timm:vit:{tmp_path / 'w.pt'}", text_teacher=f"minilm:{tmp_path / 'text'}"
     )
-    names = [cache_request.automatic_folder(wish, ReadingSettings())]
+    names = [cache_request.automatic_folder(spec, ReadingSettings())]
     for file in ("w.pt", "0.jpg"):
         os.utime(tmp_path / file, ns=(1, 1))  # copied to another disk
-    assert cache_request.automatic_folder(wish, ReadingSettings()) == names[0]
-    names.append(cache_request.automatic_folder(wish, ReadingSettings(max_pixels=10**9)))
+    assert cache_request.automatic_folder(spec, ReadingSettings()) == names[0]
+    names.append(cache_request.automatic_folder(spec, ReadingSettings(max_pixels=10**9)))
     for file, data in (
         ("w.pt", bytes(50_000) + b"x" * 50_000),  # other weights of the same shape
         ("text/a.bin", b"x" * 100_000),
         ("3.jpg", b"another picture"),
     ):
         (tmp_path / file).write_bytes(data)
-        names.append(cache_request.automatic_folder(wish, ReadingSettings()))
+        names.append(cache_request.automatic_folder(spec, ReadingSettings()))
     assert len(set(names)) == 5
 
 
@@ -302,8 +307,8 @@ def test_weights_below_the_home_folder_are_looked_at(tmp_path, monkeypatch):
 
 def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
     folder = tmp_path / "cache"
-    keeping = CacheLayout("both", "fp32", rows=1, captions=2)
-    make_cache(folder, {"train": pictures}, local_teacher(), text_teacher=letter_teacher(), keeping=keeping, show=False)
+    layout = CacheLayout("both", "fp32", rows=1, captions=2)
+    make_cache(folder, {"train": pictures}, local_teacher(), text_teacher=letter_teacher(), layout=layout, show=False)
     keys = [pictures.key(index) for index in (0, 1, 2, 3, 1, 0)]
     captions = [pictures.texts[index] for index in (0, 1, 2, 3, 1, 0)]
     tokenizer = Tokenizer(TextSpec(context_length=16))
@@ -311,6 +316,6 @@ def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(cache_read, "FEWEST_MAPS", 2)
     monkeypatch.setattr(cache_read, "_open_files", lambda: 4)
     few = opened(folder, tokenizer=tokenizer)
-    found = few(keys, [View()] * 6, captions)
-    assert len(few._maps) == 2 and expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    cached = few(keys, [View()] * 6, captions)
+    assert len(few._maps) == 2 and expected.keys() == cached.keys()
+    assert all(torch.equal(expected[name], cached[name]) for name in expected)

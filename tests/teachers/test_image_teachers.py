@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from dinorankclip.teachers.dino_vits import _demand_tokens, timm_teacher, transformers_teacher
-from dinorankclip.teachers.frozen_teacher import TeacherCard, Preprocessing, Teacher
+from dinorankclip.teachers.dino_vits import check_tokens, timm_teacher, transformers_teacher
+from dinorankclip.teachers.frozen_teacher import Preprocessing, Teacher, TeacherCard
 from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import UserError
 from tests.teachers import layouts
@@ -53,10 +53,10 @@ def test_dinov3_in_metas_layout_agrees_with_transformers(tmp_path):
     assert (ours.preprocessing.mean, ours.preprocessing.std) == IMAGENET
     assert (theirs.preprocessing.mean, theirs.preprocessing.std) == IMAGENET
     assert (ours.preprocessing.interpolation, theirs.preprocessing.interpolation) == ("bicubic", "bilinear")
-    seen, other = ours.dense(images(3, 64)), theirs.dense(images(3, 64))
-    assert seen.tokens.shape == (3, 16, 128) and seen.summary.shape == (3, 128)
-    torch.testing.assert_close(seen.tokens, other.tokens, atol=1e-5, rtol=0)
-    torch.testing.assert_close(seen.summary, other.summary, atol=1e-5, rtol=0)
+    features, other = ours.dense(images(3, 64)), theirs.dense(images(3, 64))
+    assert features.tokens.shape == (3, 16, 128) and features.summary.shape == (3, 128)
+    torch.testing.assert_close(features.tokens, other.tokens, atol=1e-5, rtol=0)
+    torch.testing.assert_close(features.summary, other.summary, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_each_dino_generation_loads_from_a_file(name, tensors, size, grid, prefi
     teacher = timm_teacher(name, saved(tensors, tmp_path / "w.pth"), size, depth=2)
     assert teacher.name == f"timm:{name}" and teacher.grid == grid
     assert teacher.licence == ("dinov3-license" if "dinov3" in name else "apache-2.0")
-    seen = teacher.dense(images(2, size))
+    features = teacher.dense(images(2, size))
     # The same through timm's other door, where the norm has to be asked for.
     vit = teacher._network.vit
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET)
@@ -87,8 +87,8 @@ def test_each_dino_generation_loads_from_a_file(name, tensors, size, grid, prefi
             intermediates_only=True,
         )[0]
     assert rest.shape[1] == prefix
-    torch.testing.assert_close(seen.tokens, patches, atol=2e-5, rtol=0)
-    torch.testing.assert_close(seen.summary, rest[:, 0], atol=2e-5, rtol=0)
+    torch.testing.assert_close(features.tokens, patches, atol=2e-5, rtol=0)
+    torch.testing.assert_close(features.summary, rest[:, 0], atol=2e-5, rtol=0)
 
 
 def test_weights_hash_follows_the_weights(tmp_path):
@@ -116,9 +116,9 @@ def test_wrong_combinations_are_refused(tmp_path):
         timm_teacher("resnet18", saved({"x": torch.zeros(1)}, tmp_path / "r.pth"))
     shape = {"img_size": 32, "embed_dim": 64, "depth": 1, "num_heads": 1, "num_classes": 0}
     with pytest.raises(UserError, match="no class token"):
-        _demand_tokens(VisionTransformer(**shape, class_token=False, global_pool="avg"), "timm:x")
+        check_tokens(VisionTransformer(**shape, class_token=False, global_pool="avg"), "timm:x")
     with pytest.raises(UserError, match="normalises after pooling"):
-        _demand_tokens(VisionTransformer(**shape, global_pool="avg"), "timm:x")
+        check_tokens(VisionTransformer(**shape, global_pool="avg"), "timm:x")
     (tmp_path / "text.pth").write_text("not weights")
     with pytest.raises(UserError, match="cannot be read as weights"):
         timm_teacher("vit_small_patch16_224.dino", tmp_path / "text.pth")
@@ -131,7 +131,7 @@ def test_tokens_before_the_final_norm_are_noticed(tmp_path):
 
     norm, teacher._network.vit.norm = teacher._network.vit.norm, nn.Identity()
     with pytest.raises(UserError, match="not those after the final norm"):
-        dino_vits.demand_final_norm(teacher, norm)
+        dino_vits.check_final_norm(teacher, norm)
 
 
 def test_wrong_transformers_folders_are_refused(tmp_path):
@@ -210,8 +210,8 @@ def test_lite0_folds_and_pads_as_the_plain_network(tmp_path):
     tensors = layouts.lite0()
     teacher = open_teacher(f"efficientnet-lite0:{saved(tensors, tmp_path / 'w.pth')}", 96)
     assert teacher.grid == (3, 3) and "supervised" in teacher.card.note
-    seen = teacher.dense(images(10, 96))
-    assert seen.tokens.shape == (10, 9, 1280)
+    features = teacher.dense(images(10, 96))
+    assert features.tokens.shape == (10, 9, 1280)
 
     def step(x, convolution, norm, stride=1, act=True):
         weight = tensors[f"{convolution}.weight"]
@@ -236,8 +236,8 @@ def test_lite0_folds_and_pads_as_the_plain_network(tmp_path):
             assert x.shape[1] == out
             number += 1
     expected = step(x, "_conv_head", "_bn1")
-    torch.testing.assert_close(seen.tokens, expected.flatten(2).transpose(1, 2), atol=1e-3, rtol=1e-3)
-    torch.testing.assert_close(seen.summary, expected.mean((2, 3)), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(features.tokens, expected.flatten(2).transpose(1, 2), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(features.summary, expected.mean((2, 3)), atol=1e-3, rtol=1e-3)
     with pytest.raises(UserError, match="no multiple"):
         open_teacher("efficientnet-lite0", 100)
     del tensors["_blocks.3._bn1.bias"]
@@ -286,9 +286,9 @@ def test_a_teacher_is_frozen_foreign_and_in_eval_mode():
     model.train()
     assert not any("teacher" in name for name in model.state_dict()) and len(list(model.parameters())) == 2
     assert not network.training and not any(p.requires_grad for p in network.parameters())
-    seen = teacher.dense(images(2, 32))
-    assert not seen.tokens.requires_grad and not seen.tokens.is_inference()
-    (model(seen.tokens) * seen.tokens).sum().backward()  # a loss may keep the features
+    features = teacher.dense(images(2, 32))
+    assert not features.tokens.requires_grad and not features.tokens.is_inference()
+    (model(features.tokens) * features.tokens).sum().backward()  # a loss may keep the features
     assert all(p.grad is None for p in network.parameters())
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
     for wrong in (images(2, 32).float(), images(2, 40)):

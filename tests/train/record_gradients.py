@@ -1,6 +1,6 @@
 """Ten training steps under torchrun; the leading process writes loss and averaged gradient of each.
 
-torchrun … tests/pretrain/record_gradients.py OUT DATA METHOD '{"budget.chunk": 6}'
+torchrun … tests/train/record_gradients.py OUT DATA METHOD '{"budget.chunk": 6}'
 """
 
 import json

@@ -1,5 +1,12 @@
+"""Which steps are logged; how a signal stops a run and shows in its exit status."""
+
+import os
+import signal
+
+import pytest
+
 from dinorankclip.config import RecordSettings
-from dinorankclip.train.loop import due
+from dinorankclip.train.loop import StopRequest, due
 
 
 def test_the_first_and_the_last_step_are_logged_besides_every_nth():
@@ -11,3 +18,25 @@ def test_the_first_and_the_last_step_are_logged_besides_every_nth():
     assert logged(20) == [1, 10, 20]
     assert logged(1) == [1]
     assert logged(8, gradient_report_every=3) == [1, 3, 6, 8]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_is_noted_and_the_handlers_go_back(number, status):
+    before = signal.getsignal(number)
+    with StopRequest() as asked:
+        assert not asked.agreed()
+        os.kill(os.getpid(), number)
+        assert asked.agreed() and asked.status == status
+        os.kill(os.getpid(), signal.SIGTERM)  # a scheduler may repeat itself
+        assert asked.status == status
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_leaves_at_once():
+    with pytest.raises(KeyboardInterrupt), StopRequest():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_process_that_followed_another_one_says_sigterm():
+    assert StopRequest().status == 143

@@ -1,4 +1,4 @@
-"""The places scenes are set in: how they are drawn and how people speak of them."""
+"""Backgrounds of scenes: their drawings and the words for them in captions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GROUND: dict[str, Rgb] = {
 
 @dataclass(frozen=True)
 class Background:
-    """`where` continues a sentence ("a mug on the beach"); `noun` starts one ("a beach with a mug")."""
+    """`where` continues a sentence ("a mug on the beach"); `noun` starts a sentence ("a beach with a mug")."""
 
     name: str
     where: tuple[str, ...]
@@ -57,16 +57,16 @@ BACKGROUNDS: dict[str, Background] = {}
 
 
 def background(name: str, noun: str, *where: str) -> Callable[[Callable[[Pen, Chance], None]], None]:
-    """Enter the decorated drawing as a background."""
+    """Register the decorated drawing as a background."""
 
-    def enter(draw: Callable[[Pen, Chance], None]) -> None:
+    def register(draw: Callable[[Pen, Chance], None]) -> None:
         BACKGROUNDS[name] = Background(name, where, noun, draw)
 
-    return enter
+    return register
 
 
 def _dots(p: Pen, c: Chance, fill: str, count: int, top: float, size: float, *, flat: float = 1.0) -> None:
-    """Blots at random below `top`."""
+    """Draw blots at random below `top`."""
     for _ in range(count):
         x, y, r = c.random(), c.within(top, 1.0), size * c.within(0.6, 1.4)
         p.oval(x, y, r, r * flat, fill, edge=False)

@@ -1,4 +1,7 @@
-"""How things stand to each other, read off their positions. All words are from the viewer's side."""
+"""Composes scenes at random, and derives the relations between things from their positions.
+
+All relations are from the viewer's side. Things never hide each other.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +9,27 @@ from dataclasses import replace
 
 from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
 from dinorankclip.data.scenes.kinds import KINDS, Kind, members
-from dinorankclip.data.scenes.scene import (
-    MOST_AREA,
-    P_PATTERNED,
-    P_SIBLING,
-    P_STACKED,
-    P_TWIN,
-    SINGLE_SIDE,
-    SIZE_ODDS,
-    SIZE_SPREAD,
-    SIZES,
-    THING_COUNTS,
-    Chance,
-    Scene,
-    Thing,
-)
+from dinorankclip.data.scenes.scene import Chance, Scene, Thing
+
+# --- relations
 
 RELATIONS = ("left", "right", "above", "below", "beside", "on")
 
-LEAST_APART = 0.14  # between centres, as a share of the picture, before one is left of (above) the other
-MOSTLY = 1.3  # the distance along the said direction is at least this many times the distance across it
+LEAST_APART = 0.14  # between centres, as a share of the picture, before a thing is left of (above) another
+MOSTLY = 1.3  # the distance along a stated direction is at least this many times the distance across it
 NEXT_TO = 0.09  # widest gap between things that are beside each other
 RESTING = 0.015  # farthest a foot is from the seat it rests on
 
 
 def box(thing: Thing) -> tuple[float, float, float, float]:
-    """The tight box of a thing: left, top, right, bottom."""
+    """Return the tight box of a thing: left, top, right, bottom."""
     wide, high = KINDS[thing.kind].proportions
     half_wide, half_high = thing.side * wide / 2, thing.side * high / 2
     return thing.x - half_wide, thing.y - half_high, thing.x + half_wide, thing.y + half_high
 
 
 def seat_height(thing: Thing) -> float | None:
-    """How far down the picture the surface is on which others can rest; None if nothing rests on this kind."""
+    """Return the y of the surface on which others can rest, None if nothing rests on this kind."""
     share = KINDS[thing.kind].seat_share
     _, top, _, bottom = box(thing)
     return None if share is None else top + share * (bottom - top)
@@ -53,7 +44,7 @@ def rests_on(a: Thing, b: Thing) -> bool:
 
 
 def holding(a: Thing, b: Thing) -> frozenset[str]:
-    """The words w for which "a is w b" is true."""
+    """Return the words w for which "a is w b" is true."""
     words = set()
     dx, dy = b.x - a.x, b.y - a.y
     if abs(dx) >= LEAST_APART and abs(dx) >= MOSTLY * abs(dy):
@@ -68,7 +59,7 @@ def holding(a: Thing, b: Thing) -> frozenset[str]:
 
 
 def carried(scene: Scene) -> set[int]:
-    """Indices of things that rest on another or carry one."""
+    """Return the indices of things that rest on another thing or carry one."""
     indices = set()
     for i, a in enumerate(scene.things):
         for j, b in enumerate(scene.things):
@@ -83,14 +74,23 @@ def _beside(a: tuple[float, float, float, float], b: tuple[float, float, float, 
     return 0 <= gap <= NEXT_TO and overlap >= 0.5 * min(a[3] - a[1], b[3] - b[1])
 
 
-# -------- compose
-# Chance composes a scene: which things, what they look like, and where they stand without hiding each other.
+# --- composing
 
+THING_COUNTS = {1: 0.15, 2: 0.40, 3: 0.30, 4: 0.15}  # number of things → probability
+SIZES = {"small": 0.26, "medium": 0.36, "large": 0.50}  # longest side of a thing, as a share of the picture
+SIZE_SPREAD = 0.02  # the side of a thing is its size ± this share of the picture
+SIZE_ODDS = {"small": 0.3, "medium": 0.4, "large": 0.3}
+SINGLE_SIDE = (0.50, 0.80)  # longest side of the single thing of a classification set
+MOST_AREA = 0.50  # sum of the squared sides; a scene that exceeds it gets smaller things
+P_TWIN = 0.15  # a further thing has the kind, colour and pattern of an earlier thing
+P_SIBLING = 0.15  # a further thing is another kind of the same fine-grained family
+P_STACKED = 0.60  # a further thing rests on an earlier thing that can carry it
+P_PATTERNED = 0.35  # a thing that can have a pattern has it
 PATTERNS = ("striped", "spotted", "checkered")  # besides "plain"
 TRIES = 40  # positions tried for a thing before it is left out
 CLEAR = 0.02  # least gap between the boxes of two things
 MARGIN = 0.01  # least gap to the rim of the picture
-LEAST_SEAT = 0.7  # width of a carrier as a share of the width of what it carries
+LEAST_SEAT = 0.7  # least width of a carrier, as a share of the width of its load
 
 _KINDS = tuple(KINDS)
 _BACKGROUNDS = tuple(BACKGROUNDS)
@@ -98,84 +98,80 @@ _SIZES = tuple(SIZES)
 
 
 def compose(chance: Chance) -> Scene:
-    """A scene of one to four things."""
-    looks: list[Thing] = []
+    """Compose a scene of one to four things."""
+    unplaced: list[Thing] = []
     for _ in range(chance.weighted(THING_COUNTS)):
-        looks.append(_next_look(looks, chance))
+        unplaced.append(_next_thing(unplaced, chance))
     placed: list[Thing] = []
-    for look in _fitting(looks):
-        thing = _place(look, placed, chance)
+    for candidate in _shrunk_to_fit(unplaced):
+        thing = _place(candidate, placed, chance)
         if thing is not None:
             placed.append(thing)
     return Scene(chance.pick(_BACKGROUNDS), tuple(placed))
 
 
 def compose_single(kind: str, chance: Chance) -> Scene:
-    """One large thing, for a classification set."""
+    """Compose a scene of one large thing, for a classification set."""
     side = chance.within(*SINGLE_SIDE)
-    look = replace(_look(KINDS[kind], chance), size="large", side=side)
-    return Scene(chance.pick(_BACKGROUNDS), (_drop_anywhere(look, chance),))
+    thing = replace(_new_thing(KINDS[kind], chance), size="large", side=side)
+    return Scene(chance.pick(_BACKGROUNDS), (_drop_anywhere(thing, chance),))
 
 
-def _look(kind: Kind, chance: Chance) -> Thing:
+def _new_thing(kind: Kind, chance: Chance) -> Thing:
     pattern = chance.pick(PATTERNS) if kind.patterned and chance.happens(P_PATTERNED) else "plain"
     size = chance.weighted(SIZE_ODDS)
     side = round(SIZES[size] + chance.within(-SIZE_SPREAD, SIZE_SPREAD), 4)
     return Thing(kind.name, chance.pick(kind.colours), pattern, size, 0.5, 0.5, side)
 
 
-def _next_look(earlier: list[Thing], chance: Chance) -> Thing:
-    """A thing that is new, a twin of an earlier one, or of the same fine-grained family."""
+def _next_thing(earlier: list[Thing], chance: Chance) -> Thing:
+    """Return a new thing, a twin of an earlier thing, or a thing of the same fine-grained family."""
     lot = chance.random()
     if earlier and lot < P_TWIN + P_SIBLING:
         model = chance.pick(earlier)
         if lot < P_TWIN:
-            return replace(_look(KINDS[model.kind], chance), colour=model.colour, pattern=model.pattern)
+            return replace(_new_thing(KINDS[model.kind], chance), colour=model.colour, pattern=model.pattern)
         family = KINDS[model.kind].family
         if family is not None:
-            return _look(KINDS[chance.pick([k for k in members(family) if k != model.kind])], chance)
-    return _look(KINDS[chance.pick(_KINDS)], chance)
+            return _new_thing(KINDS[chance.pick([k for k in members(family) if k != model.kind])], chance)
+    return _new_thing(KINDS[chance.pick(_KINDS)], chance)
 
 
-def _fitting(looks: list[Thing]) -> list[Thing]:
-    """The same things, the largest made smaller until they fit, largest first (they are the hardest to place)."""
-    looks = list(looks)
-    while sum(look.side**2 for look in looks) > MOST_AREA:
-        at = max(range(len(looks)), key=lambda i: looks[i].side)
-        smaller = _SIZES[max(0, _SIZES.index(looks[at].size) - 1)]
-        looks[at] = replace(looks[at], size=smaller, side=SIZES[smaller])
-    return sorted(looks, key=lambda look: -look.side)
+def _shrunk_to_fit(things: list[Thing]) -> list[Thing]:
+    """Shrink the largest things until all fit. Return the largest first: they are the hardest to place."""
+    things = list(things)
+    while sum(thing.side**2 for thing in things) > MOST_AREA:
+        at = max(range(len(things)), key=lambda i: things[i].side)
+        smaller = _SIZES[max(0, _SIZES.index(things[at].size) - 1)]
+        things[at] = replace(things[at], size=smaller, side=SIZES[smaller])
+    return sorted(things, key=lambda thing: -thing.side)
 
 
-def _place(look: Thing, placed: list[Thing], chance: Chance) -> Thing | None:
+def _place(candidate: Thing, placed: list[Thing], chance: Chance) -> Thing | None:
     seats = [(other, seat) for other in placed if (seat := seat_height(other)) is not None]
     if seats and chance.happens(P_STACKED):
         carrier, seat = chance.pick(seats)
-        thing = _set_on(look, carrier, seat)
+        _, top, _, bottom = box(candidate)
+        thing = replace(candidate, x=carrier.x, y=round(seat - (bottom - top) / 2, 4))
         if _carries(carrier, thing) and _clear(thing, [other for other in placed if other is not carrier]):
             return thing
     for _ in range(TRIES):
-        thing = _drop_anywhere(look, chance)
+        thing = _drop_anywhere(candidate, chance)
         if _clear(thing, placed):
             return thing
     return None
 
 
-def _drop_anywhere(look: Thing, chance: Chance) -> Thing:
-    left, top, right, bottom = box(look)
+def _drop_anywhere(thing: Thing, chance: Chance) -> Thing:
+    left, top, right, bottom = box(thing)
     half_wide, half_high = (right - left) / 2 + MARGIN, (bottom - top) / 2 + MARGIN
     x = chance.within(half_wide, 1 - half_wide)
     y = chance.within(half_high, 1 - half_high)
-    return replace(look, x=round(x, 4), y=round(y, 4))
-
-
-def _set_on(look: Thing, carrier: Thing, seat: float) -> Thing:
-    _, top, _, bottom = box(look)
-    return replace(look, x=carrier.x, y=round(seat - (bottom - top) / 2, 4))
+    return replace(thing, x=round(x, 4), y=round(y, 4))
 
 
 def _carries(carrier: Thing, thing: Thing) -> bool:
-    """Whether the carrier is wide enough for a thing set on it, and the picture large enough."""
+    """Return whether the carrier is wide enough for the thing, and the picture large enough."""
     left, top, right, _ = box(thing)
     wide_enough = box(carrier)[2] - box(carrier)[0] >= LEAST_SEAT * (right - left)
     return wide_enough and min(left, top) >= MARGIN and right <= 1 - MARGIN

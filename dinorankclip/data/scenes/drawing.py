@@ -1,4 +1,7 @@
-"""Named colours of things, tones made from them, and the colours of fixed parts (glass, rubber, …)."""
+"""Colours, outlines and the pen that draws the parts of a thing in its unit square.
+
+Every shape becomes a polygon or a thick line, so one affine map (place, side, mirror, tilt) places all of them.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +51,18 @@ MATERIALS: dict[str, Rgb] = {
 
 
 def brightness(colour: Rgb) -> float:
-    """Perceived, 0 to 255."""
+    """Return the perceived brightness, 0 to 255."""
     return 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2]
 
 
 def mix(a: Rgb, b: Rgb, share: float) -> Rgb:
-    """`share` of b, the rest of a."""
+    """Mix `share` of b with the rest of a."""
     red, green, blue = (round(p + (q - p) * share) for p, q in zip(a, b))
     return red, green, blue
 
 
 def deep(colour: Rgb) -> Rgb:
-    """A darker tone, told apart even from black (where it turns lighter instead)."""
+    """Return a darker tone, or a lighter tone of colours near black."""
     return mix(colour, (0, 0, 0), 0.32) if brightness(colour) > 60 else mix(colour, (255, 255, 255), 0.22)
 
 
@@ -68,21 +71,18 @@ def pale(colour: Rgb) -> Rgb:
 
 
 def contrast(colour: Rgb) -> Rgb:
-    """The second colour of a pattern: the same hue, far away in brightness."""
+    """Return the second colour of a pattern: the same hue, far away in brightness."""
     if brightness(colour) > 135:
         return mix(colour, (20, 10, 20), 0.62)
     return mix(colour, (255, 255, 255), 0.72)
 
 
 def outline(colour: Rgb) -> Rgb:
-    """Dark around light parts; around very dark ones lighter, so that they show on a night sky."""
+    """Return a dark outline for light parts, and a lighter outline for dark parts, which must show on a night sky."""
     return mix(colour, (16, 12, 16), 0.72) if brightness(colour) > 60 else mix(colour, (255, 255, 255), 0.35)
 
 
-# -------- pen
-# A pen that draws parts in the unit square of a thing, wherever and however large that thing stands.
-#
-# Every shape becomes a polygon or a thick line, so one affine map (place, side, mirror, tilt) covers all of them.
+# --- shapes
 
 Point = tuple[float, float]
 Fill = str | Rgb  # a tone ("main", "deep", "pale"), a material, or a plain colour
@@ -91,25 +91,25 @@ EDGE = 0.022  # outline width as a share of a thing's side …
 LEAST_EDGE = 0.012  # … and at least this share of the canvas: three quarters of a pixel of a 64-pixel picture
 LEAST_LINE = 0.010
 PERIODS = {"striped": 0.17, "spotted": 0.24, "checkered": 0.24}  # of a pattern, as a share of a thing's side …
-LEAST_PERIOD = 0.05  # … and at least this share of the canvas; finer ones would vanish when it is reduced
+LEAST_PERIOD = 0.05  # … and at least this share of the canvas; a finer pattern would vanish in the reduction
 
 
 @lru_cache(maxsize=256)
 def circle_points(start: float, end: float) -> tuple[Point, ...]:
-    """Points along the unit circle, degrees clockwise from three o'clock (y points down)."""
+    """Return points along the unit circle, degrees clockwise from three o'clock (y points down)."""
     steps = max(4, int(abs(end - start) / 18))
     angles = (math.radians(start + (end - start) * k / steps) for k in range(steps + 1))
     return tuple((math.cos(a), math.sin(a)) for a in angles)
 
 
 def oval_points(cx: float, cy: float, rx: float, ry: float, start: float = 0, end: float = 360) -> list[Point]:
-    """Points along an ellipse."""
+    """Return points along an ellipse."""
     return [(cx + rx * cos, cy + ry * sin) for cos, sin in circle_points(start, end)]
 
 
 @lru_cache(maxsize=1024)
 def smooth_points(points: tuple[Point, ...], steps: int = 5) -> tuple[Point, ...]:
-    """A closed Catmull–Rom curve through the points."""
+    """Return a closed Catmull–Rom curve through the points."""
     n = len(points)
     curve = []
     for i in range(n):
@@ -122,13 +122,23 @@ def smooth_points(points: tuple[Point, ...], steps: int = 5) -> tuple[Point, ...
     return tuple(curve)
 
 
+def on_side(side: int, *points: Point) -> list[Point]:
+    """Return points given as (distance from the middle, y), on the left (-1) or right (1)."""
+    return [(0.5 + side * distance, y) for distance, y in points]
+
+
+def mirrored(*half: Point) -> list[Point]:
+    """Return a symmetric outline: the points of one side, then their mirror images in reverse order."""
+    return [*half, *((round(1 - x, 4), y) for x, y in reversed(half) if x != 0.5)]
+
+
 @lru_cache(maxsize=256)
 def pattern_mask(pattern: str, period: int, side: int) -> Image.Image:
-    """Where the second colour of a pattern goes, over a whole canvas."""
+    """Return a mask of the second colour of a pattern, over a whole canvas."""
     mask = Image.new("1", (side, side))
     draw = ImageDraw.Draw(mask)
     half = period // 2
-    if pattern == "striped":  # leaning, so that no edge of a box lines up with them
+    if pattern == "striped":  # leaning, so that no edge of a box is parallel to the stripes
         rise = side // 2
         for y in range(0, side + rise, period):
             draw.polygon([(0, y), (side, y - rise), (side, y - rise + half), (0, y + half)], fill=1)
@@ -144,7 +154,7 @@ def pattern_mask(pattern: str, period: int, side: int) -> Image.Image:
 
 @dataclass(frozen=True)
 class Paint:
-    """The colours a pen draws with, by the names of parts. `edges` is None for a pen that leaves no outlines."""
+    """Colours of a pen by tone or material. `edges` is None for a pen without outlines."""
 
     tones: dict[str, Rgb]
     pattern: str = "plain"
@@ -154,7 +164,7 @@ class Paint:
 
 
 class Pen:
-    """Draws one thing. `box` and the like take unit-square coordinates, x to the right and y down."""
+    """Draws one thing. All shapes take unit-square coordinates, x to the right and y down."""
 
     def __init__(
         self,
@@ -167,7 +177,7 @@ class Pen:
         mirror: bool = False,
         tilt: float = 0.0,
     ) -> None:
-        """The unit-square point `origin` lands on canvas pixel `centre`; a unit is `scale` pixels."""
+        """Map the unit-square point `origin` to the canvas pixel `centre`; a unit is `scale` pixels."""
         self.canvas, self.paint, self.scale = canvas, paint, scale
         self._draw = ImageDraw.Draw(canvas)
         cos, sin = scale * math.cos(math.radians(tilt)), scale * math.sin(math.radians(tilt))
@@ -180,7 +190,7 @@ class Pen:
         self._edge_width = round(max(LEAST_EDGE * canvas.width, EDGE * scale) * paint.edge_scale)
 
     def poly(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
-        """A filled polygon; with fill "main" it carries the thing's pattern."""
+        """Draw a filled polygon, with the pattern of the thing if `fill` is "main"."""
         outline = self._place(points)
         self._draw.polygon(outline, fill=self._colour(fill))
         if fill == "main" and self.paint.pattern != "plain":
@@ -190,21 +200,21 @@ class Pen:
             self._draw.line([*outline, outline[0]], fill=colour, width=self._edge_width)
 
     def blob(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
-        """A smooth closed shape through the points."""
+        """Draw a smooth closed shape through the points."""
         self.poly(smooth_points(tuple(points)), fill, edge=edge)
 
     def oval(self, cx: float, cy: float, rx: float, ry: float, fill: Fill = "main", *, edge: bool = True) -> None:
         self.poly(oval_points(cx, cy, rx, ry), fill, edge=edge)
 
     def slice(self, cx: float, cy: float, rx: float, ry: float, start: float, end: float, fill: Fill = "main") -> None:
-        """The part of an oval between two angles (degrees clockwise from three o'clock), cut straight."""
+        """Draw the part of an oval between two angles (degrees clockwise from three o'clock), cut straight."""
         self.poly(oval_points(cx, cy, rx, ry, start, end), fill)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Fill = "main", *, edge: bool = True) -> None:
         self.poly(((x0, y0), (x1, y0), (x1, y1), (x0, y1)), fill, edge=edge)
 
     def line(self, points: Sequence[Point], width: float, fill: Fill = "ink", *, edge: bool = False) -> None:
-        """A thick line with round corners. With `edge` it is outlined like a filled part."""
+        """Draw a thick line with round corners, outlined like a filled part if `edge`."""
         pixels = max(LEAST_LINE * self.canvas.width, width * self.scale)
         path = self._place(points)
         if edge and self.paint.edges is not None:
@@ -225,7 +235,7 @@ class Pen:
         *,
         edge: bool = False,
     ) -> None:
-        """A thick line along an oval."""
+        """Draw a thick line along an oval."""
         self.line(oval_points(cx, cy, rx, ry, start, end), width, fill, edge=edge)
 
     def _place(self, points: Sequence[Point]) -> list[Point]:
@@ -238,7 +248,7 @@ class Pen:
     def _stroke(self, path: list[Point], pixels: float, colour: Rgb) -> None:
         self._draw.line(path, fill=colour, width=round(pixels), joint="curve")
         radius = pixels / 2 - 0.5
-        if radius > 1.5:  # round ends; on thinner lines nobody would see them
+        if radius > 1.5:  # round ends, which are invisible on thinner lines
             for x, y in (path[0], path[-1]):
                 self._draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
 
@@ -262,7 +272,7 @@ def _edge_colour(edges: dict[str, Rgb], fill: Fill) -> Rgb:
 
 
 class Ruler(Pen):
-    """A pen without ink: it only notes how far a drawing reaches in the unit square."""
+    """Measures how far a drawing reaches in the unit square, without drawing."""
 
     def __init__(self) -> None:
         self.left = self.top = math.inf

@@ -1,4 +1,4 @@
-"""What a kind of thing is, the groups and fine-grained families kinds belong to, and how kinds enter the list."""
+"""Defines a kind of thing, the groups and fine-grained families of kinds, and the decorator that registers kinds."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Drawing = Callable[[Pen], None]
 class Noun:
     """A noun in both numbers. A "pair of scissors" takes its adjectives behind the `of`."""
 
-    one: str
-    many: str
+    singular: str
+    plural: str
 
 
 @dataclass(frozen=True)
 class Group:
-    """Kinds of one sort: the word for any of them, and what they are doing when they are somewhere."""
+    """Kinds of one sort: the noun for any of them, and verbs for their presence somewhere."""
 
-    word: Noun
+    noun: Noun
     poses: tuple[str, ...]
 
 
@@ -42,8 +42,8 @@ GROUPS: dict[str, Group] = {
     "instruments": Group(Noun("musical instrument", "musical instruments"), ("lying", "placed")),
 }
 
-# Kinds of a family share most of what is drawn and differ in small parts. The word is what people say who do not
-# look closely; families without one have no everyday word that fits all their kinds and no other kind.
+# Kinds of a family share most of their drawing and differ in small parts. The noun is a general word for all of them;
+# families with None have no everyday word that fits all their kinds and no other kind.
 FAMILIES: dict[str, Noun | None] = {
     "cars": Noun("car", "cars"),
     "trucks": Noun("truck", "trucks"),
@@ -68,10 +68,10 @@ FAMILIES: dict[str, Noun | None] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of thing. `seat` is the height (unit square) on which another thing can rest, if any can."""
+    """One kind of thing. `seat` is the height in the unit square on which another thing can rest, if any can."""
 
     name: str
-    word: Noun
+    noun: Noun
     group: str
     draw: Drawing = field(compare=False)
     family: str | None = None
@@ -82,21 +82,21 @@ class Kind:
 
     @cached_property
     def bounds(self) -> tuple[float, float, float, float]:
-        """How far the drawing reaches in the unit square: left, top, right, bottom."""
+        """Extent of the drawing in the unit square: left, top, right, bottom."""
         ruler = Ruler()
         self.draw(ruler)
         return ruler.left, ruler.top, ruler.right, ruler.bottom
 
     @cached_property
     def proportions(self) -> tuple[float, float]:
-        """Width and height of the tight box, the longer one being 1."""
+        """Width and height of the tight box, the longer side being 1."""
         left, top, right, bottom = self.bounds
         longest = max(right - left, bottom - top)
         return (right - left) / longest, (bottom - top) / longest
 
     @cached_property
     def seat_share(self) -> float | None:
-        """The seat's height as a share of the tight box, 0 at its top."""
+        """Height of the seat as a share of the tight box, 0 at its top."""
         _, top, _, bottom = self.bounds
         return None if self.seat is None else (self.seat - top) / (bottom - top)
 
@@ -115,18 +115,15 @@ def kind(
     patterned: bool = True,
     seat: float | None = None,
 ) -> Callable[[Drawing], Drawing]:
-    """Enter the decorated drawing as a kind. `also` are synonyms, "one/many" where the plural is not in -s."""
+    """Register the decorated drawing as a kind. `also` lists synonyms, as "one/many" unless the plural takes -s."""
     if group not in GROUPS or (family is not None and family not in FAMILIES) or name in KINDS:
-        raise ValueError(f"kind {name!r}: unknown group or family, or entered twice")
+        raise ValueError(f"kind {name!r}: unknown group or family, or registered twice")
 
-    def enter(draw: Drawing) -> Drawing:
-        word = Noun(name, plural or name + "s")
-        KINDS[name] = Kind(name, word, group, draw, family, tuple(map(_word, also)), colours, patterned, seat)
+    def register(draw: Drawing) -> Drawing:
+        pairs = (synonym.partition("/") for synonym in also)
+        synonyms = tuple(Noun(one, many or one + "s") for one, _, many in pairs)
+        noun = Noun(name, plural or name + "s")
+        KINDS[name] = Kind(name, noun, group, draw, family, synonyms, colours, patterned, seat)
         return draw
 
-    return enter
-
-
-def _word(text: str) -> Noun:
-    one, _, many = text.partition("/")
-    return Noun(one, many or one + "s")
+    return register

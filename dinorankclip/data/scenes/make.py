@@ -1,4 +1,13 @@
-"""The sets the generator writes, and any sample of them by number: a pure function of seed, split and index."""
+"""Writes the built-in scenes to a folder, in the layout of the public clip-benchmark WebDataset sets.
+
+    folder/pairs/{train,val,test}/<n>.tar      retrieval: key.jpg, key.txt (a caption a line), key.json (the scene)
+    folder/kinds/{train,test}/<n>.tar          classification of single things: key.jpg, key.cls
+    folder/kinds-<rendition>/test/<n>.tar      the things of kinds/test in another rendition
+    folder/fine/{train,test}/<n>.tar           kinds of fine-grained families alone, listed in families.json
+    folder/scenes.json                         seed, size and counts, written last
+
+A sample is a pure function of seed, split and index. The folder appears under its name only when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -22,26 +30,17 @@ from dinorankclip.data.scenes.kinds import FAMILIES, KINDS, members
 from dinorankclip.data.scenes.rendering import RENDITIONS, jpeg, render
 from dinorankclip.data.scenes.scene import VERSION, CaptionedScene, Chance, to_json
 from dinorankclip.data.scenes.wording import caption_scene
+from dinorankclip.io import whole_folder
 from dinorankclip.types import UserError
 
-OTHER_RENDITIONS = tuple(name for name in RENDITIONS if name != "plain")
+MANIFEST = "scenes.json"
+SHARD = 1000  # samples in a tar
+CHUNK = 32  # samples that a worker makes at a time
+STALE_AFTER = 24 * 3600  # seconds after which an unfinished folder counts as that of a killed run and is removed
 FINE_KINDS = tuple(name for name in KINDS if KINDS[name].family is not None)
-
-# Words in front of {c} are ones that captions use; none of them asks for "a" or "an" before the class name.
-TEMPLATES = (
-    "A picture of one {c}.",
-    "One {c}.",
-    "A small {c}.",
-    "A large {c}.",
-    "A red {c}.",
-    "A blue {c}.",
-    "A green {c}.",
-    "A yellow {c}.",
-    "A white {c}.",
-    "A black {c}.",
-    "A brown {c}.",
-    "A grey {c}.",
-)
+# Captions use the words in front of {c}, and none of them asks for "a" or "an" before the class name.
+COLOURS = ("red", "blue", "green", "yellow", "white", "black", "brown", "grey")
+TEMPLATES = ("A picture of one {c}.", "One {c}.", "A small {c}.", "A large {c}.", *(f"A {c} {{c}}." for c in COLOURS))
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class SetSplit:
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """One sample to make."""
+    """Determines every byte of one sample."""
 
     part: SetSplit
     index: int
@@ -79,55 +78,33 @@ class SampleSpec:
 
 
 def captioned_scene(seed: int, split: str, index: int) -> CaptionedScene:
-    """The scene and captions of sample `index` of a split of the pairs ("train", "val", "test")."""
+    """Return the scene and captions of sample `index` of a split of the pairs ("train", "val", "test")."""
     name = f"pairs/{split}"
     return caption_scene(compose(Chance(seed, name, index, "content")), Chance(seed, name, index, "captions"))
 
 
-def make_sample(job: SampleSpec) -> dict[str, str | bytes]:
-    """A sample as the tar writer wants it: its key and, by extension, the bytes of its files."""
-    return {"__key__": f"{job.part.split}-{job.index:06d}", **sample_files(job)}
+def make_sample(spec: SampleSpec) -> dict[str, str | bytes]:
+    """Return a sample for the tar writer: its key and, by extension, the bytes of its files."""
+    return {"__key__": f"{spec.part.split}-{spec.index:06d}", **sample_files(spec)}
 
 
-def sample_files(job: SampleSpec) -> dict[str, bytes]:
-    sample: dict[str, bytes] = {}
-    classes = job.part.classes
+def sample_files(spec: SampleSpec) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    classes = spec.part.classes
     # Renditions draw the very things of the plain set of that split, so that scores differ by the rendition alone.
-    source = f"{job.part.folder.partition('-')[0]}/{job.part.split}"
+    source = f"{spec.part.folder.partition('-')[0]}/{spec.part.split}"
     if classes is None:
-        captioned = captioned_scene(job.seed, job.part.split, job.index)
+        captioned = captioned_scene(spec.seed, spec.part.split, spec.index)
         scene = captioned.scene
-        sample["txt"] = "\n".join(captioned.captions).encode()
-        sample["json"] = json.dumps(to_json(captioned), separators=(",", ":")).encode()
+        files["txt"] = "\n".join(captioned.captions).encode()
+        files["json"] = json.dumps(to_json(captioned), separators=(",", ":")).encode()
     else:
-        label = job.index % len(classes)
-        scene = compose_single(classes[label], Chance(job.seed, source, job.index, "content"))
-        sample["cls"] = str(label).encode()
-    drawing = Chance(job.seed, source, job.index, "drawing")
-    sample["jpg"] = jpeg(render(scene, drawing, job.size, job.part.rendition))
-    return sample
-
-
-def families() -> dict[str, list[str]]:
-    """Class names of the fine-grained set by family."""
-    return {family: list(members(family)) for family in FAMILIES}
-
-
-# -------- make
-# Writes the built-in scenes to a folder, in the layout of the public clip-benchmark WebDataset sets.
-#
-#     folder/pairs/{train,val,test}/<n>.tar      retrieval: key.jpg, key.txt (a caption a line), key.json (the scene)
-#     folder/kinds/{train,test}/<n>.tar          classification of single things: key.jpg, key.cls
-#     folder/kinds-<rendition>/test/<n>.tar      the things of kinds/test in another rendition
-#     folder/fine/{train,test}/<n>.tar           kinds of fine-grained families alone; families.json lists these
-#     folder/scenes.json                         what was asked for, written last
-#
-# The folder appears under its name only when it is whole: it is written beside it and then renamed.
-
-SHARD = 1000  # samples in a tar
-CHUNK = 32  # samples a worker makes at a time
-STALE_AFTER = 24 * 3600  # seconds after which an unfinished folder is taken for a killed run's and removed
-MANIFEST = "scenes.json"
+        label = spec.index % len(classes)
+        scene = compose_single(classes[label], Chance(spec.seed, source, spec.index, "content"))
+        files["cls"] = str(label).encode()
+    drawing = Chance(spec.seed, source, spec.index, "drawing")
+    files["jpg"] = jpeg(render(scene, drawing, spec.size, spec.part.rendition))
+    return files
 
 
 def make_scenes(
@@ -144,70 +121,52 @@ def make_scenes(
     fine_test: int = 1000,
     workers: int | None = None,
 ) -> Path:
-    """Write the scenes unless the folder holds these very ones; refuse a folder that holds anything else.
+    """Write the scenes unless the folder holds these very scenes; refuse a folder that holds anything else.
 
     Bytes depend on the arguments before `workers` alone. Renditions have as many samples as `kinds_test`.
     """
-    parts = [
-        SetSplit("pairs", "train", train),
-        SetSplit("pairs", "val", val),
-        SetSplit("pairs", "test", test),
-        SetSplit("kinds", "train", kinds_train),
-        SetSplit("kinds", "test", kinds_test),
-        *(SetSplit(f"kinds-{rendition}", "test", kinds_test) for rendition in OTHER_RENDITIONS),
-        SetSplit("fine", "train", fine_train),
-        SetSplit("fine", "test", fine_test),
-    ]
-    manifest = {"version": VERSION, "seed": seed, "size": size, "counts": {part.name: part.count for part in parts}}
+    counts = {"pairs/train": train, "pairs/val": val, "pairs/test": test}
+    counts |= {"kinds/train": kinds_train, "kinds/test": kinds_test}
+    counts |= {f"kinds-{rendition}/test": kinds_test for rendition in RENDITIONS if rendition != "plain"}
+    counts |= {"fine/train": fine_train, "fine/test": fine_test}
+    manifest = {"version": VERSION, "seed": seed, "size": size, "counts": counts}
     folder = Path(folder)
     if _holds(folder, manifest):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(folder)
-    unfinished = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
+    parts = [SetSplit(name.partition("/")[0], name.partition("/")[2], count) for name, count in counts.items()]
+    specs = (SampleSpec(part, index, seed, size) for part in parts for index in range(part.count))
     try:
-        jobs = (SampleSpec(part, index, seed, size) for part in parts for index in range(part.count))
-        _write_shards(unfinished, jobs, sum(part.count for part in parts), workers or _cores())
-        _write_descriptions(unfinished, parts)
-        (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-        unfinished.chmod(0o755)  # mkdtemp makes folders that only their owner can read
-        _publish(unfinished, folder, manifest)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return folder
-
-
-def _holds(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether the folder holds what the manifest asks for; False if there is nothing there yet."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    try:
-        found = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
-        raise UserError(f"{folder} is there but holds no built-in scenes; name another folder") from None
-    if found == manifest:
-        return True
-    differing = {key for key in manifest.keys() | found.keys() if manifest.get(key) != found.get(key)}
-    details = "; ".join(f"{key}: has {found.get(key)}, wanted {manifest.get(key)}" for key in sorted(differing))
-    raise UserError(f"{folder} holds other scenes ({details}); remove it or name another folder")
-
-
-def _publish(unfinished: Path, folder: Path, manifest: dict[str, Any]) -> None:
-    try:
-        unfinished.rename(folder)
+        with whole_folder(folder) as unfinished:
+            _write_shards(unfinished, specs, sum(counts.values()), workers or _cores())
+            _write_descriptions(unfinished, parts)
+            (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
     except OSError:
         # Another process may have been faster: fine if it made the same.
         if not _holds(folder, manifest):
             raise
+    return folder
 
 
-def _prefix(folder: Path) -> str:
-    return f".{folder.name}.unfinished-"
+def _holds(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Return whether the folder holds the scenes of the manifest; False if it is absent or empty."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    try:
+        stored = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        raise UserError(f"{folder} is there but holds no built-in scenes; name another folder") from None
+    if stored == manifest:
+        return True
+    differing = {key for key in manifest.keys() | stored.keys() if manifest.get(key) != stored.get(key)}
+    details = "; ".join(f"{key}: has {stored.get(key)}, wanted {manifest.get(key)}" for key in sorted(differing))
+    raise UserError(f"{folder} holds other scenes ({details}); remove it or name another folder")
 
 
 def _remove_stale(folder: Path) -> None:
-    """Clear up after runs that were killed. Age decides, since their owner may live on another machine."""
-    for left_over in folder.parent.glob(_prefix(folder) + "*"):
+    """Remove folders of killed runs. Age decides, since the process of a folder may live on another machine."""
+    for left_over in folder.parent.glob(f".{folder.name}.*unfinished*"):
         if time.time() - left_over.stat().st_mtime > STALE_AFTER:
             shutil.rmtree(left_over, ignore_errors=True)
 
@@ -216,14 +175,14 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _made(jobs: Iterator[SampleSpec], workers: int) -> Iterator[tuple[SampleSpec, dict[str, str | bytes]]]:
-    """Jobs with their samples, in order."""
+def _made(specs: Iterator[SampleSpec], workers: int) -> Iterator[tuple[SampleSpec, dict[str, str | bytes]]]:
+    """Yield specs with their samples, in order."""
     if workers == 1:
-        yield from ((job, make_sample(job)) for job in jobs)
+        yield from ((spec, make_sample(spec)) for spec in specs)
         return
-    # Workers only draw. Forked ones start at once and need no importable main module; fall back where there are none.
+    # Workers only draw. Forked workers start at once and need no importable main module.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    listed = list(jobs)
+    listed = list(specs)
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(method))
     try:
         yield from zip(listed, pool.map(make_sample, listed, chunksize=CHUNK))
@@ -231,10 +190,10 @@ def _made(jobs: Iterator[SampleSpec], workers: int) -> Iterator[tuple[SampleSpec
         pool.shutdown(cancel_futures=True)
 
 
-def _write_shards(folder: Path, jobs: Iterator[SampleSpec], total: int, workers: int) -> None:
+def _write_shards(folder: Path, specs: Iterator[SampleSpec], total: int, workers: int) -> None:
     from webdataset import TarWriter  # takes two seconds to import
 
-    made = tqdm(_made(jobs, workers), total=total, desc="drawing scenes", unit=" pictures", disable=None)
+    made = tqdm(_made(specs, workers), total=total, desc="drawing scenes", unit=" pictures", disable=None)
     for (part, shard), samples in groupby(made, key=lambda pair: (pair[0].part, pair[0].index // SHARD)):
         (folder / part.name).mkdir(parents=True, exist_ok=True)
         path = folder / part.name / f"{shard}.tar"
@@ -244,13 +203,14 @@ def _write_shards(folder: Path, jobs: Iterator[SampleSpec], total: int, workers:
 
 
 def _write_descriptions(folder: Path, parts: list[SetSplit]) -> None:
-    """The small text files beside the tars."""
+    """Write the small text files beside the tars."""
     for part in parts:
         top = folder / part.folder
-        (top / part.split).mkdir(parents=True, exist_ok=True)  # a part of no samples is still a part
+        (top / part.split).mkdir(parents=True, exist_ok=True)  # also for a part without samples
         (top / part.split / "nshards.txt").write_text(f"{-(-part.count // SHARD)}\n")
         (top / "dataset_type.txt").write_text("retrieval\n" if part.classes is None else "classification\n")
         if part.classes is not None:
             (top / "classnames.txt").write_text("\n".join(part.classes) + "\n")
             (top / "zeroshot_classification_templates.txt").write_text("\n".join(TEMPLATES) + "\n")
-    (folder / "fine" / "families.json").write_text(json.dumps(families(), indent=1) + "\n")
+    families = {family: list(members(family)) for family in FAMILIES}
+    (folder / "fine" / "families.json").write_text(json.dumps(families, indent=1) + "\n")

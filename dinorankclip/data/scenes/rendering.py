@@ -1,4 +1,6 @@
-"""Other ways to picture the same things. A rendition chooses colours and outlines, and may rework the picture.
+"""Draws a scene as a picture, plain or in another rendition. A picture is drawn four times too large and reduced.
+
+A rendition chooses colours and outlines, and may rework the picture:
 
 plain        flat colours with dark outlines, on a background
 sketch       pencil on paper: no colours, no background
@@ -10,7 +12,7 @@ watercolour  pale washes without dark outlines, running into each other on rough
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,16 +34,20 @@ from dinorankclip.data.scenes.drawing import (
     pale,
 )
 from dinorankclip.data.scenes.kinds import KINDS
-from dinorankclip.data.scenes.scene import COLOUR_JITTER, TILT, Chance, Scene, Thing
+from dinorankclip.data.scenes.scene import Chance, Scene, Thing
 
 PAPER: Rgb = (246, 243, 234)
 GRAPHITE: Rgb = (72, 70, 74)
 TILE_SHARE = 0.045  # side of a mosaic tile as a share of the picture
+OVERSIZE = 4  # reduced again, so that edges are smooth
+JPEG_QUALITY = 95
+COLOUR_JITTER = 14  # a named colour is drawn up to this far (of 255) from its standard value
+TILT = 6.0  # most degrees that a thing leans to either side
 
 
 @dataclass(frozen=True)
 class Rendition:
-    """`part` colours a part by its name and usual colour, `edge` its outline; without `ground` there is only paper."""
+    """`part` maps name and usual colour of a part to its colour, `edge` to its outline. Without `ground`: paper."""
 
     name: str
     part: Callable[[str, Rgb], Rgb]
@@ -51,7 +57,7 @@ class Rendition:
     edge_scale: float = 1.0
 
     def paint(self, main: Rgb, pattern: str) -> Paint:
-        """What a pen needs to draw a thing of this colour and pattern."""
+        """Return the colours for a thing of this colour and pattern."""
         own = {"main": main, "deep": deep(main), "pale": pale(main)}
         tones = {name: self.part(name, colour) for name, colour in own.items()}
         edges = {name: self.edge(colour) for name, colour in own.items()}
@@ -80,7 +86,7 @@ def _darken(picture: Image.Image, chance: Chance) -> Image.Image:
 
 @lru_cache(maxsize=8)
 def _joints(side: int, tile: int) -> Image.Image:
-    """White, with grey lines where tiles meet: to be multiplied in."""
+    """Return a white picture with grey lines where tiles meet, to be multiplied in."""
     mask = Image.new("RGB", (side, side), (255, 255, 255))
     draw = ImageDraw.Draw(mask)
     for at in range(0, side, tile):
@@ -92,7 +98,7 @@ def _joints(side: int, tile: int) -> Image.Image:
 def _lay_tiles(picture: Image.Image, chance: Chance) -> Image.Image:
     side = picture.width
     tile = max(2, round(TILE_SHARE * side))
-    coarse = picture.reduce(tile)  # a part tile at the rim counts as one
+    coarse = picture.reduce(tile)  # a partial tile at the rim counts as a tile
     tiled = coarse.resize((coarse.width * tile, coarse.height * tile), Image.Resampling.NEAREST)
     return ImageChops.multiply(tiled.crop((0, 0, side, side)), _joints(side, tile))
 
@@ -124,21 +130,14 @@ RENDITIONS: dict[str, Rendition] = {
 
 @lru_cache(maxsize=8)
 def _materials(rendition: str) -> tuple[dict[str, Rgb], dict[str, Rgb]]:
-    """Tones and outlines of fixed parts, which do not depend on the thing."""
+    """Return tones and outlines of fixed parts, which do not depend on the thing."""
     r = RENDITIONS[rendition]
     return {n: r.part(n, c) for n, c in MATERIALS.items()}, {n: r.edge(c) for n, c in MATERIALS.items()}
 
 
-# -------- render
-# A scene becomes a picture: drawn four times too large and reduced, so that edges are smooth.
-
-OVERSIZE = 4
-JPEG_QUALITY = 95
-
-
 @dataclass(frozen=True)
 class Appearance:
-    """What a scene leaves open about a thing: the exact tint, which way it faces, how far it leans."""
+    """Random details of a drawn thing that its scene does not state: tint, direction and tilt."""
 
     main: Rgb
     mirror: bool
@@ -146,12 +145,12 @@ class Appearance:
 
 
 def render(scene: Scene, chance: Chance, size: int, rendition: str = "plain") -> Image.Image:
-    """Draw a scene. What its description leaves open (tints, leaning, which way things face) is left to chance."""
+    """Draw a scene. Details that it does not state (tint, direction, tilt) are random."""
     style = RENDITIONS[rendition]
     canvas = Image.new("RGB", (size * OVERSIZE, size * OVERSIZE), PAPER)
     upright = carried(scene)
-    # Things draw their lots before the background does: every rendition shows them alike.
-    looks = [_look(thing, chance, leaning=index not in upright) for index, thing in enumerate(scene.things)]
+    # Details are drawn before the background, so that every rendition shows the same.
+    looks = [_appearance(thing, chance, leaning=index not in upright) for index, thing in enumerate(scene.things)]
     _draw_background(canvas, scene.background, chance, style)
     for thing, look in zip(scene.things, looks):
         _draw_thing(canvas, thing, look, style)
@@ -159,7 +158,7 @@ def render(scene: Scene, chance: Chance, size: int, rendition: str = "plain") ->
 
 
 def jpeg(picture: Image.Image) -> bytes:
-    """As stored: without colour subsampling, which would smear parts that are a pixel wide."""
+    """Encode without colour subsampling, which would smear parts that are a pixel wide."""
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
     return buffer.getvalue()
@@ -169,17 +168,13 @@ def _draw_background(canvas: Image.Image, name: str, chance: Chance, style: Rend
     light = chance.within(0.93, 1.04)
     if style.ground is None:
         return
-    tones = {tone: style.ground(_lit(colour, light)) for tone, colour in GROUND.items()}
+    lit = {tone: _clipped(v * light for v in colour) for tone, colour in GROUND.items()}
+    tones = {tone: style.ground(colour) for tone, colour in lit.items()}
     side = canvas.width
     BACKGROUNDS[name].draw(Pen(canvas, Paint(tones), (side / 2, side / 2), side), chance)
 
 
-def _lit(colour: Rgb, light: float) -> Rgb:
-    red, green, blue = (min(255, round(v * light)) for v in colour)
-    return red, green, blue
-
-
-def _look(thing: Thing, chance: Chance, *, leaning: bool) -> Appearance:
+def _appearance(thing: Thing, chance: Chance, *, leaning: bool) -> Appearance:
     tilt = chance.within(-TILT, TILT)
     return Appearance(_tinted(COLOURS[thing.colour], chance), chance.happens(0.5), tilt if leaning else 0.0)
 
@@ -200,7 +195,11 @@ def _draw_thing(canvas: Image.Image, thing: Thing, look: Appearance, style: Rend
 
 
 def _tinted(colour: Rgb, chance: Chance) -> Rgb:
-    """Close to the named colour: half the change is shared by the channels (light), half their own (hue)."""
+    """Return a colour close to `colour`: half the change is common to the channels (light), half not (hue)."""
     light = chance.within(-1, 1)
-    red, green, blue = (min(255, max(0, round(v + COLOUR_JITTER * (light + chance.within(-1, 1)) / 2))) for v in colour)
+    return _clipped(v + COLOUR_JITTER * (light + chance.within(-1, 1)) / 2 for v in colour)
+
+
+def _clipped(channels: Iterable[float]) -> Rgb:
+    red, green, blue = (min(255, max(0, round(v))) for v in channels)
     return red, green, blue

@@ -1,4 +1,7 @@
-"""Small words put right: a or an, one or many, lists, and where adjectives go."""
+"""Writes captions of scenes at random, the way people do.
+
+Each caption names some things of the scene and states nothing that is not true. Its content is returned as data.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,36 @@ from dataclasses import dataclass, replace
 from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
 from dinorankclip.data.scenes.composition import RELATIONS, holding
 from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind, Noun
-from dinorankclip.data.scenes.scene import (
-    CAPTIONS,
-    MANNERS,
-    P_BACKGROUND,
-    P_COLOUR,
-    P_GENERAL,
-    P_LEAVE_OUT,
-    P_PATTERN,
-    P_PLACE,
-    P_RELATION,
-    P_SIZE,
-    P_SYNONYM,
-    P_TOGETHER,
-    CaptionedScene,
-    Chance,
-    CaptionContent,
-    MentionedThing,
-    Scene,
-    Thing,
-)
+from dinorankclip.data.scenes.scene import CaptionContent, CaptionedScene, Chance, MentionedThing, Scene, Thing
+
+CAPTIONS = 5  # of a scene
+TRIES = 8  # attempts at a caption that the scene does not have yet
+MANNERS = {"terse": 0.10, "usual": 0.45, "full": 0.45}  # how talkative a caption is, with probability
+P_COLOUR = {"terse": 0.40, "usual": 0.85, "full": 1.00}
+P_PATTERN = {"terse": 0.30, "usual": 0.75, "full": 1.00}  # if the thing has a pattern
+P_SIZE = {"terse": 0.05, "usual": 0.25, "full": 0.50}
+P_BACKGROUND = {"terse": 0.20, "usual": 0.55, "full": 0.85}
+P_LEAVE_OUT = {"terse": 0.60, "usual": 0.25, "full": 0.05}  # each thing but the first chosen stays unmentioned
+P_RELATION = {"terse": 0.25, "usual": 0.45, "full": 0.55}  # if a relation holds between two mentioned things
+P_PLACE = {"terse": 0.05, "usual": 0.15, "full": 0.25}  # places in the picture, if no relation is stated
+P_TOGETHER = 0.75  # things of one kind are counted ("two red mugs") instead of named one by one
+P_GENERAL = 0.06  # "a bird" for a sparrow
+P_SYNONYM = 0.30  # "a couch" for a sofa
+P_MEDIUM = 0.25  # factor for "medium": people seldom mention a middling size
+P_ENDING = 0.35  # "a mug with stripes" instead of "a striped mug"
+P_ONE = 0.06  # "one mug" instead of "a mug"
 
 NUMBERS = {2: "two", 3: "three", 4: "four"}
 PAIR = ("pair of ", "pairs of ")
 
 
 def article(words: str) -> str:
-    """ "a" or "an" before these words. All our words beginning with a vowel letter begin with a vowel sound."""
+    """Return "a" or "an". All words used here that begin with a vowel letter begin with a vowel sound."""
     return "an" if words[0].lower() in "aeiou" else "a"
 
 
 def with_adjectives(noun: str, adjectives: Sequence[str]) -> str:
-    """Adjectives before the noun; "pair of scissors" takes them inside: "pair of red scissors"."""
+    """Put adjectives before the noun, and inside of "pair of …": "pair of red scissors"."""
     for head in PAIR:
         if noun.startswith(head):
             return head + " ".join([*adjectives, noun.removeprefix(head)])
@@ -47,7 +48,7 @@ def with_adjectives(noun: str, adjectives: Sequence[str]) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """ "x", "x and y", "x, y and z"."""
+    """Return "x", "x and y" or "x, y and z"."""
     if len(parts) == 1:
         return parts[0]
     return ", ".join(parts[:-1]) + " and " + parts[-1]
@@ -57,8 +58,7 @@ def sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-# -------- phrases
-# Chance describes one thing, or several of a kind together: "a small red mug", "two mugs with stripes".
+# --- phrases
 
 SIZE_WORDS = {"small": ("small", "little", "tiny"), "medium": ("medium-sized",), "large": ("large", "big", "huge")}
 PATTERN_WORDS = {
@@ -67,18 +67,15 @@ PATTERN_WORDS = {
     "checkered": ("checkered", "checked"),
 }
 PATTERN_ENDINGS = {"striped": "with stripes", "spotted": "with spots", "checkered": "with checks"}
-P_MEDIUM = 0.25  # of the times a size is said: people seldom say that something is of middling size
-P_ENDING = 0.35  # "a mug with stripes" instead of "a striped mug"
-P_ONE = 0.06  # "one mug" instead of "a mug"
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words for some things of a scene, without the article."""
+    """Words for one thing of a scene or several of a kind ("small red mug", "mugs with stripes"), without article."""
 
     core: str
     members: tuple[int, ...]
-    said: MentionedThing  # holds for each member
+    content: MentionedThing  # of each member
     pose: str
 
     @property
@@ -86,7 +83,7 @@ class Phrase:
         return len(self.members) > 1
 
     def text(self, chance: Chance, *, again: bool = False) -> str:
-        """With a determiner. `again`: the same words came before, so this is another one."""
+        """Return the words with a determiner: "another" if the same words came before (`again`)."""
         if self.many:
             return f"{NUMBERS[len(self.members)]} {self.core}"
         if again:
@@ -95,48 +92,48 @@ class Phrase:
 
 
 def describe(scene: Scene, members: Sequence[int], manner: str, chance: Chance) -> Phrase:
-    """Describe things of one kind. Several together are only said to have what all of them have."""
+    """Describe things of one kind. Several things together get only the attributes that all of them have."""
     things = [scene.things[i] for i in members]
     kind = KINDS[things[0].kind]
-    word, level = _word(kind, len(things), chance)
-    said: dict[str, str] = dict([level])
+    noun, level = _noun(kind, len(things), chance)
+    content: dict[str, str] = dict([level])
     adjectives, ending = [], ""
 
     size = _shared(things, "size")
     if size is not None and chance.happens(P_SIZE[manner] * (P_MEDIUM if size == "medium" else 1)):
-        said["size"] = size
+        content["size"] = size
         adjectives.append(chance.pick(SIZE_WORDS[size]))
     colour = _shared(things, "colour")
     if colour is not None and chance.happens(P_COLOUR[manner]):
-        said["colour"] = colour
+        content["colour"] = colour
         adjectives.append(colour)
     pattern = _shared(things, "pattern")
     if pattern in PATTERN_WORDS and chance.happens(P_PATTERN[manner]):
-        said["pattern"] = pattern
+        content["pattern"] = pattern
         if chance.happens(P_ENDING):
             ending = " " + PATTERN_ENDINGS[pattern]
-        else:  # "striped red" and "red striped" are both said, but size comes first
-            at = len(adjectives) if chance.happens(0.5) else int("size" in said)
+        else:  # both "striped red" and "red striped" are usual, but size comes first
+            at = len(adjectives) if chance.happens(0.5) else int("size" in content)
             adjectives.insert(at, chance.pick(PATTERN_WORDS[pattern]))
 
-    noun = word.many if len(things) > 1 else word.one
     pose = chance.pick(GROUPS[kind.group].poses)
-    return Phrase(with_adjectives(noun, adjectives) + ending, tuple(members), MentionedThing(**said), pose)
+    core = with_adjectives(noun.plural if len(things) > 1 else noun.singular, adjectives) + ending
+    return Phrase(core, tuple(members), MentionedThing(**content), pose)
 
 
-def _word(kind: Kind, count: int, chance: Chance) -> tuple[Noun, tuple[str, str]]:
-    """The noun, and what it says: ("kind", …), ("family", …) or ("group", …).
+def _noun(kind: Kind, count: int, chance: Chance) -> tuple[Noun, tuple[str, str]]:
+    """Return a noun and its meaning: ("kind", …), ("family", …) or ("group", …).
 
-    Things counted together keep their own name: "two birds" would have to count every bird.
+    Things counted together keep the name of their kind: "two birds" would have to count every bird.
     """
     if count == 1 and chance.happens(P_GENERAL):
         family = FAMILIES[kind.family] if kind.family else None
         if family is not None and kind.family is not None:
             return family, ("family", kind.family)
-        return GROUPS[kind.group].word, ("group", kind.group)
+        return GROUPS[kind.group].noun, ("group", kind.group)
     if kind.synonyms and chance.happens(P_SYNONYM):
         return chance.pick(kind.synonyms), ("kind", kind.name)
-    return kind.word, ("kind", kind.name)
+    return kind.noun, ("kind", kind.name)
 
 
 def _shared(things: Sequence[Thing], attribute: str) -> str | None:
@@ -144,8 +141,7 @@ def _shared(things: Sequence[Thing], attribute: str) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-# -------- captions
-# Chance writes captions the way people do: each names some of what is there, and says nothing that is not true.
+# --- captions
 
 DIRECT = {  # "a mug … a plate"
     "left": ("to the left of", "left of", "on the left of"),
@@ -174,38 +170,37 @@ PLACES = {
     ("right", "bottom"): ("in the bottom right corner", "at the lower right"),
     ("middle", "middle"): ("in the middle", "in the centre"),
 }
-TRIES = 8  # for a caption that the scene does not have yet
 
 
 def caption_scene(scene: Scene, chance: Chance) -> CaptionedScene:
-    """A scene with its captions. They differ from each other where the scene offers enough to say."""
+    """Write the captions of a scene. They differ from each other if the scene offers enough content."""
     texts: list[str] = []
-    mentions: list[CaptionContent] = []
+    contents: list[CaptionContent] = []
     for _ in range(CAPTIONS):
         for _ in range(TRIES):
-            text, mention = write_caption(scene, chance)
+            text, content = write_caption(scene, chance)
             if text not in texts:
                 break
         texts.append(text)
-        mentions.append(mention)
-    return CaptionedScene(scene, tuple(texts), tuple(mentions))
+        contents.append(content)
+    return CaptionedScene(scene, tuple(texts), tuple(contents))
 
 
 def write_caption(scene: Scene, chance: Chance) -> tuple[str, CaptionContent]:
-    """One caption and what it says."""
+    """Write one caption and return it with its content."""
     manner = chance.weighted(MANNERS)
-    phrases = [describe(scene, unit, manner, chance) for unit in _units(scene, manner, chance)]
+    phrases = [describe(scene, unit, manner, chance) for unit in _mentioned_units(scene, manner, chance)]
     background = scene.background if chance.happens(P_BACKGROUND[manner]) else None
     related = _related(scene, phrases, chance) if chance.happens(P_RELATION[manner]) else None
     if related is not None:
-        return _tell_relation(phrases, related, background, chance)
+        return _relation_caption(phrases, related, background, chance)
     if chance.happens(P_PLACE[manner]):
-        return _tell_places(scene, phrases, background, chance)
-    return _tell_list(phrases, background, chance)
+        return _places_caption(scene, phrases, background, chance)
+    return _list_caption(phrases, background, chance)
 
 
-def _units(scene: Scene, manner: str, chance: Chance) -> list[tuple[int, ...]]:
-    """Which things are mentioned, and which of them together. A count covers all things of the kind."""
+def _mentioned_units(scene: Scene, manner: str, chance: Chance) -> list[tuple[int, ...]]:
+    """Choose the mentioned things and group those that are counted. A count covers all things of the kind."""
     order = chance.shuffled(range(len(scene.things)))
     chosen = order[:1] + [i for i in order[1:] if not chance.happens(P_LEAVE_OUT[manner])]
     units: list[tuple[int, ...]] = []
@@ -220,8 +215,8 @@ def _units(scene: Scene, manner: str, chance: Chance) -> list[tuple[int, ...]]:
 
 
 def _related(scene: Scene, phrases: Sequence[Phrase], chance: Chance) -> tuple[int, str, int] | None:
-    """Two phrases and a word that holds between all they stand for; resting on something is said first."""
-    found = []
+    """Choose two phrases and a word that holds between all their things; "on" takes precedence."""
+    options = []
     for i, a in enumerate(phrases):
         for j, b in enumerate(phrases):
             if i == j:
@@ -230,19 +225,19 @@ def _related(scene: Scene, phrases: Sequence[Phrase], chance: Chance) -> tuple[i
             words = frozenset.intersection(*each)
             if "on" in words:
                 return i, "on", j
-            found += [(i, word, j) for word in RELATIONS if word in words]
-    return chance.pick(found) if found else None
+            options += [(i, word, j) for word in RELATIONS if word in words]
+    return chance.pick(options) if options else None
 
 
 def _texts(phrases: Sequence[Phrase], chance: Chance) -> list[str]:
-    """Phrases with determiners: the second "red mug" becomes "another red mug"."""
+    """Return phrases with determiners: the second "red mug" becomes "another red mug"."""
     return [
         phrase.text(chance, again=any(phrase.core == earlier.core for earlier in phrases[:k]))
         for k, phrase in enumerate(phrases)
     ]
 
 
-def _tell_relation(
+def _relation_caption(
     phrases: list[Phrase], related: tuple[int, str, int], background: str | None, chance: Chance
 ) -> tuple[str, CaptionContent]:
     i, word, j = related
@@ -269,19 +264,20 @@ def _tell_relation(
     if others:
         also = "are" if ordered[2].many else "is"
         text += chance.pick((f", and there {also} also {listed(others)}", f"; {listed(others)} can be seen too"))
-    # Phrases of several things spread over as many entries; a relation holds between all of them.
     relation = (1, word, 0) if turned else (0, word, 1)
-    return sentence(text), _mention(ordered, background, relation)
+    return sentence(text), _content(ordered, background, relation)
 
 
-def _tell_places(scene: Scene, phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, CaptionContent]:
+def _places_caption(
+    scene: Scene, phrases: list[Phrase], background: str | None, chance: Chance
+) -> tuple[str, CaptionContent]:
     parts, placed = [], []
     for phrase, text in zip(phrases, _texts(phrases, chance)):
         options = _true_places(scene, phrase)
         if options:
             column, row = chance.pick(options)
             text += " " + chance.pick(PLACES[column, row])
-            phrase = replace(phrase, said=replace(phrase.said, column=column, row=row))
+            phrase = replace(phrase, content=replace(phrase.content, column=column, row=row))
         parts.append(text)
         placed.append(phrase)
     text = listed(parts)
@@ -289,7 +285,7 @@ def _tell_places(scene: Scene, phrases: list[Phrase], background: str | None, ch
         is_are = "are" if phrases[0].many else "is"
         where = chance.pick(BACKGROUNDS[background].where)
         text = chance.pick((f"{where} there {is_are} {text}", f"{BACKGROUNDS[background].noun} with {text}"))
-    return sentence(text), _mention(placed, background)
+    return sentence(text), _content(placed, background)
 
 
 def _true_places(scene: Scene, phrase: Phrase) -> list[tuple[str | None, str | None]]:
@@ -302,13 +298,13 @@ def _true_places(scene: Scene, phrase: Phrase) -> list[tuple[str | None, str | N
     return [(column, row) for column, row in PLACES if column in columns and row in rows]
 
 
-def _tell_list(phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, CaptionContent]:
+def _list_caption(phrases: list[Phrase], background: str | None, chance: Chance) -> tuple[str, CaptionContent]:
     things = listed(_texts(phrases, chance))
     is_are = "are" if phrases[0].many else "is"
-    mention = _mention(phrases, background)
+    content = _content(phrases, background)
     if background is None:
         bare = (things, things, f"there {is_are} {things}", f"a picture of {things}", f"{things} can be seen")
-        return sentence(chance.pick(bare)), mention
+        return sentence(chance.pick(bare)), content
     where = chance.pick(BACKGROUNDS[background].where)
     forms = [
         f"{things} {where}",
@@ -318,7 +314,7 @@ def _tell_list(phrases: list[Phrase], background: str | None, chance: Chance) ->
     ]
     if len(phrases) == 1:
         forms += [f"{things} {phrases[0].pose} {where}", f"{things} {is_are} {phrases[0].pose} {where}"]
-    return sentence(chance.pick(forms)), mention
+    return sentence(chance.pick(forms)), content
 
 
 def _add_background(text: str, background: str | None, chance: Chance) -> str:
@@ -328,15 +324,15 @@ def _add_background(text: str, background: str | None, chance: Chance) -> str:
     return chance.pick((f"{text} {where}", f"{where}, {text}"))
 
 
-def _mention(
+def _content(
     phrases: Sequence[Phrase], background: str | None, relation: tuple[int, str, int] | None = None
 ) -> CaptionContent:
-    """What the phrases say, a phrase of several things as that many entries; `relation` is between phrases."""
+    """Return the content of phrases. A phrase of several things becomes as many entries; `relation` links phrases."""
     things: list[MentionedThing] = []
     entries: list[range] = []
     for phrase in phrases:
         entries.append(range(len(things), len(things) + len(phrase.members)))
-        things += [phrase.said] * len(phrase.members)
+        things += [phrase.content] * len(phrase.members)
     relations: tuple[tuple[int, str, int], ...] = ()
     if relation is not None:
         a, word, b = relation

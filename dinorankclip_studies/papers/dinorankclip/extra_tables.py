@@ -1,10 +1,13 @@
-"""Which order is best on each suite, of both sweeps, and whether it can be told from order 3."""
+"""Tables of a report that are no grid of cells and scores: paired differences, best orders, costs, and the paper's
+values that stand beside nothing.
+
+Times of a study's runs are wall-clock of runs that shared a machine. What a step costs comes from the benches.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dinorankclip.formatting import MISSING, Form, form_of
@@ -12,18 +15,9 @@ from dinorankclip.methods import LABEL
 from dinorankclip.models.students import CLASSES, count, image_student
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip_studies.material import StudyMaterial
-from dinorankclip_studies.papers.dinorankclip.paper_values import (
-    PAPER,
-    TITLES,
-    PaperValue,
-    about_paper,
-    digits_for,
-    in_black,
-    paper_value,
-    paper_words,
-)
-from dinorankclip_studies.papers.dinorankclip.tables_ablations import PLAIN, WITH_TEACHER
-from dinorankclip_studies.papers.dinorankclip.tables_methods import about_ranking, cone, fine, mean_r1, ranking
+from dinorankclip_studies.papers.dinorankclip import PAPER
+from dinorankclip_studies.papers.dinorankclip.paper_tables import PLAIN, WITH_TEACHER, about_ranking, columns
+from dinorankclip_studies.papers.printed_values import PaperValue, about_paper, digits_for, paper_words
 from dinorankclip_studies.results import Results, at_chance, chance_of
 from dinorankclip_studies.run_times import load_bench
 from dinorankclip_studies.study import Column
@@ -31,72 +25,11 @@ from dinorankclip_studies.study_tables import PlainTable
 from dinorankclip_studies.verdicts import ALPHA, Effect, p_value, paired, summary
 
 SWEEPS = {"plain": PLAIN, "with teacher": WITH_TEACHER}
-CLAIMED = 3
-# What of the paper's stands beside our suites, by the column's place in the table `best-order`.
+CLAIMED = 3  # the order that the paper calls best
+# The paper's suites beside ours, in the order of the columns of the table `best-order`.
 _PAPER_SUITES = ("ImageNet1K", "ImageNet-R", "COCO i2t R@1", "COCO t2i R@1", "CIFAR-100", "CUB-200")
-_PAPER_COLUMNS = ("best order", "score")
 
-
-def best_orders(material: StudyMaterial) -> list[PlainTable]:
-    """None in a study that has no such table."""
-    table = material.table("best-order")
-    if table is None:
-        return []
-    beside = {
-        suite: [paper_value("tab:per-dataset-order", suite, what) for what in _PAPER_COLUMNS] for suite in _PAPER_SUITES
-    }
-    rows = [
-        row
-        for column, paper in zip(table.columns, beside.values(), strict=True)
-        for sweep, cells in SWEEPS.items()
-        if (row := _row(material.results, column, sweep, cells, paper)) is not None
-    ]
-    return [
-        PlainTable(
-            "best-order-named",
-            "Best order of each suite, by name",
-            (
-                "suite", "orders", "n", "best", "score there", "chance", f"minus order {CLAIMED}",
-                f"told from {CLAIMED}", f"best, {LABEL}", f"score there, {LABEL}",
-            ),
-            tuple(rows),
-            "Of the seeds that all orders of a sweep have; the smallest of equal orders. The difference is of all "
-            f"seeds that the best order and order {CLAIMED} share. “No”: p > 5 %, corrected for being the best of "
-            f"{len(PLAIN) - 1} rivals, or n < 3: any order may then come out best. “Near chance”: no order is shown to "
-            "be a point above it. The best of six noisy means is also a little too good. The paper's suites are "
-            f"{', '.join(_PAPER_SUITES[:-1])} and {_PAPER_SUITES[-1]}.",
-            tuple(value for values in beside.values() for value in values),
-        )
-    ]  # fmt: skip
-
-
-def _row(
-    results: Results, column: Column, sweep: str, cells: tuple[str, ...], paper: list[PaperValue]
-) -> tuple[str, ...] | None:
-    common = results.on_common_seeds(cells)
-    values = {order: found for order, cell in enumerate(cells) if (found := common.values(cell, column.score))}
-    if len(values) < len(cells):
-        return None  # the best of some orders is not the best of all
-    means = {order: summary(found).mean for order, found in values.items()}
-    best = max(means, key=lambda order: (means[order], -order))
-    form, chance = form_of(means.values(), column.percent), chance_of(results, column.score)
-    difference, told = MISSING, MISSING
-    if best != CLAIMED:
-        effect = paired(*(results.values(cells[order], column.score) for order in (CLAIMED, best)))
-        difference = form.with_half(effect.mean, effect.low, effect.high, sign=True)
-        told = "yes" if p_value(effect) * (len(cells) - 1) <= ALPHA else "no"
-        if column.percent and at_chance(results, cells, column.score):
-            told = "near chance"
-    return (
-        column.heading, sweep, str(len(values[best])), str(best), form.plain(means[best]),
-        MISSING if chance is None else form.plain(chance), difference, told, *map(paper_words, paper),
-    )  # fmt: skip
-
-
-# -------- paired_differences
-# The differences that matter most, paired by seed: what each step of the method adds, and what its controls leave.
-
-# Row → (cell that is taken off, cell it is taken off from).
+# Row of the table of paired differences → (cell that is taken off, cell that it is taken off from).
 DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "CyCLIP − CLIP": ("clip", "cyclip"),
     "ALIP-style − CLIP": ("clip", "alip"),
@@ -120,26 +53,93 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "trained longer: full − RankCLIP": ("rankclip-longer", "full-longer"),
 }
 
+ORDER_COST = "order-cost"  # name of the table
+OWN = "the paper's own"
+PAPER_STUDENTS = {"resnet50": "full-resnet", "mobilenetv3-large": "full-mobilenet", "vit-tiny": "full"}
+PAPER_TRUNK = {"trunk": "ViT-B-32", "image_size": None}  # settings of the paper's trunk, as runs keep them
+
+
+def best_orders(material: StudyMaterial) -> list[PlainTable]:
+    """Name the best order of each suite in both sweeps, and tell whether it differs from order 3. A study without the
+    table `best-order` has none."""
+    table = material.table("best-order")
+    if table is None:
+        return []
+    beside = [
+        [PAPER.values.value("tab:per-dataset-order", suite, column) for column in ("best order", "score")]
+        for suite in _PAPER_SUITES
+    ]
+    rows = [
+        row
+        for column, paper in zip(table.columns, beside, strict=True)
+        for sweep, cells in SWEEPS.items()
+        if (row := _best_order_row(material.results, column, sweep, cells, paper)) is not None
+    ]
+    return [
+        PlainTable(
+            "best-order-named",
+            "Best order of each suite, by name",
+            (
+                "suite", "orders", "n", "best", "score there", "chance", f"minus order {CLAIMED}",
+                f"told from {CLAIMED}", f"best, {LABEL}", f"score there, {LABEL}",
+            ),
+            tuple(rows),
+            "Of the seeds that all orders of a sweep have; the smallest of equal orders. The difference is of all "
+            f"seeds that the best order and order {CLAIMED} share. “No”: p > 5 %, corrected for being the best of "
+            f"{len(PLAIN) - 1} rivals, or n < 3: any order may then come out best. “Near chance”: no order is shown to "
+            "be a point above it. The best of six noisy means is also a little too good. The paper's suites are "
+            f"{', '.join(_PAPER_SUITES[:-1])} and {_PAPER_SUITES[-1]}.",
+            tuple(value for values in beside for value in values),
+        )
+    ]  # fmt: skip
+
+
+def _best_order_row(
+    results: Results, column: Column, sweep: str, cells: tuple[str, ...], paper: list[PaperValue]
+) -> tuple[str, ...] | None:
+    common = results.on_common_seeds(cells)
+    by_order = {order: values for order, cell in enumerate(cells) if (values := common.values(cell, column.score))}
+    if len(by_order) < len(cells):
+        return None  # the best of some orders is not the best of all
+    means = {order: summary(values).mean for order, values in by_order.items()}
+    best = max(means, key=lambda order: (means[order], -order))
+    form, chance = form_of(means.values(), column.percent), chance_of(results, column.score)
+    difference = differs = MISSING
+    if best != CLAIMED:
+        effect = paired(*(results.values(cells[order], column.score) for order in (CLAIMED, best)))
+        difference = form.with_half(effect.mean, effect.low, effect.high, sign=True)
+        differs = "yes" if p_value(effect) * (len(cells) - 1) <= ALPHA else "no"
+        if column.percent and at_chance(results, cells, column.score):
+            differs = "near chance"
+    return (
+        column.heading, sweep, str(len(by_order[best])), str(best), form.plain(means[best]),
+        MISSING if chance is None else form.plain(chance), difference, differs, *map(paper_words, paper),
+    )  # fmt: skip
+
 
 def paired_differences(material: StudyMaterial) -> list[PlainTable]:
-    """None where no two of these cells share a seed."""
+    """Show what each step of the method adds and what its controls leave, paired by seed. Rows whose cells share no
+    seed are left out; without any row there is no table."""
     measures, results = material.measures, material.results
-    columns = (mean_r1(measures), fine(measures), *ranking(measures), cone(measures))
+    shown = columns(measures, "mean R@1", "fine probe", "ranking τ-b", "cone separation °")
     rows = {}
     for label, (less, more) in DIFFERENCES.items():
-        effects = [paired(results.values(less, column.score), results.values(more, column.score)) for column in columns]
+        effects = [paired(results.values(less, column.score), results.values(more, column.score)) for column in shown]
         if any(effect.n for effect in effects):
             rows[label] = effects
     if not rows:
         return []
-    forms = [_form(column, [effects[place] for effects in rows.values()]) for place, column in enumerate(columns)]
+    forms = [
+        form_of([effects[place].mean for effects in rows.values() if effects[place].n], column.percent)
+        for place, column in enumerate(shown)
+    ]
     return [
         PlainTable(
             "differences",
             "Paired differences",
-            ("", "n", *(column.heading for column in columns)),
+            ("", "n", *(column.heading for column in shown)),
             tuple(
-                (label, str(max(effect.n for effect in effects)), *map(_told, effects, forms))
+                (label, str(max(effect.n for effect in effects)), *map(_with_interval, effects, forms))
                 for label, effects in rows.items()
             ),
             "Mean over the n seeds that both cells have of the difference at each seed, with its 95 % interval where "
@@ -149,11 +149,7 @@ def paired_differences(material: StudyMaterial) -> list[PlainTable]:
     ]
 
 
-def _form(column: Column, effects: list[Effect]) -> Form:
-    return form_of([effect.mean for effect in effects if effect.n], column.percent)
-
-
-def _told(effect: Effect, form: Form) -> str:
+def _with_interval(effect: Effect, form: Form) -> str:
     if not effect.n:
         return MISSING
     if effect.low is None or effect.high is None:
@@ -161,41 +157,26 @@ def _told(effect: Effect, form: Form) -> str:
     return f"{form.signed(effect.mean)} [{form.end(effect.low)}, {form.end(effect.high)}]"
 
 
-# -------- cost_tables
-# What was spent: a line a cell, a line an order, a line a student.
-#
-# Times of a study's runs are wall-clock of runs that shared a machine. What a step costs comes from the benches.
-
-ORDER_COST = "order-cost"  # name of the table
-OWN = "the paper's own"
-PAPER_STUDENTS = {"resnet50": "full-resnet", "mobilenetv3-large": "full-mobilenet", "vit-tiny": "full"}
-PAPER_TRUNK = {"trunk": "ViT-B-32", "image_size": None}  # settings of its trunk, as runs keep them
-_STUDENT_COLUMNS = ("params M", "latency ms")
-
-
 def cost_tables(material: StudyMaterial) -> list[PlainTable]:
-    found = [orders(material), compute_profile(material)]
+    tables = [order_costs(material), compute_profile(material)]
     if material.results.of("full-resnet") or material.results.of("full-mobilenet"):
-        found.append(students(material))
-    return found
+        tables.append(student_costs(material))
+    return tables
 
 
 def compute_profile(material: StudyMaterial) -> PlainTable:
-    rows = []
-    total = 0.0
-    once: set[str] = set()
+    rows, total = [], 0.0
+    counted: set[str] = set()  # cells may share runs
     for cell in material.results.cells():
         runs = material.results.of(cell)
         first = next(iter(runs.values()))
         seconds = summary({seed: run.seconds for seed, run in runs.items()}).mean
-        total += sum(run.seconds for run in runs.values() if run.key not in once)
-        once |= {run.key for run in runs.values()}
-        sizes = [first.parameters.get(part) for part in ("model", "heads")]
-        rows.append(
-            (cell, str(len(runs)), *map(_count, sizes), f"{first.steps:,}", f"{first.pairs_seen:,}", f"{seconds:,.0f}")
-        )
-    rows.append(("all runs", str(len(once)), "", "", "", "", f"{total / 3600:,.1f} h"))
-    hours = paper_value("tab:compute", "total printed", "hours")
+        total += sum(run.seconds for run in runs.values() if run.key not in counted)
+        counted |= {run.key for run in runs.values()}
+        sizes = (_count(first.parameters.get(part)) for part in ("model", "heads"))
+        rows.append((cell, str(len(runs)), *sizes, f"{first.steps:,}", f"{first.pairs_seen:,}", f"{seconds:,.0f}"))
+    rows.append(("all runs", str(len(counted)), "", "", "", "", f"{total / 3600:,.1f} h"))
+    hours = PAPER.values.value("tab:compute", "total printed", "hours")
     return PlainTable(
         "compute",
         "Compute profile",
@@ -207,18 +188,17 @@ def compute_profile(material: StudyMaterial) -> PlainTable:
     )
 
 
-def orders(material: StudyMaterial) -> PlainTable:
-    """Cost of each order beside plain order 1, ours and the paper's."""
+def order_costs(material: StudyMaterial) -> PlainTable:
+    """Show the cost of each order beside plain order 1, ours and the paper's."""
     bench = load_bench(material.bench)
-    paper = [_paper_costs(order) for order in range(len(PLAIN))]
+    paper = [_paper_costs(str(order)) for order in range(len(PLAIN))]
     digits = [digits_for(column) for column in zip(*paper)]
     rows = []
     for order, cell in enumerate(PLAIN):
         plain, full = (bench.ratio(side, bench.order(1)) for side in (bench.order(order), bench.full(order)))
         runs = material.results.of(cell)
         heads = next(iter(runs.values())).parameters.get("heads") if runs else None
-        theirs = map(paper_words, paper[order], digits)
-        rows.append((str(order), _times(plain), _times(full), _count(heads), *theirs))
+        rows.append((str(order), _range(plain), _range(full), _count(heads), *map(paper_words, paper[order], digits)))
     where = f"{bench.title}, {bench.machine} ({bench.source})" if bench.seconds else "not measured yet (make bench)"
     return PlainTable(
         ORDER_COST,
@@ -235,28 +215,26 @@ def orders(material: StudyMaterial) -> PlainTable:
     )  # fmt: skip
 
 
-def _paper_costs(order: int) -> list[PaperValue | None]:
-    """Its step beside order 1's, millions of parameters of the heads, hours, and what an hour gains."""
-    table, last, row = "tab:cost-accuracy", "tab:cost-accuracy, last row", str(order)
-    step = round(PAPER[table][row]["step ms"] / PAPER[table]["1"]["step ms"], 2)
+def _paper_costs(row: str) -> list[PaperValue | None]:
+    """Return the paper's step beside order 1's, millions of parameters of the heads, hours, and gain for an hour."""
+    values, table, last = PAPER.values, "tab:cost-accuracy", "tab:cost-accuracy, last row"
+    step = round(values[table][row]["step ms"] / values[table]["1"]["step ms"], 2)
     return [
-        PaperValue(step, in_black(table, row, "step ms")),
-        paper_value(table, row, "head params M"),
-        paper_value(table, row, "hours"),
-        paper_value(last, row, "T@1 / GPU-h") if row in PAPER[last] else None,
+        PaperValue(step, values.in_black(table, row, "step ms")),
+        values.value(table, row, "head params M"),
+        values.value(table, row, "hours"),
+        values.value(last, row, "T@1 / GPU-h") if row in values[last] else None,
     ]
 
 
-def _times(ratios: Mapping[int, float]) -> str:
-    found = list(ratios.values())
-    return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})" if found else MISSING
+def _range(ratios: Mapping[int, float]) -> str:
+    times = list(ratios.values())
+    return f"{statistics.median(times):.2f} ({min(times):.2f} to {max(times):.2f})" if times else MISSING
 
 
-def students(material: StudyMaterial) -> PlainTable:
-    """Parameters of the three image students, and their latency if it was measured; then the paper's own three.
-
-    Published counts have a classifier, which a student has not: both are told.
-    """
+def student_costs(material: StudyMaterial) -> PlainTable:
+    """Show parameters and latency of the study's image students, then of the paper's own three. Published counts have a
+    classifier, which a student has not: both counts are shown."""
     bench = load_bench(material.bench)
     timed = {row["student"]: row for row in bench.latency if "student" in row}
     cells = {}
@@ -267,10 +245,13 @@ def students(material: StudyMaterial) -> PlainTable:
     rows, shown = [], []
     for name in dict.fromkeys((*cells, *PAPER_STUDENTS)):
         cell, trunk = cells.get(name, (OWN, PAPER_TRUNK))
-        of_paper = PAPER_STUDENTS.get(name)
         latency = f"{timed[name]['p50 ms']:.2f}" if name in timed else MISSING
-        paper = [paper_value("tab:abl-3panel (b)", of_paper, what) if of_paper else None for what in _STUDENT_COLUMNS]
-        shown += [value for value in paper if value is not None]
+        paper: list[PaperValue | None] = [None, None]
+        if name in PAPER_STUDENTS:
+            row = PAPER_STUDENTS[name]
+            values = [PAPER.values.value("tab:abl-3panel (b)", row, column) for column in ("params M", "latency ms")]
+            shown += values
+            paper = [*values]
         rows.append((cell, name, *map(_count, _student_sizes(name, trunk)), latency, *map(paper_words, paper)))
     return PlainTable(
         "student-cost",
@@ -289,7 +270,7 @@ def students(material: StudyMaterial) -> PlainTable:
 
 
 def _student_sizes(name: str, trunk: Mapping[str, Any]) -> tuple[int, int]:
-    """Parameters without and with a classifier, at the image size of a trunk's settings."""
+    """Return the parameters without and with a classifier, at the image size of a trunk's settings."""
     image_size = trunk_config(trunk["trunk"], trunk["image_size"])["vision_cfg"]["image_size"]
     student = image_student(name, image_size)
     return count(student), count(student) + student.classifier_parameters
@@ -301,51 +282,37 @@ def _count(parameters: int | None) -> str:
     return f"{parameters / 1e6:.2f} M" if parameters >= 1e5 else f"{parameters:,}"
 
 
-# -------- paper_only
-# The paper's values that stand beside nothing in a study's tables, so that all of them can be read somewhere.
-
-TITLE = "The paper's values that this study has no cell for"
-
-Left = dict[tuple[str, str], PaperValue]  # (row, column) → value, of one table
-
-
-@dataclass(frozen=True)
-class PaperOnly:
-    about: str
-    tables: list[PlainTable]
-
-
-def paper_only(material: StudyMaterial) -> PaperOnly:
-    """A grid for each table of the paper that has values which no table of the study shows."""
+def paper_only(material: StudyMaterial) -> tuple[str, list[PlainTable]]:
+    """Return a note and a grid for each table of the paper with values that no table of the study shows, so that every
+    printed value can be read somewhere."""
     beside = [value for table in material.tables for row in table.rows for value in row.paper if value is not None]
     beside += [value for plain in (*best_orders(material), *cost_tables(material)) for value in plain.paper]
     shown = {value.place for value in beside}
-    left = {label: found for label in PAPER if (found := _left(label, shown))}
-    about = (
+    left = {
+        label: {
+            (row, column): PAPER.values.value(label, row, column)
+            for row, numbers in rows.items()
+            for column in numbers
+            if (label, row, column) not in shown
+        }
+        for label, rows in PAPER.values.items()
+    }
+    note = (
         f"{about_paper([value for values in left.values() for value in values.values()])} Rows bear the names of the "
         f"cells that stand for them in our studies, where there are any. {MISSING}: stands in a table above, or is not "
         "printed by the paper."
     )
-    return PaperOnly(about, [_grid(label, values) for label, values in left.items()])
+    return note, [_grid(label, values) for label, values in left.items() if values]
 
 
-def _left(label: str, shown: set[tuple[str, str, str] | None]) -> Left:
-    return {
-        (row, column): paper_value(label, row, column)
-        for row, told in PAPER[label].items()
-        for column in told
-        if (label, row, column) not in shown
-    }
-
-
-def _grid(label: str, left: Left) -> PlainTable:
+def _grid(label: str, left: Mapping[tuple[str, str], PaperValue]) -> PlainTable:
     """Rows and columns that are wholly shown elsewhere are left out."""
-    rows, columns = (tuple(dict.fromkeys(place[at] for place in left)) for at in (0, 1))
-    digits = {column: digits_for(left.get((row, column)) for row in rows) for column in columns}
+    rows, headings = (tuple(dict.fromkeys(place[at] for place in left)) for at in (0, 1))
+    digits = {column: digits_for(left.get((row, column)) for row in rows) for column in headings}
     return PlainTable(
         label,
-        f"{TITLES[label]} ({label})",
-        ("", *(f"{column}, {LABEL}" for column in columns)),
-        tuple((row, *(paper_words(left.get((row, column)), digits[column]) for column in columns)) for row in rows),
+        f"{PAPER.values.titles[label]} ({label})",
+        ("", *(f"{column}, {LABEL}" for column in headings)),
+        tuple((row, *(paper_words(left.get((row, column)), digits[column]) for column in headings)) for row in rows),
         note="",
     )

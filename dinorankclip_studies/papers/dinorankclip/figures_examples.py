@@ -1,6 +1,6 @@
-"""What a fine-grained probe takes for what: confusions by family, the share inside the right one, and examples.
+"""Draws examples of what models get right and wrong: confusions of the fine-grained probe, its cases, and retrieval.
 
-Shapes: N test images, K classes.
+Shapes: N images, K classes, T captions.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from PIL import Image, ImageDraw
 from dinorankclip.evaluate.examples import picture_at
 from dinorankclip.evaluate.probe import family_errors, family_of_class, linear_probe, probe_parts
 from dinorankclip.evaluate.retrieval import ranks, right_items
-from dinorankclip.evaluate.scores import SeenSet
+from dinorankclip.evaluate.scores import EmbeddedSet
 from dinorankclip.methods import LABEL
-from dinorankclip.report.figures import BLACK, GREY, OF_METHOD, RED, Drawn, Unavailable, new_figure, write_on_bar
+from dinorankclip.report.figures import BLACK, GREY, METHOD_COLOURS, RED, Drawn, Unavailable, new_figure, write_on_bar
 from dinorankclip.report.pictures import FAINT, FRAME, INK, PLAIN, RIGHT, SIDE, WRONG, font, tile, write_lines
-from dinorankclip_studies.material import KeptModels
-from dinorankclip_studies.papers.dinorankclip.figures_orders import counts, measured
+from dinorankclip_studies.material import StudyModels
+from dinorankclip_studies.papers.dinorankclip.figures_orders import counts, summaries
 from dinorankclip_studies.results import Results
 
-EXAMPLES = 5
+CASES_SHOWN = 5  # of each outcome
 SEED = 0
 
 CONFUSIONS_CAPTION = (
@@ -35,7 +35,7 @@ CONFUSIONS_CAPTION = (
     "({counts}) with 95 % t-intervals; the dashed line is what wrong answers drawn blindly would reach. Errors of "
     "{base}: {base_errors}, of {ours}: {our_errors}."
 )
-CASES = (
+CASES_CAPTION = (
     "Fine-grained cases of {name}, drawn by a fixed seed: images that {ours} names rightly and {base} does not "
     "({won} in all), and the reverse ({lost} in all). Linear probe of the embedding, seed 0."
 )
@@ -43,32 +43,34 @@ CASES = (
 
 @dataclass(frozen=True)
 class Probed:
-    """`families` [K] is the family number of each class; `predicted` [N] by title of the model."""
+    """Predictions of the fine-grained probe. `families` [K] is the family number of each class; `predicted` [N] is by
+    title of the model."""
 
-    seen: SeenSet
+    embedded: EmbeddedSet
     labels: np.ndarray
     families: np.ndarray
     predicted: dict[str, np.ndarray]
 
 
-def probe_models(models: KeptModels, name: str, cells: Mapping[str, str]) -> Probed:
-    """The Fine-grained Probe of each cell's kept model."""
-    seen = {title: models.seen(cell, name) for cell, title in cells.items()}
-    first = next(iter(seen.values()))
+def probe_models(models: StudyModels, name: str, cells: Mapping[str, str]) -> Probed:
+    """Probe the stored model of each cell."""
+    sets = {title: models.seen(cell, name) for cell, title in cells.items()}
+    first = next(iter(sets.values()))
     names = first.benchmark.class_names
     if not first.benchmark.families:
         raise Unavailable(f"{name} has no families of classes")
     if "train" not in first.benchmark.splits:
         raise Unavailable(f"{name} has no training part to probe with")
     predicted = {}
-    for title, one in seen.items():
-        parts = *probe_parts(one, "embedding"), one.images(), one.labels()
+    for title, embedded in sets.items():
+        parts = *probe_parts(embedded, "embedding"), embedded.images(), embedded.labels()
         predicted[title] = linear_probe(*parts, len(names), label=f"{name}: {title}").predicted
     return Probed(first, first.labels(), family_of_class(names, first.benchmark.families), predicted)
 
 
 def confusion_matrices(probed: Probed, results: Results, score: str, cells: Mapping[str, str]) -> Drawn:
-    """`score` is the share of errors inside the family; `cells`: cell → title, for the bars."""
+    """Draw what the probe takes for what. `score` is the share of errors inside the family; `cells`: cell → title, for
+    the bars."""
     base, *_, ours = probed.predicted
     order = np.argsort(probed.families, kind="stable")
     figure = new_figure(2.9)
@@ -85,12 +87,12 @@ def confusion_matrices(probed: Probed, results: Results, score: str, cells: Mapp
         title: family_errors(predicted, probed.labels, probed.families) for title, predicted in probed.predicted.items()
     }
     _shares(right, results, score, cells, errors[base].chance)
-    told = CONFUSIONS_CAPTION.format(
-        counts=counts(results, list(cells)),
-        name=probed.seen.name, classes=len(order), families=len(probed.seen.benchmark.families), base=base, ours=ours,
+    caption = CONFUSIONS_CAPTION.format(
+        counts=counts(results, list(cells)), name=probed.embedded.name, classes=len(order),
+        families=len(probed.embedded.benchmark.families), base=base, ours=ours,
         base_errors=_counted(errors[base].inside), our_errors=_counted(errors[ours].inside),
     )  # fmt: skip
-    return Drawn("confusions", "Fine-grained confusions", told, figure, vector=False)
+    return Drawn("confusions", "Fine-grained confusions", caption, figure, vector=False)
 
 
 def _counted(inside: np.ndarray) -> str:
@@ -98,7 +100,7 @@ def _counted(inside: np.ndarray) -> str:
 
 
 def _confusions(probed: Probed, predicted: np.ndarray) -> np.ndarray:
-    """[K, K]: share of a class's images that are taken for another; its own column is zero."""
+    """Return [K, K]: the share of a class's images that are taken for another; its own column is zero."""
     classes = len(probed.families)
     table = np.zeros((classes, classes))
     np.add.at(table, (probed.labels, predicted), 1.0)
@@ -114,46 +116,48 @@ def _families(axes: Axes, probed: Probed, named: bool) -> None:
         start = end - size - 0.5
         axes.add_patch(Rectangle((start, start), size, size, fill=False, edgecolor=RED, linewidth=0.9))
     axes.set_xticks([])
-    names = list(probed.seen.benchmark.families)
+    names = list(probed.embedded.benchmark.families)
     there = len(names) if named else 0
     axes.set_yticks((ends - sizes / 2 - 0.5)[:there], names[:there], fontsize=6.6)
     axes.tick_params(length=0)
 
 
 def _shares(axes: Axes, results: Results, score: str, cells: Mapping[str, str], chance: float) -> None:
-    colours = {"clip": OF_METHOD["clip"], "rankclip": OF_METHOD["rankclip"], "full": OF_METHOD["full"]}
-    found = measured(results, list(cells), score)
-    for at, (cell, one) in enumerate(zip(cells, found)):
-        if one is None:
+    colours = {"clip": METHOD_COLOURS["clip"], "rankclip": METHOD_COLOURS["rankclip"], "full": METHOD_COLOURS["full"]}
+    shares = summaries(results, list(cells), score)
+    for at, (cell, share) in enumerate(zip(cells, shares)):
+        if share is None:
             axes.text(at, 1, "not run", ha="center", va="bottom", color=GREY, fontsize=7.5)
             continue
-        half = None if one.half is None else 100 * one.half
-        colour = colours.get(cell, OF_METHOD["rank"])
-        axes.bar(at, 100 * one.mean, 0.6, color=colour, yerr=half, error_kw={"capsize": 3})
-        write_on_bar(axes, at, 50 * one.mean, f"{100 * one.mean:.0f}", colour, fontsize=8.5)
+        half = None if share.half is None else 100 * share.half
+        colour = colours.get(cell, METHOD_COLOURS["rank"])
+        axes.bar(at, 100 * share.mean, 0.6, color=colour, yerr=half, error_kw={"capsize": 3})
+        write_on_bar(axes, at, 50 * share.mean, f"{100 * share.mean:.0f}", colour, fontsize=8.5)
     axes.axhline(100 * chance, color=BLACK, linewidth=1, linestyle="--")
     axes.set_xticks(range(len(cells)), cells.values(), fontsize=7.5)
-    tops = [100 * (one.high or one.mean) for one in found if one is not None]
+    tops = [100 * (share.high or share.mean) for share in shares if share is not None]
     axes.set(ylim=(0, 1.2 * max(tops, default=100.0)), xlim=(-0.5, len(cells) - 0.4), box_aspect=1.35)
     axes.set_title("errors in family, %")
 
 
 def fine_cases(probed: Probed) -> Drawn:
-    """Images with the class that each model names."""
+    """Draw images with the class that each model names."""
     base, *_, ours = probed.predicted
     right = {title: predicted == probed.labels for title, predicted in probed.predicted.items()}
     won, lost = np.flatnonzero(right[ours] & ~right[base]), np.flatnonzero(right[base] & ~right[ours])
     rng = np.random.default_rng(SEED)
     groups = {
-        f"right with {ours}, wrong with {base}: {len(won)} images": rng.permutation(won)[:EXAMPLES],
-        f"right with {base}, wrong with {ours}: {len(lost)} images": rng.permutation(lost)[:EXAMPLES],
+        f"right with {ours}, wrong with {base}: {len(won)} images": rng.permutation(won)[:CASES_SHOWN],
+        f"right with {base}, wrong with {ours}: {len(lost)} images": rng.permutation(lost)[:CASES_SHOWN],
     }
-    told = CASES.format(name=probed.seen.name, base=base, ours=ours, won=len(won), lost=len(lost))
-    return Drawn("fine-cases", "Fine-grained cases", told, _case_sheet(probed, groups), vector=False, shows_items=True)
+    caption = CASES_CAPTION.format(name=probed.embedded.name, base=base, ours=ours, won=len(won), lost=len(lost))
+    return Drawn(
+        "fine-cases", "Fine-grained cases", caption, _case_sheet(probed, groups), vector=False, shows_items=True
+    )
 
 
 def _case_sheet(probed: Probed, groups: Mapping[str, np.ndarray]) -> Image.Image:
-    names = probed.seen.benchmark.class_names
+    names = probed.embedded.benchmark.class_names
     cell, wide, margin = SIDE + 2 * FRAME, 172, 14
     lines = len(probed.predicted) + 1
     row = cell + 10 + 17 * lines + 10
@@ -165,7 +169,7 @@ def _case_sheet(probed: Probed, groups: Mapping[str, np.ndarray]) -> Image.Image
         pen.text((margin, top), heading, fill=INK, font=font(15))
         for number, at in enumerate(chosen):
             left, below = margin + number * wide, top + 28
-            sheet.paste(tile(picture_at(probed.seen, int(at)), PLAIN), (left, below))
+            sheet.paste(tile(picture_at(probed.embedded, int(at)), PLAIN), (left, below))
             below += cell + 6
             pen.text((left, below), f"{names[probed.labels[at]]}", fill=INK, font=font(13))
             for line, (title, predicted) in enumerate(probed.predicted.items(), start=1):
@@ -176,14 +180,8 @@ def _case_sheet(probed: Probed, groups: Mapping[str, np.ndarray]) -> Image.Image
     return sheet
 
 
-# -------- won_and_lost
-# Text → image retrieval of several models on the same queries: what one wins of another, what it loses, with examples.
-#
-# Shapes: T captions, N images.
-
-RETRIEVAL_EXAMPLES = 4  # of each outcome
+QUERIES_SHOWN = 4  # of each outcome
 NEAR = 10  # the paper asks about captions whose image the baseline has among its first ten
-RETRIEVAL_SEED = 0
 _MARGIN, _GAP, _TEXT, _ROW_HEAD = 14, 10, 300, 34
 _CELL = SIDE + 2 * FRAME
 
@@ -222,51 +220,55 @@ class Outcome:
         return int(((self.ours > 0) & (self.base > 0)).sum())
 
     def rescued(self, back: bool = False) -> tuple[int, int]:
-        """Queries that the base misses narrowly (right one among the first ten), and how many of them ours answers;
-        `back`: the other way round."""
-        one, other = (self.ours, self.base) if back else (self.base, self.ours)
-        narrow = (one > 0) & (one < NEAR)
+        """Return how many queries the base misses narrowly (right image among the first ten), and how many of them ours
+        answers; `back`: the other way round."""
+        missing, other = (self.ours, self.base) if back else (self.base, self.ours)
+        narrow = (missing > 0) & (missing < NEAR)
         return int(narrow.sum()), int((narrow & (other == 0)).sum())
 
 
-def won_and_lost(models: KeptModels, name: str, cells: Mapping[str, str]) -> Drawn:
-    """`cells`: cell → title, from the baseline to ours; those between are shown beside them."""
-    seen = {title: models.seen(cell, name) for cell, title in cells.items()}
-    captions = next(iter(seen.values())).captions()
+def won_and_lost(models: StudyModels, name: str, cells: Mapping[str, str]) -> Drawn:
+    """Draw text → image retrieval of several models on the same queries: what ours wins of the baseline, and what it
+    loses. `cells`: cell → title, from the baseline to ours; models between them are shown, too."""
+    sets = {title: models.seen(cell, name) for cell, title in cells.items()}
+    captions = next(iter(sets.values())).captions()
     texts, right = right_items(captions)
-    places = {title: ranks(one.texts(texts), one.images(), right.images).numpy() for title, one in seen.items()}
-    base, *_, ours = seen
+    places = {
+        title: ranks(embedded.texts(texts), embedded.images(), right.images).numpy() for title, embedded in sets.items()
+    }
+    base, *_, ours = sets
     outcome = Outcome(places[base], places[ours])
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
-    rng = np.random.default_rng(RETRIEVAL_SEED)
+    rng = np.random.default_rng(SEED)
     chosen = {
         f"won by {ours} against {base}: {len(outcome.won)} captions": _some(outcome.won, rng),
         f"lost by {ours} against {base}: {len(outcome.lost)} captions": _some(outcome.lost, rng),
     }
-    picture = _sheet(seen, texts, image_of, places, chosen)
-    near, found = outcome.rescued()
-    near_back, found_back = outcome.rescued(back=True)
-    told = RETRIEVAL_CAPTION.format(
+    picture = _retrieval_sheet(sets, texts, image_of, places, chosen)
+    near, answered = outcome.rescued()
+    near_back, answered_back = outcome.rescued(back=True)
+    caption = RETRIEVAL_CAPTION.format(
         label=LABEL, queries=len(texts), name=name, base=base, ours=ours, won=len(outcome.won), lost=len(outcome.lost),
-        both=outcome.both, neither=outcome.neither, k=NEAR, near=near, found=found, share=100 * found / max(1, near),
-        near_back=near_back, found_back=found_back, share_back=100 * found_back / max(1, near_back),
+        both=outcome.both, neither=outcome.neither, k=NEAR, near=near, found=answered,
+        share=100 * answered / max(1, near), near_back=near_back, found_back=answered_back,
+        share_back=100 * answered_back / max(1, near_back),
     )  # fmt: skip
-    return Drawn("retrieval", "Retrieval, won and lost", told, picture, vector=False, shows_items=True)
+    return Drawn("retrieval", "Retrieval, won and lost", caption, picture, vector=False, shows_items=True)
 
 
 def _some(queries: np.ndarray, rng: np.random.Generator) -> list[int]:
-    return rng.permutation(queries)[:RETRIEVAL_EXAMPLES].tolist()
+    return rng.permutation(queries)[:QUERIES_SHOWN].tolist()
 
 
-def _sheet(
-    seen: Mapping[str, SeenSet],
+def _retrieval_sheet(
+    sets: Mapping[str, EmbeddedSet],
     texts: Sequence[str],
     image_of: np.ndarray,
     places: Mapping[str, np.ndarray],
     chosen: Mapping[str, Sequence[int]],
 ) -> Image.Image:
-    """A line a query: its caption, the first image of each model, the image that was meant."""
-    columns = [*seen, "meant"]
+    """Draw a line for each query: its caption, the first image of each model, the image that was meant."""
+    columns = [*sets, "meant"]
     row = _CELL + _GAP
     width = 2 * _MARGIN + _TEXT + len(columns) * (_CELL + _GAP)
     height = 2 * _MARGIN + sum(_ROW_HEAD + 20 + len(queries) * row for queries in chosen.values())
@@ -283,12 +285,12 @@ def _sheet(
         for query in queries:
             write_lines(pen, (_MARGIN, top + 4), texts[query], 42, 5, size=13)
             left = _MARGIN + _TEXT
-            for title, one in seen.items():
-                first = int((one.images() @ one.texts(texts)[query]).argmax())
+            for title, embedded in sets.items():
+                first = int((embedded.images() @ embedded.texts(texts)[query]).argmax())
                 colour = RIGHT if places[title][query] == 0 else WRONG
-                sheet.paste(tile(picture_at(one, first), colour), (left, top))
+                sheet.paste(tile(picture_at(embedded, first), colour), (left, top))
                 left += _CELL + _GAP
-            meant = picture_at(next(iter(seen.values())), int(image_of[query]))
+            meant = picture_at(next(iter(sets.values())), int(image_of[query]))
             sheet.paste(tile(meant, PLAIN), (left, top))
             top += row
         top += 8

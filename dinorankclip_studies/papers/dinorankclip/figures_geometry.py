@@ -1,4 +1,4 @@
-"""How far apart images and texts lie along the paper's four nodes, and what each step changes."""
+"""Draws the modality gap along the paper's four nodes, embeddings in two dimensions, and transition heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
 from dinorankclip.evaluate.examples import project
-from dinorankclip.evaluate.scores import SeenSet
+from dinorankclip.evaluate.scores import EmbeddedSet
 from dinorankclip.losses.contrastive import cone_separation
 from dinorankclip.methods import LABEL
 from dinorankclip.report.figures import (
@@ -23,7 +23,7 @@ from dinorankclip.report.figures import (
     BLUE,
     FAINT,
     GREY,
-    OF_METHOD,
+    METHOD_COLOURS,
     RED,
     Drawn,
     Unavailable,
@@ -32,14 +32,14 @@ from dinorankclip.report.figures import (
 )
 from dinorankclip.run_files import INERT_SPREAD, is_inert
 from dinorankclip.types import RawSample
-from dinorankclip_studies.material import KeptModels
-from dinorankclip_studies.papers.dinorankclip.figures_orders import counts, measured
-from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER
+from dinorankclip_studies.material import StudyModels
+from dinorankclip_studies.papers.dinorankclip import PAPER
+from dinorankclip_studies.papers.dinorankclip.figures_orders import counts, summaries
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.verdicts import paired
 
 NODES = {"clip": "CLIP", "rankclip": "RankCLIP", "rank-3": "order 3,\nno teacher", "full": "full"}
-_COLOURS = (OF_METHOD["clip"], OF_METHOD["rankclip"], OF_METHOD["rank"], OF_METHOD["full"])
+_COLOURS = (METHOD_COLOURS["clip"], METHOD_COLOURS["rankclip"], METHOD_COLOURS["rank"], METHOD_COLOURS["full"])
 
 CONES_CAPTION = (
     "Cone separation: the angle between the mean image and the mean text embedding, 95 % t-intervals over "
@@ -50,23 +50,23 @@ CONES_CAPTION = (
 
 
 def cone_bars(results: Results, score: str) -> Drawn:
-    """`score` is a `SET/cone separation`."""
+    """Draw the gap of each node and the change from node to node. `score` is a `SET/cone separation`."""
     results = results.on_common_seeds(NODES)
-    found = measured(results, list(NODES), score)
-    if sum(one is not None for one in found) < 2:
+    angles = summaries(results, list(NODES), score)
+    if sum(angle is not None for angle in angles) < 2:
         raise Unavailable("the cone separation bars need finished runs of at least two of the four nodes")
     figure = new_figure(3.2)
     ours, paper = figure.subplots(1, 2)
     tops = []
-    for at, (one, colour) in enumerate(zip(found, _COLOURS)):
-        if one is None:
+    for at, (angle, colour) in enumerate(zip(angles, _COLOURS)):
+        if angle is None:
             ours.text(at, 0, "not run", ha="center", va="bottom", color=GREY, fontsize=8)
             tops.append(0.0)
             continue
-        half = one.half or 0.0
-        ours.bar(at, one.mean, 0.62, color=colour, yerr=half or None, error_kw={"capsize": 3, "elinewidth": 1.2})
-        write_on_bar(ours, at, one.mean / 2, f"{one.mean:.1f}°", colour)
-        tops.append(one.mean + half)
+        half = angle.half or 0.0
+        ours.bar(at, angle.mean, 0.62, color=colour, yerr=half or None, error_kw={"capsize": 3, "elinewidth": 1.2})
+        write_on_bar(ours, at, angle.mean / 2, f"{angle.mean:.1f}°", colour)
+        tops.append(angle.mean + half)
     highest = max(tops)
     nodes = list(NODES)
     for at in range(1, len(nodes)):
@@ -77,11 +77,11 @@ def cone_bars(results: Results, score: str) -> Drawn:
             ours.text(at - 0.5, highest * 1.04, text, ha="center", va="bottom", fontsize=7.6, color=BLACK)
     ours.set_ylim(0, highest * 1.26)
     ours.set_title(f"measured, {score.split('/')[0]}")
-    told = [PAPER["fig:cone"][node]["cone separation"] for node in NODES]
-    paper.bar(range(4), told, 0.62, color="white", edgecolor=_COLOURS, hatch="///", linewidth=1.2)
-    for at, value in enumerate(told):
+    printed = [PAPER.values["fig:cone"][node]["cone separation"] for node in NODES]
+    paper.bar(range(4), printed, 0.62, color="white", edgecolor=_COLOURS, hatch="///", linewidth=1.2)
+    for at, value in enumerate(printed):
         paper.text(at, value + 0.4, f"{value:.1f}°", ha="center", va="bottom", fontsize=8.5)
-    paper.set_ylim(0, max(told) * 1.26)
+    paper.set_ylim(0, max(printed) * 1.26)
     paper.set_title(LABEL)
     for axes in (ours, paper):
         axes.set_xticks(range(4), NODES.values())
@@ -90,9 +90,6 @@ def cone_bars(results: Results, score: str) -> Drawn:
         "cone-separation", "Modality gap, four nodes", CONES_CAPTION.format(counts=counts(results, nodes)), figure
     )
 
-
-# -------- plane
-# Image and text embeddings in two dimensions, one model beside another.
 
 SHOWN, JOINED = 400, 40  # pairs drawn; pairs of which a line joins image and caption
 
@@ -103,46 +100,42 @@ PLANE_CAPTION = (
 )
 
 
-def embedding_planes(models: KeptModels, name: str, cells: dict[str, str]) -> Drawn:
-    """`cells`: cell → title of its panel; `name` is a retrieval set."""
-    seen = {title: models.seen(cell, name) for cell, title in cells.items()}
+def embedding_planes(models: StudyModels, name: str, cells: dict[str, str]) -> Drawn:
+    """Draw image and text embeddings of several models. `cells`: cell → title of its panel; `name`: a retrieval set."""
+    sets = {title: models.seen(cell, name) for cell, title in cells.items()}
     figure = new_figure(4.15)
-    panels = np.atleast_1d(figure.subplots(1, len(seen)))
+    panels = np.atleast_1d(figure.subplots(1, len(sets)))
     shown = 0
-    for axes, (title, one) in zip(panels, seen.items()):
-        shown = _panel(axes, title, one)
+    for axes, (title, embedded) in zip(panels, sets.items()):
+        shown = _plane_panel(axes, title, embedded)
     reach = max(abs(limit) for axes in panels for limit in (*axes.get_xlim(), *axes.get_ylim()))
     for axes in panels:
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), box_aspect=1)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, markerscale=2)
-    told = PLANE_CAPTION.format(shown=shown, name=name, joined=min(JOINED, shown))
-    return Drawn("embedding-plane", "Embeddings in two dimensions", told, figure, vector=False)
+    caption = PLANE_CAPTION.format(shown=shown, name=name, joined=min(JOINED, shown))
+    return Drawn("embedding-plane", "Embeddings in two dimensions", caption, figure, vector=False)
 
 
-def _panel(axes: Axes, title: str, seen: SeenSet) -> int:
-    images, (texts, owner) = seen.images(), seen.caption_rows()
+def _plane_panel(axes: Axes, title: str, embedded: EmbeddedSet) -> int:
+    """Draw one model and return the number of pairs."""
+    images, (texts, owner) = embedded.images(), embedded.caption_rows()
     angle = float(cone_separation(images, texts))
     first = np.searchsorted(owner, np.arange(len(images)))  # captions stand image by image
     drawn = np.random.default_rng(0).permutation(len(images))[:SHOWN]
     plane = project({"image": images[drawn], "text": texts[first[drawn]]})
     image, text = plane.points["image"], plane.points["text"]
-    for one, other in zip(image[:JOINED], text[:JOINED]):
-        axes.plot(*zip(one, other), color=FAINT, linewidth=0.5, alpha=0.7, zorder=1)
+    for pair in zip(image[:JOINED], text[:JOINED]):
+        axes.plot(*zip(*pair), color=FAINT, linewidth=0.5, alpha=0.7, zorder=1)
     look: dict[str, Any] = {"alpha": 0.6, "linewidths": 0, "zorder": 2}
     axes.scatter(image[:, 0], image[:, 1], s=9, marker="o", color=BLUE, label="images", **look)
     axes.scatter(text[:, 0], text[:, 1], s=11, marker="^", color=RED, label="captions", **look)
-    assert plane.explained is not None, "as PCA tells"
+    assert plane.explained is not None, "PCA explains a share of the variance"
     across, up = (f"{100 * share:.0f} %" for share in plane.explained)
     axes.set(title=f"{title}: {angle:.1f}°", xlabel=f"{across} of the variance", ylabel=f"{up} of the variance")
     axes.locator_params(nbins=6)
     axes.grid()
     return len(drawn)
 
-
-# -------- transitions
-# What the transition heads have learned, on a small batch: β̃ (the item before) and γ̃ (the two items before).
-#
-# Rows are centred over the items that are not in the history; cells of history items are empty (D10).
 
 ITEMS = 8
 SEED = 0
@@ -155,7 +148,12 @@ TRANSITIONS_CAPTION = (
 )
 
 
-def transition_heatmaps(models: KeptModels, cell: str, most: int = ITEMS) -> Drawn:
+def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> Drawn:
+    """Draw what the transition heads have learned, on a small batch: β̃ (the item before) and γ̃ (the two items before).
+
+    Rows are centred over the items that are not in the history; cells of history items are empty, since an item cannot
+    follow itself (D10).
+    """
     heads, model = models.heads(cell, "text"), models.model(cell)
     if heads.order < 3:
         raise Unavailable(f"{cell} is of order {heads.order}; γ begins at order 3")
@@ -175,12 +173,13 @@ def transition_heatmaps(models: KeptModels, cell: str, most: int = ITEMS) -> Dra
         right, triple, rf"$\tilde\gamma$ after (1, row),  $\lambda_3$ = {float(heads.gate(3)):.4f}", "after 1, then"
     )
     _legend(lower.subplots(), samples)
-    told = TRANSITIONS_CAPTION.format(cell=cell, items=len(samples), theta=theta)
+    caption = TRANSITIONS_CAPTION.format(cell=cell, items=len(samples), theta=theta)
     strongest = {2: float(heads.gate(2)) * np.nanstd(pair), 3: float(heads.gate(3)) * np.nanstd(triple)}
     weak = [order for order, spread in strongest.items() if is_inert(spread / theta)]
     if weak:
-        told += f" Here order {' and '.join(map(str, weak))} is inert: its spread is below {INERT_SPREAD:g} of theirs."
-    return Drawn("transitions", "Transition heads", told, figure, shows_items=True)
+        orders = " and ".join(map(str, weak))
+        caption += f" Here order {orders} is inert: its spread is below {INERT_SPREAD:g} of theirs."
+    return Drawn("transitions", "Transition heads", caption, figure, shows_items=True)
 
 
 def _heatmap(axes: Axes, table: np.ndarray, title: str, rows: str) -> None:
@@ -206,7 +205,7 @@ def _heatmap(axes: Axes, table: np.ndarray, title: str, rows: str) -> None:
 
 
 def _legend(axes: Axes, samples: list[RawSample]) -> None:
-    """Numbered thumbnails with their captions, in two columns."""
+    """Draw numbered thumbnails with their captions, in two columns."""
     axes.set_axis_off()
     half = -(-len(samples) // 2)
     axes.set(xlim=(0, 2), ylim=(half, 0))

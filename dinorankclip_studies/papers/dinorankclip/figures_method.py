@@ -1,4 +1,4 @@
-"""The method as a diagram: towers, students, teachers, fusion, and what is minimised."""
+"""Draws the method as a diagram, and how alike students and teacher are: patch Grams and cosines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from PIL import Image
 
-from dinorankclip.evaluate.during_training import FidelityEvaluator
-from dinorankclip.evaluate.fidelity import Fidelity, collect
+from dinorankclip.evaluate.fidelity import Fidelity, FidelityEvaluator, collect
 from dinorankclip.methods import LABEL
 from dinorankclip.report.figures import (
     BLACK,
@@ -29,8 +28,8 @@ from dinorankclip.report.figures import (
     new_figure,
 )
 from dinorankclip.types import UserError
-from dinorankclip_studies.material import KeptModels
-from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER
+from dinorankclip_studies.material import StudyModels
+from dinorankclip_studies.papers.dinorankclip import PAPER
 
 OVERVIEW_CAPTION = (
     "The method. Solid: what a trained model needs. Dashed: training only; the teachers are frozen, their features "
@@ -42,8 +41,9 @@ _FILL = {BLUE: "#e3eff7", GREEN: "#e1f3ee", ORANGE: "#fcf1dc", PURPLE: "#f8ecf3"
 
 
 def overview() -> Drawn:
+    """Draw towers, students, teachers, fusion, and what is minimised."""
     figure = new_figure(4.9, 7.8)
-    figure.set_layout_engine("none")  # one drawing, one place: rounding in a search for it would change the file
+    figure.set_layout_engine("none")  # the search of a layout rounds, which would change the file
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-0.5, _WIDE + 0.5), ylim=(-0.5, _HIGH + 0.5))
     axes.set_axis_off()
@@ -54,7 +54,7 @@ def overview() -> Drawn:
 
 
 def _branch(axes: Axes, branch: str, middle: float, up: int) -> None:
-    """One modality from left to right; `up` is where its teacher stands, away from the other branch."""
+    """Draw one modality from left to right; `up` is the side of its teacher, away from the other branch."""
     what, student = ("image", "small ViT") if branch == "image" else ("caption", "small transformer")
     inner, outer, teacher = middle - 8 * up, middle + 8 * up, middle + 23 * up
     _box(axes, 0, middle, 15, 9, what, "", GREY)
@@ -150,9 +150,6 @@ def _arrow(
         axes.text(*(at or start), label, ha="center", va="center", fontsize=7, color=BLACK)
 
 
-# -------- grams
-# Cosine Grams of patch tokens: the teacher's beside its students', on the same image.
-
 STUDENTS = {"full": "student,\nGram + relational", "full-mse": "student,\nMSE"}
 SHOWN = 3  # images
 
@@ -164,8 +161,9 @@ GRAMS_CAPTION = (
 )
 
 
-def gram_heatmaps(models: KeptModels, teacher: str) -> Drawn:
-    """Students whose model is missing are left out; the first must be there."""
+def gram_heatmaps(models: StudyModels, teacher: str) -> Drawn:
+    """Draw cosine Grams of patch tokens, the teacher's beside its students', on the same images. Students whose model
+    is missing are left out; the first must be there."""
     sides = {}
     for cell, label in STUDENTS.items():
         try:
@@ -199,8 +197,7 @@ def gram_heatmaps(models: KeptModels, teacher: str) -> Drawn:
     for axes, title in zip(grid[0], ("image", "teacher", *grams)):
         axes.set_title(title, fontsize=9, loc="center")
     figure.colorbar(drawn, ax=grid[:, 1:], shrink=0.7, pad=0.02, label="cosine of two patches")
-    told = PAPER["fig:case-gram"]
-    ours, mse = (told[cell]["Gram distance"] for cell in STUDENTS)
+    ours, mse = (PAPER.values["fig:case-gram"][cell]["Gram distance"] for cell in STUDENTS)
     paper = f"The paper's distances are {ours} for Gram + relational and {mse} for MSE ({LABEL}). "
     side_length = round(theirs.shape[-1] ** 0.5)
     caption = GRAMS_CAPTION.format(grid=side_length, shown=high, paper=paper, teacher=teacher).strip()
@@ -208,18 +205,15 @@ def gram_heatmaps(models: KeptModels, teacher: str) -> Drawn:
 
 
 def _pictures(source, keys: list[str]) -> list[np.ndarray]:
-    """The images with these keys, which are the first usable ones."""
-    found: dict[str, np.ndarray] = {}
+    """Return the images with these keys, which are the first usable ones."""
+    pictures: dict[str, np.ndarray] = {}
     for index in range(len(source)):
         if source.key(index) in keys:
-            found[source.key(index)] = np.asarray(Image.open(io.BytesIO(source.image(index))).convert("RGB"))
-        if len(found) == len(keys):
+            pictures[source.key(index)] = np.asarray(Image.open(io.BytesIO(source.image(index))).convert("RGB"))
+        if len(pictures) == len(keys):
             break
-    return [found[key] for key in keys]
+    return [pictures[key] for key in keys]
 
-
-# -------- teacher_student
-# How alike students and teacher are, image by image, under each criterion.
 
 CRITERIA = {
     "full": "Gram + relational",
@@ -239,19 +233,19 @@ TEACHER_STUDENT_CAPTION = (
 )
 
 
-def teacher_student_histogram(models: KeptModels, teacher: str) -> Drawn:
-    """`teacher` is a sentence on who the teacher is. Criteria whose model is missing are left out."""
-    cosines, of_mean = measure(models)
+def teacher_student_histogram(models: StudyModels, teacher: str) -> Drawn:
+    """Draw the cosines of students and teacher, image by image, under each criterion. `teacher` is a sentence on who
+    the teacher is. Criteria whose model is missing are left out."""
+    cosines, of_mean = cosines_of(models)
     figure = new_figure(1.1 + 0.72 * len(cosines))
     rows = figure.subplots(len(cosines), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     lowest = min(float(np.quantile(values, 0.005)) for values in cosines.values())
     edges = np.linspace(min(lowest, of_mean - 0.05), 1.0, BINS + 1)
     for axes, (cell, values), colour in zip(rows, cosines.items(), COLOURS):
-        _panel(axes, values, edges, colour, of_mean)
+        _cosine_panel(axes, values, edges, colour, of_mean)
         axes.set_ylabel(CRITERIA[cell], rotation=0, ha="right", va="center")
-        told = PAPER["fig:distill-fidelity"].get(cell)
-        if told:
-            axes.plot([told["cosine"]], [0], marker="x", color=BLACK, clip_on=False, zorder=5, linestyle="none")
+        if printed := PAPER.values["fig:distill-fidelity"].get(cell):
+            axes.plot([printed["cosine"]], [0], marker="x", color=BLACK, clip_on=False, zorder=5, linestyle="none")
     rows[-1].set_xlabel("teacher–student cosine")
     figure.legend(handles=_handles(), loc="outside lower center", ncols=4)
     items = len(next(iter(cosines.values())))
@@ -259,7 +253,7 @@ def teacher_student_histogram(models: KeptModels, teacher: str) -> Drawn:
     return Drawn("teacher-student", "Teacher and student", caption, figure)
 
 
-def _panel(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, of_mean: float) -> None:
+def _cosine_panel(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, of_mean: float) -> None:
     heights, _ = np.histogram(values, edges, density=True)
     axes.stairs(heights, edges, color=colour, alpha=0.35, fill=True)
     axes.stairs(heights, edges, color=colour, linewidth=1.4)
@@ -273,7 +267,7 @@ def _panel(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, of_me
 
 
 def _handles() -> list[Line2D]:
-    """One entry for each kind of mark; criteria have a row each."""
+    """Return a legend entry for each kind of mark; criteria have a row each."""
     return [
         Line2D([], [], color=GREY, marker="o", markeredgecolor="white", linestyle="none", label="mean"),
         Line2D([], [], color=BLACK, marker="x", linestyle="none", label=f"mean, {LABEL}"),
@@ -282,26 +276,26 @@ def _handles() -> list[Line2D]:
     ]
 
 
-def measure(models: KeptModels) -> tuple[Mapping[str, np.ndarray], float]:
-    """Cosines by cell, and the mean cosine of the teacher's own mean."""
+def cosines_of(models: StudyModels) -> tuple[Mapping[str, np.ndarray], float]:
+    """Return cosines by cell, and the mean cosine of the teacher's own mean."""
     cosines, of_mean, why = {}, float("nan"), ""
     for cell in CRITERIA:
         try:
-            found = _fidelity(models, cell)
+            fidelity = _fidelity(models, cell)
         except (Unavailable, UserError) as error:
             why = why or str(error)
             continue
-        cosines[cell] = found.cosine.numpy()
-        of_mean = found.cosine_of_mean.mean().item()
+        cosines[cell] = fidelity.cosine.numpy()
+        of_mean = fidelity.cosine_of_mean.mean().item()
     if not cosines:
         raise Unavailable(f"teacher–student cosines: {why or 'no run has a teacher'}")
     return cosines, of_mean
 
 
-def _fidelity(models: KeptModels, cell: str) -> Fidelity:
-    """Of the image student, as training itself measures it at a run's end."""
+def _fidelity(models: StudyModels, cell: str) -> Fidelity:
+    """Measure the image student as training does at the end of a run."""
     model, distil = models.model(cell), models.settings(cell)["distil"]
-    models.teacher(cell, "train")  # says so if the cache is gone
+    models.teacher(cell, "train")  # raises if the cache is gone
     sources = {part: models.pairs(cell, part) for part in ("train", "val", "test")}
     evaluator = FidelityEvaluator(distil["cache"], distil["compare_grid"], sources, model.tokenizer)
     return evaluator.measure(model.parts, "image")

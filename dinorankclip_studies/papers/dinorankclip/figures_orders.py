@@ -1,4 +1,8 @@
-"""Points with intervals over seeds, as several figures need them."""
+"""Draws scores and costs over the order of the ranking, and scores over the amount of data.
+
+Costs come from the records of the benches; a study's own runs share cores and are not timed. Other figures use
+`summaries` and `counts`, too.
+"""
 
 from __future__ import annotations
 
@@ -16,60 +20,57 @@ from dinorankclip.report.figures import (
     COLOURS,
     GREY,
     MARKERS,
-    OF_METHOD,
+    METHOD_COLOURS,
     ORANGE,
     RED,
     Drawn,
     Unavailable,
     new_figure,
 )
-from dinorankclip_studies.papers.dinorankclip.paper_values import PAPER
-from dinorankclip_studies.papers.dinorankclip.tables_ablations import MIXED, PLAIN, WITH_TEACHER
+from dinorankclip_studies.papers.dinorankclip import PAPER
+from dinorankclip_studies.papers.dinorankclip.paper_tables import MIXED, PLAIN, WITH_TEACHER
 from dinorankclip_studies.results import Results, chance_of
 from dinorankclip_studies.study import Column
 from dinorankclip_studies.verdicts import FEWEST_SEEDS, Effect, Summary, paired, summary
 
 
-def measured(results: Results, cells: Sequence[str], score: str) -> list[Summary | None]:
-    """Of each cell; None where there is no finished run with the score."""
+def summaries(results: Results, cells: Sequence[str], score: str) -> list[Summary | None]:
+    """Summarise a score of each cell; None where no finished run has the score."""
     return [summary(values) if (values := results.values(cell, score)) else None for cell in cells]
 
 
 def draw_points(
-    axes: Axes, xs: Sequence[float], found: Sequence[Summary | Effect | None], factor: float, shift: float = 0.0, **look
+    axes: Axes, xs: Sequence[float], points: Sequence[Summary | Effect | None], factor: float, **look: Any
 ) -> None:
-    """A line through the means with intervals as bars; cells that lack are left out, and so is the line past them."""
-    there = [(x + shift, one) for x, one in zip(xs, found) if one is not None]
-    if not there:
+    """Draw a line through the means with intervals as bars; missing points are left out."""
+    present = [(x, point) for x, point in zip(xs, points) if point is not None]
+    if not present:
         return
-    halves = [factor * (one.half or 0.0) for _, one in there]
-    means = [factor * one.mean for _, one in there]
+    halves = [factor * (point.half or 0.0) for _, point in present]
+    means = [factor * point.mean for _, point in present]
     if not any(halves):
-        axes.plot([x for x, _ in there], means, **look)  # without bars, in the legend neither
+        axes.plot([x for x, _ in present], means, **look)  # the legend must not show bars, either
         return
-    axes.errorbar([x for x, _ in there], means, halves, capsize=2.5, elinewidth=1.1, **look)
+    axes.errorbar([x for x, _ in present], means, halves, capsize=2.5, elinewidth=1.1, **look)
 
 
 def factor_of(column: Column) -> float:
     return 100.0 if column.percent else 1.0
 
 
-def seeds_told(results: Results, cells: Sequence[str]) -> str:
-    """The title of a figure's legend: n, and what its bars are."""
+def seeds_title(results: Results, cells: Sequence[str]) -> str:
+    """Title a figure's legend with n and the meaning of its bars."""
     several = any(len(results.of(cell)) >= FEWEST_SEEDS for cell in cells)
     return f"{counts(results, cells)}; " + ("bars: 95 % t-intervals" if several else "too few seeds for intervals")
 
 
 def counts(results: Results, cells: Sequence[str]) -> str:
-    """How many seeds stand behind a figure: `n = 3` or `n = 3 to 8`."""
-    found = [len(results.of(cell)) for cell in cells if results.of(cell)]
-    if not found:
+    """Write the number of seeds behind a figure: `n = 3` or `n = 3 to 8`."""
+    numbers = [len(results.of(cell)) for cell in cells if results.of(cell)]
+    if not numbers:
         return "n = 0"
-    return f"n = {min(found)}" if min(found) == max(found) else f"n = {min(found)} to {max(found)}"
+    return f"n = {min(numbers)}" if min(numbers) == max(numbers) else f"n = {min(numbers)} to {max(numbers)}"
 
-
-# -------- order_curves
-# Scores over the order of the ranking: plain, with teacher and fusion, and mixed of both, as the paper's curve is.
 
 ORDERS = tuple(range(6))
 MOST_PANELS = 5
@@ -85,9 +86,12 @@ _MIXED = "plain at 0 and 1, full above (the paper's mix), our values"
 
 
 def order_curves(results: Results, columns: Sequence[Column], about: str = "") -> Drawn:
-    """A panel for each column, and one for what the paper prints; `about` explains columns."""
+    """Draw the orders plain, with teacher and fusion, and mixed as the paper's curve is: a panel for each column, and a
+    panel of the paper's values. `about` explains columns."""
     results = results.on_common_seeds(PLAIN + WITH_TEACHER)
-    columns = [column for column in columns if any(measured(results, PLAIN + WITH_TEACHER, column.score))][:MOST_PANELS]
+    columns = [column for column in columns if any(summaries(results, PLAIN + WITH_TEACHER, column.score))][
+        :MOST_PANELS
+    ]
     if not columns:
         raise Unavailable("the order curves need finished runs of at least one order")
     panels = len(columns) + 1
@@ -106,32 +110,37 @@ def order_curves(results: Results, columns: Sequence[Column], about: str = "") -
     named: dict[str, Any] = {}
     for axes in flat[: len(columns)]:
         named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
-    seeds = seeds_told(results, PLAIN + WITH_TEACHER)
+    seeds = seeds_title(results, PLAIN + WITH_TEACHER)
     handles, labels = list(named.values()), list(named)
     figure.legend(handles, labels, loc="outside lower center", ncols=2, title=seeds, title_fontsize=8.5)
-    told = ORDERS_CAPTION.format(counts=counts(results, PLAIN + WITH_TEACHER), about=about).replace("  ", " ")
-    return Drawn("order-curves", "Scores over the order", told, figure)
+    caption = ORDERS_CAPTION.format(counts=counts(results, PLAIN + WITH_TEACHER), about=about).replace("  ", " ")
+    return Drawn("order-curves", "Scores over the order", caption, figure)
 
 
 def _panel(axes: Axes, results: Results, column: Column) -> None:
     factor = factor_of(column)
-    mixed = [(order, factor * one.mean) for order, one in zip(ORDERS, measured(results, MIXED, column.score)) if one]
+    mixed = [
+        (order, factor * point.mean)
+        for order, point in zip(ORDERS, summaries(results, MIXED, column.score))
+        if point is not None
+    ]
     axes.plot(*zip(*mixed), color=GREY, alpha=0.28, linewidth=8, solid_capstyle="round", label=_MIXED)
-    plain, taught = (measured(results, cells, column.score) for cells in (PLAIN, WITH_TEACHER))
-    draw_points(axes, ORDERS, plain, factor, -0.05, color=BLUE, marker="o", label="plain")
-    draw_points(axes, ORDERS, taught, factor, 0.05, color=ORANGE, marker="s", label="with teacher and fusion")
+    curves = ((PLAIN, -0.05, BLUE, "o", "plain"), (WITH_TEACHER, 0.05, ORANGE, "s", "with teacher and fusion"))
+    for cells, shift, colour, marker, label in curves:
+        points, xs = summaries(results, cells, column.score), [order + shift for order in ORDERS]
+        draw_points(axes, xs, points, factor, color=colour, marker=marker, label=label)
     chance = chance_of(results, column.score)
-    if column.percent and chance is not None:  # of τ-b it is 0, too far off to be in the picture
+    if column.percent and chance is not None:  # the chance of τ-b is 0, too far off for the picture
         axes.axhline(factor * chance, color=BLACK, linewidth=1.2, linestyle=":", label="chance")
     axes.set_title(column.heading if column.percent else f"{column.heading} (number)")
     _order_axis(axes)
 
 
 def _paper_panel(axes: Axes) -> None:
-    told = PAPER["tab:cost-accuracy"]
-    for name, label, look in (("T@1", "ImageNet1K", (RED, "^")), ("InR", "ImageNet-R", (GREY, "v"))):
-        values = [told[str(order)][name] for order in ORDERS]
-        axes.plot(ORDERS, values, color=look[0], marker=look[1], linestyle=":", label=label)
+    printed = PAPER.values["tab:cost-accuracy"]
+    for name, label, colour, marker in (("T@1", "ImageNet1K", RED, "^"), ("InR", "ImageNet-R", GREY, "v")):
+        values = [printed[str(order)][name] for order in ORDERS]
+        axes.plot(ORDERS, values, color=colour, marker=marker, linestyle=":", label=label)
         axes.annotate(label, (ORDERS[-1], values[-1]), (0, -12), textcoords="offset points", ha="right", fontsize=8)
     axes.set(title=LABEL, ylabel="T@1, percent")
     axes.margins(y=0.16)
@@ -144,9 +153,6 @@ def _order_axis(axes: Axes) -> None:
     axes.grid(axis="y")
 
 
-# -------- cost
-# Time and memory over the order, from the records of the benches; a study's own runs share cores and are not timed.
-
 COST_CAPTION = (
     "Cost over the order. Left: seconds of the ranking loss alone, forward and backward, for lists of all items of a "
     "batch of B. Middle: memory that it holds above its inputs. {step}"
@@ -158,7 +164,8 @@ _STEP = (
 
 
 def cost_over_order(bench: Path) -> Drawn:
-    """`bench` is the folder with `ranking-DATE.json` and, if it was run, `orders-DATE.json`."""
+    """Draw time and memory over the order. `bench` is the folder with `ranking-DATE.json` and, if that bench was run,
+    `orders-DATE.json`."""
     ranking = _newest(bench, "ranking", lambda record: "loss" in record["results"])
     if ranking is None:
         raise Unavailable(f"there is no record of the ranking bench in {bench} (make bench-ranking)")
@@ -171,9 +178,9 @@ def cost_over_order(bench: Path) -> Drawn:
     if step:
         _steps(axes[2], step)
         figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower right", ncols=3)
-    told = COST_CAPTION.format(step=_STEP.format(title=step["title"]) if step else "")
+    caption = COST_CAPTION.format(step=_STEP.format(title=step["title"]) if step else "")
     dates = ", ".join(record["date"] for record in (ranking, orders if step else None) if record)
-    return Drawn("cost-over-order", "Cost over the order", f"{told.strip()} Measured {dates}.", figure)
+    return Drawn("cost-over-order", "Cost over the order", f"{caption.strip()} Measured {dates}.", figure)
 
 
 def _newest(
@@ -191,7 +198,7 @@ def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: s
     for (items, values), colour, marker in zip(sorted(lines.items()), COLOURS, MARKERS):
         there = sorted(values)
         axes.plot(there, [values[order] for order in there], color=colour, marker=marker)
-        # Before the first point: there lines lie well apart, and not all of them reach the last order.
+        # The label stands before the first point: lines lie well apart there, and not all reach the last order.
         axes.annotate(
             f"B = {items}", (there[0], values[there[0]]), (-7, 0), textcoords="offset points", ha="right", va="center",
             fontsize=7.5, color=colour,
@@ -203,34 +210,33 @@ def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: s
 
 
 def _sweep(record: dict[str, Any]) -> dict[str, Any] | None:
-    """The comparison with the most orders."""
-    found = [one for one in record["comparisons"] if sum(side.startswith("order ") for side in one["sides"]) > 2]
-    return max(found, key=lambda one: len(one["sides"]), default=None)
+    """Return the comparison with the most orders."""
+    sweeps = [entry for entry in record["comparisons"] if sum(side.startswith("order ") for side in entry["sides"]) > 2]
+    return max(sweeps, key=lambda entry: len(entry["sides"]), default=None)
 
 
 def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
-    # Beside each other, so that ranges do not hide each other.
+    # Shifted, so that ranges do not hide each other.
     kinds = (("order ", "plain", BLUE, "o", -0.07), ("full method, order ", "full method", RED, "s", 0.07))
     for prefix, label, colour, marker, shift in kinds:
-        found = {name: side["ratio"] for name, side in comparison["sides"].items() if name.startswith(prefix)}
-        sides = {int(name.removeprefix(prefix)): ratio for name, ratio in found.items()}
+        sides = {
+            int(name.removeprefix(prefix)): side["ratio"]
+            for name, side in comparison["sides"].items()
+            if name.startswith(prefix)
+        }
         orders = sorted(sides)
         medians = [sides[order]["median"] for order in orders]
         below = [sides[order]["median"] - sides[order]["least"] for order in orders]
         above = [sides[order]["most"] - sides[order]["median"] for order in orders]
         beside = [order + shift for order in orders]
         axes.errorbar(beside, medians, [below, above], color=colour, marker=marker, capsize=2.5, label=label)
-    paper = PAPER["tab:cost-accuracy"]
-    base = paper["0"]["step ms"]
-    told = [paper[str(order)]["step ms"] / base for order in range(6)]
-    axes.plot(range(6), told, color=GREY, marker="^", linestyle=":", label=LABEL)
+    paper = PAPER.values["tab:cost-accuracy"]
+    ratios = [paper[str(order)]["step ms"] / paper["0"]["step ms"] for order in ORDERS]
+    axes.plot(ORDERS, ratios, color=GREY, marker="^", linestyle=":", label=LABEL)
     axes.set(xlabel="order R", ylabel="times order 0", title="training step")
     axes.set_xticks(range(6))
     axes.grid(axis="y")
 
-
-# -------- scaling
-# Scores over the number of different training pairs, and whether the gap between two methods widens.
 
 METHODS = {"clip": ("CLIP", "^"), "rankclip": ("RankCLIP", "s"), "full": ("full method", "o")}
 _SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # so that intervals do not hide each other
@@ -244,40 +250,40 @@ SCALING_CAPTION = (
 
 
 def data_scaling(results: Results, column: Column, all_pairs: int) -> Drawn:
-    """`all_pairs` is what runs saw whose settings name no smaller number."""
+    """Draw scores over the number of different training pairs, and the gap between two methods. `all_pairs`: the number
+    of pairs of a run whose settings name no smaller number."""
     by_size = {method: _sizes(results, method, all_pairs) for method in METHODS}
     sizes = sorted({size for cells in by_size.values() for size in cells})
     if len(sizes) < 2:
         raise Unavailable("data scaling needs finished runs on at least two amounts of data")
-    cells = [cell for found in by_size.values() for cell in found.values()]
+    cells = [cell for sizes_of_method in by_size.values() for cell in sizes_of_method.values()]
     results = results.on_common_seeds(cells)
     figure = new_figure(2.9)
     scores, gap, paper = figure.subplots(1, 3)
     factor = factor_of(column)
     for method, (label, marker) in METHODS.items():
-        found = [by_size[method].get(size) for size in sizes]
-        values = [measured(results, [cell], column.score)[0] if cell else None for cell in found]
+        of_size = [by_size[method].get(size) for size in sizes]
+        values = [summaries(results, [cell], column.score)[0] if cell else None for cell in of_size]
         beside = [size * _SHIFT[method] for size in sizes]  # on a logarithmic axis
-        draw_points(scores, beside, values, factor, color=OF_METHOD[method], marker=marker, label=label)
+        draw_points(scores, beside, values, factor, color=METHOD_COLOURS[method], marker=marker, label=label)
     scores.set(title=column.heading, ylabel="percent" if column.percent else "")
     _draw_gap(gap, results, column, by_size, sizes, factor)
     _draw_paper(paper)
     for axes, ticks in ((scores, sizes), (gap, sizes)):
         _size_axis(axes, ticks, "different pairs")
-    title = seeds_told(results, cells)
-    handles = scores.get_legend_handles_labels()
+    handles, title = scores.get_legend_handles_labels(), seeds_title(results, cells)
     figure.legend(*handles, loc="outside lower center", ncols=3, title=title, title_fontsize=8.5)
     return Drawn("data-scaling", "Data scaling", SCALING_CAPTION.format(counts=counts(results, cells)), figure)
 
 
 def _sizes(results: Results, method: str, all_pairs: int) -> dict[int, str]:
-    """Number of different pairs → cell."""
-    found = {}
+    """Return number of different pairs → cell."""
+    by_size = {}
     for cell in results.cells():
         if cell == method or (cell.startswith(f"{method}-n") and cell[len(method) + 2 :].isdigit()):
             run = next(iter(results.of(cell).values()))
-            found[run.settings["reading"].get("train_items") or all_pairs] = cell
-    return found
+            by_size[run.settings["reading"].get("train_items") or all_pairs] = cell
+    return by_size
 
 
 def _draw_gap(
@@ -294,12 +300,12 @@ def _draw_gap(
 
 
 def _draw_paper(axes: Axes) -> None:
-    told = PAPER["fig:scaling"]
-    sizes = [float(size) for size in told["clip"]]
+    printed = PAPER.values["fig:scaling"]
+    sizes = [float(size) for size in printed["clip"]]
     for method, (_, marker) in METHODS.items():
-        axes.plot(sizes, list(told[method].values()), color=OF_METHOD[method], marker=marker, linestyle=":")
-    gaps = [ours - theirs for ours, theirs in zip(told["full"].values(), told["rankclip"].values())]
-    for size, gap, top in zip(sizes, gaps, told["full"].values()):
+        axes.plot(sizes, list(printed[method].values()), color=METHOD_COLOURS[method], marker=marker, linestyle=":")
+    gaps = [ours - theirs for ours, theirs in zip(printed["full"].values(), printed["rankclip"].values())]
+    for size, gap, top in zip(sizes, gaps, printed["full"].values()):
         axes.annotate(f"+{gap:.2f}", (size, top), (-4, 6), textcoords="offset points", ha="center", fontsize=7.5)
     axes.set(title=LABEL, ylabel="T@1, %")
     axes.margins(x=0.16, y=0.14)

@@ -1,9 +1,12 @@
-"""All kinds of things. Each file draws one or two groups; importing this package enters them all, in this order."""
+"""All kinds of things. Each file draws a few groups, and importing this package registers them in this order.
+
+Class numbers and random choices follow the order of KINDS: a file imported elsewhere, or a kind moved, changes bytes.
+"""
 
 from __future__ import annotations
 
 from dinorankclip.data.scenes.kind import FAMILIES, GROUPS, KINDS, Group, Kind, Noun
-from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the kinds they enter
+from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the kinds they register
     animals,
     buildings_and_clothes,
     food_and_furniture,

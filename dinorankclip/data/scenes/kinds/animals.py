@@ -1,8 +1,11 @@
-"""Four-legged and other animals. The pets share one sitting body and differ in ears, nose and tail."""
+"""Draws animals and birds.
+
+Pets share one sitting body and differ in ears, nose and tail. Small birds share one body and differ in crest and beak.
+"""
 
 from __future__ import annotations
 
-from dinorankclip.data.scenes.drawing import BLOSSOM, FEATHERS, FUR, Pen
+from dinorankclip.data.scenes.drawing import BLOSSOM, FEATHERS, FUR, Pen, on_side
 from dinorankclip.data.scenes.kind import kind
 
 
@@ -25,11 +28,11 @@ def cat(p: Pen) -> None:
     p.line([(0.68, 0.88), (0.86, 0.84), (0.9, 0.66), (0.82, 0.52)], 0.07, "main", edge=True)
     pet_body(p)
     for s in (-1, 1):
-        p.poly([(0.5 + s * 0.24, 0.34), (0.5 + s * 0.22, 0.04), (0.5 + s * 0.06, 0.2)])
+        p.poly(on_side(s, (0.24, 0.34), (0.22, 0.04), (0.06, 0.2)))
     pet_face(p)
     for s in (-1, 1):
-        p.line([(0.5 + s * 0.1, 0.45), (0.5 + s * 0.3, 0.42)], 0.018, "ink")
-        p.line([(0.5 + s * 0.1, 0.48), (0.5 + s * 0.29, 0.5)], 0.018, "ink")
+        p.line(on_side(s, (0.1, 0.45), (0.3, 0.42)), 0.018, "ink")
+        p.line(on_side(s, (0.1, 0.48), (0.29, 0.5)), 0.018, "ink")
 
 
 @kind("dog", "animals", family="pets", also=("puppy/puppies",), colours=FUR)
@@ -38,7 +41,7 @@ def dog(p: Pen) -> None:
     pet_body(p)
     pet_face(p)
     for s in (-1, 1):
-        p.blob([(0.5 + s * 0.16, 0.18), (0.5 + s * 0.3, 0.24), (0.5 + s * 0.33, 0.5), (0.5 + s * 0.23, 0.5)], "deep")
+        p.blob(on_side(s, (0.16, 0.18), (0.3, 0.24), (0.33, 0.5), (0.23, 0.5)), "deep")
     p.oval(0.5, 0.46, 0.11, 0.08, "pale")
     p.oval(0.5, 0.425, 0.06, 0.04, "ink", edge=False)
     p.box(0.46, 0.52, 0.54, 0.58, "rose", edge=False)
@@ -114,17 +117,9 @@ def fish(p: Pen) -> None:
 @kind("butterfly", "animals", plural="butterflies", colours=BLOSSOM)
 def butterfly(p: Pen) -> None:
     for s in (-1, 1):
-        p.line([(0.5, 0.24), (0.5 + s * 0.13, 0.06)], 0.025, "ink")
-        p.blob(
-            [
-                (0.5, 0.42),
-                (0.5 + s * 0.2, 0.16),
-                (0.5 + s * 0.44, 0.14),
-                (0.5 + s * 0.42, 0.42),
-                (0.5 + s * 0.2, 0.55),
-            ],
-        )
-        p.blob([(0.5, 0.5), (0.5 + s * 0.3, 0.54), (0.5 + s * 0.34, 0.74), (0.5 + s * 0.18, 0.86), (0.5, 0.64)], "deep")
+        p.line(on_side(s, (0, 0.24), (0.13, 0.06)), 0.025, "ink")
+        p.blob(on_side(s, (0, 0.42), (0.2, 0.16), (0.44, 0.14), (0.42, 0.42), (0.2, 0.55)))
+        p.blob(on_side(s, (0, 0.5), (0.3, 0.54), (0.34, 0.74), (0.18, 0.86), (0, 0.64)), "deep")
     p.oval(0.5, 0.5, 0.05, 0.28, "ink")
 
 
@@ -132,19 +127,9 @@ def butterfly(p: Pen) -> None:
 def snail(p: Pen) -> None:
     p.line([(0.84, 0.5), (0.8, 0.3)], 0.035, "cream", edge=True)
     p.line([(0.88, 0.5), (0.95, 0.32)], 0.035, "cream", edge=True)
-    p.blob(
-        [
-            (0.04, 0.86),
-            (0.3, 0.72),
-            (0.66, 0.74),
-            (0.76, 0.52),
-            (0.9, 0.46),
-            (0.97, 0.58),
-            (0.88, 0.84),
-            (0.5, 0.88),
-        ],
-        "cream",
-    )
+    back = [(0.04, 0.86), (0.3, 0.72), (0.66, 0.74), (0.76, 0.52)]
+    front = [(0.9, 0.46), (0.97, 0.58), (0.88, 0.84), (0.5, 0.88)]
+    p.blob(back + front, "cream")
     p.oval(0.42, 0.52, 0.29, 0.28)
     p.arc(0.42, 0.53, 0.18, 0.17, -60, 230, 0.04, "deep")
     p.arc(0.42, 0.54, 0.08, 0.08, 0, 300, 0.04, "deep")
@@ -164,8 +149,7 @@ def pig(p: Pen) -> None:
     p.oval(0.77, 0.42, 0.026, 0.03, "ink", edge=False)
 
 
-# -------- birds
-# Birds. The small ones share one body: a crest or none, and one of three beaks, tell them apart.
+# --- birds
 
 
 def small_bird(p: Pen) -> None:

@@ -1,8 +1,12 @@
-"""Buildings. House, church, barn and school share gabled walls; what sits on the roof and the door tell them apart."""
+"""Draws buildings and clothes.
+
+House, church, barn and school share gabled walls and differ in roof and door. Tops share a trunk and differ in sleeves
+and collar. Hats differ in the brim.
+"""
 
 from __future__ import annotations
 
-from dinorankclip.data.scenes.drawing import Pen
+from dinorankclip.data.scenes.drawing import Pen, on_side
 from dinorankclip.data.scenes.kind import kind
 
 
@@ -112,38 +116,29 @@ def windmill(p: Pen) -> None:
     p.oval(0.5, 0.38, 0.04, 0.04, "ink", edge=False)
 
 
-# -------- clothes
-# Clothes. Tops share a trunk and differ in sleeves and collar, hats share a head-piece and differ in the brim.
+# --- clothes
 
 
 def trunk(p: Pen) -> None:
     p.poly([(0.3, 0.16), (0.7, 0.16), (0.72, 0.92), (0.28, 0.92)])
 
 
-def neckline(p: Pen) -> None:
-    p.slice(0.5, 0.16, 0.12, 0.11, 0, 180, "ink")
+def long_sleeves(p: Pen) -> None:
+    for s in (-1, 1):
+        p.poly(on_side(s, (0.2, 0.16), (0.36, 0.3), (0.46, 0.8), (0.32, 0.84), (0.2, 0.42)))
 
 
 @kind("T-shirt", "clothes", family="tops")
 def t_shirt(p: Pen) -> None:
     for s in (-1, 1):
-        p.poly([(0.5 + s * 0.2, 0.16), (0.5 + s * 0.46, 0.34), (0.5 + s * 0.36, 0.48), (0.5 + s * 0.2, 0.38)])
+        p.poly(on_side(s, (0.2, 0.16), (0.46, 0.34), (0.36, 0.48), (0.2, 0.38)))
     trunk(p)
-    neckline(p)
+    p.slice(0.5, 0.16, 0.12, 0.11, 0, 180, "ink")
 
 
 @kind("sweater", "clothes", family="tops", also=("jumper",))
 def sweater(p: Pen) -> None:
-    for s in (-1, 1):
-        p.poly(
-            [
-                (0.5 + s * 0.2, 0.16),
-                (0.5 + s * 0.36, 0.3),
-                (0.5 + s * 0.46, 0.8),
-                (0.5 + s * 0.32, 0.84),
-                (0.5 + s * 0.2, 0.42),
-            ],
-        )
+    long_sleeves(p)
     trunk(p)
     p.box(0.28, 0.84, 0.72, 0.94, "deep")
     p.box(0.39, 0.08, 0.61, 0.2, "deep")
@@ -159,16 +154,7 @@ def tank_top(p: Pen) -> None:
 
 @kind("jacket", "clothes", family="tops")
 def jacket(p: Pen) -> None:
-    for s in (-1, 1):
-        p.poly(
-            [
-                (0.5 + s * 0.2, 0.16),
-                (0.5 + s * 0.36, 0.3),
-                (0.5 + s * 0.46, 0.8),
-                (0.5 + s * 0.32, 0.84),
-                (0.5 + s * 0.2, 0.42),
-            ],
-        )
+    long_sleeves(p)
     trunk(p)
     p.poly([(0.36, 0.14), (0.64, 0.14), (0.5, 0.44)], "white")
     p.line([(0.5, 0.44), (0.5, 0.9)], 0.035, "ink")
@@ -227,17 +213,8 @@ def boot(p: Pen) -> None:
 
 @kind("sock", "clothes")
 def sock(p: Pen) -> None:
-    p.blob(
-        [
-            (0.32, 0.08),
-            (0.64, 0.08),
-            (0.64, 0.52),
-            (0.82, 0.68),
-            (0.84, 0.86),
-            (0.66, 0.94),
-            (0.42, 0.82),
-            (0.32, 0.6),
-        ],
-    )
+    leg = [(0.32, 0.08), (0.64, 0.08), (0.64, 0.52), (0.82, 0.68)]
+    foot = [(0.84, 0.86), (0.66, 0.94), (0.42, 0.82), (0.32, 0.6)]
+    p.blob(leg + foot)
     p.box(0.3, 0.05, 0.66, 0.18, "white")
     p.blob([(0.68, 0.9), (0.72, 0.72), (0.84, 0.7), (0.86, 0.84), (0.78, 0.94)], "white")

@@ -1,8 +1,12 @@
-"""Fruit and vegetables. Apple, peach, tomato and pumpkin share a round body; stem, crease, calyx and ribs differ."""
+"""Draws fruit, vegetables and furniture.
+
+Apple, peach, tomato and pumpkin share a round body and differ in stem, crease, calyx and ribs. Seats share legs and a
+seat and differ in back, arms and rockers.
+"""
 
 from __future__ import annotations
 
-from dinorankclip.data.scenes.drawing import Pen
+from dinorankclip.data.scenes.drawing import Pen, mirrored, on_side
 from dinorankclip.data.scenes.kind import kind
 
 ROUND = ("red", "green", "yellow", "orange")
@@ -11,19 +15,7 @@ MELON = ("red", "pink", "yellow", "orange")
 
 
 def round_body(p: Pen) -> None:
-    p.blob(
-        [
-            (0.5, 0.26),
-            (0.76, 0.22),
-            (0.94, 0.46),
-            (0.86, 0.78),
-            (0.62, 0.95),
-            (0.38, 0.95),
-            (0.14, 0.78),
-            (0.06, 0.46),
-            (0.24, 0.22),
-        ],
-    )
+    p.blob(mirrored((0.5, 0.26), (0.76, 0.22), (0.94, 0.46), (0.86, 0.78), (0.62, 0.95)))
     p.oval(0.28, 0.46, 0.06, 0.1, "pale", edge=False)
 
 
@@ -44,21 +36,7 @@ def peach(p: Pen) -> None:
 @kind("tomato", "food", family="round fruit", plural="tomatoes", colours=ROUND, patterned=False)
 def tomato(p: Pen) -> None:
     round_body(p)
-    p.poly(
-        [
-            (0.5, 0.2),
-            (0.6, 0.28),
-            (0.82, 0.24),
-            (0.64, 0.36),
-            (0.7, 0.52),
-            (0.5, 0.4),
-            (0.3, 0.52),
-            (0.36, 0.36),
-            (0.18, 0.24),
-            (0.4, 0.28),
-        ],
-        "leaf",
-    )
+    p.poly(mirrored((0.5, 0.2), (0.6, 0.28), (0.82, 0.24), (0.64, 0.36), (0.7, 0.52), (0.5, 0.4)), "leaf")
 
 
 @kind("pumpkin", "food", family="round fruit", colours=ROUND, patterned=False)
@@ -66,55 +44,22 @@ def pumpkin(p: Pen) -> None:
     p.poly([(0.44, 0.28), (0.42, 0.06), (0.56, 0.04), (0.56, 0.28)], "leaf")
     round_body(p)
     for s in (-1, 1):
-        p.line(
-            [
-                (0.5 + s * 0.05, 0.27),
-                (0.5 + s * 0.28, 0.42),
-                (0.5 + s * 0.28, 0.74),
-                (0.5 + s * 0.08, 0.93),
-            ],
-            0.04,
-            "deep",
-        )
+        p.line(on_side(s, (0.05, 0.27), (0.28, 0.42), (0.28, 0.74), (0.08, 0.93)), 0.04, "deep")
     p.line([(0.5, 0.28), (0.5, 0.94)], 0.04, "deep")
 
 
 @kind("pear", "food", colours=("green", "yellow", "red", "brown"), patterned=False)
 def pear(p: Pen) -> None:
     p.line([(0.5, 0.16), (0.55, 0.02)], 0.045, "dusk")
-    p.blob(
-        [
-            (0.5, 0.12),
-            (0.62, 0.2),
-            (0.66, 0.44),
-            (0.82, 0.68),
-            (0.72, 0.92),
-            (0.5, 0.96),
-            (0.28, 0.92),
-            (0.18, 0.68),
-            (0.34, 0.44),
-            (0.38, 0.2),
-        ],
-    )
+    p.blob(mirrored((0.5, 0.12), (0.62, 0.2), (0.66, 0.44), (0.82, 0.68), (0.72, 0.92), (0.5, 0.96)))
     p.oval(0.34, 0.7, 0.05, 0.09, "pale", edge=False)
 
 
 @kind("banana", "food", colours=("yellow", "green", "brown"), patterned=False)
 def banana(p: Pen) -> None:
-    p.blob(
-        [
-            (0.14, 0.2),
-            (0.22, 0.22),
-            (0.34, 0.5),
-            (0.6, 0.64),
-            (0.88, 0.58),
-            (0.95, 0.62),
-            (0.86, 0.76),
-            (0.56, 0.84),
-            (0.26, 0.68),
-            (0.1, 0.42),
-        ],
-    )
+    inside = [(0.14, 0.2), (0.22, 0.22), (0.34, 0.5), (0.6, 0.64), (0.88, 0.58)]
+    outside = [(0.95, 0.62), (0.86, 0.76), (0.56, 0.84), (0.26, 0.68), (0.1, 0.42)]
+    p.blob(inside + outside)
     p.line([(0.17, 0.22), (0.15, 0.1)], 0.07, "dusk")
     p.line([(0.2, 0.4), (0.34, 0.62), (0.6, 0.74), (0.82, 0.69)], 0.025, "deep")
 
@@ -134,19 +79,7 @@ def strawberry(p: Pen) -> None:
     p.blob([(0.5, 0.24), (0.78, 0.22), (0.88, 0.44), (0.7, 0.78), (0.5, 0.96), (0.3, 0.78), (0.12, 0.44), (0.22, 0.22)])
     for x, y in ((0.3, 0.46), (0.5, 0.5), (0.7, 0.46), (0.4, 0.66), (0.6, 0.66), (0.5, 0.8)):
         p.oval(x, y, 0.026, 0.036, "glow", edge=False)
-    p.poly(
-        [
-            (0.5, 0.02),
-            (0.58, 0.14),
-            (0.86, 0.14),
-            (0.68, 0.28),
-            (0.5, 0.36),
-            (0.32, 0.28),
-            (0.14, 0.14),
-            (0.42, 0.14),
-        ],
-        "leaf",
-    )
+    p.poly(mirrored((0.5, 0.02), (0.58, 0.14), (0.86, 0.14), (0.68, 0.28), (0.5, 0.36)), "leaf")
 
 
 @kind("pineapple", "food", colours=("yellow", "orange", "brown", "green"), patterned=False)
@@ -178,8 +111,7 @@ def carrot(p: Pen) -> None:
     p.line([(0.43, 0.68), (0.51, 0.69)], 0.022, "deep")
 
 
-# -------- furniture
-# Furniture. The seats share legs and a seat; back, arms and rockers tell them apart.
+# --- furniture
 
 
 def seat_and_legs(p: Pen) -> None:

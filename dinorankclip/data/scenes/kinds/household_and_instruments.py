@@ -1,8 +1,12 @@
-"""Pots, cups, cutlery and other household things. Families share a body and differ in spout, handle, lid or tip."""
+"""Draws household things and musical instruments.
+
+Pots, cups and cutlery share a body by family and differ in spout, handle, lid or tip. Plucked and bowed instruments
+share neck and strings and differ in the body.
+"""
 
 from __future__ import annotations
 
-from dinorankclip.data.scenes.drawing import Pen
+from dinorankclip.data.scenes.drawing import Pen, mirrored, on_side
 from dinorankclip.data.scenes.kind import kind
 
 
@@ -101,19 +105,9 @@ def knife(p: Pen) -> None:
 @kind("bottle", "household")
 def bottle(p: Pen) -> None:
     p.box(0.42, 0.03, 0.58, 0.12, "wood")
-    p.blob(
-        [
-            (0.43, 0.1),
-            (0.57, 0.1),
-            (0.58, 0.3),
-            (0.7, 0.46),
-            (0.7, 0.9),
-            (0.5, 0.95),
-            (0.3, 0.9),
-            (0.3, 0.46),
-            (0.42, 0.3),
-        ],
-    )
+    right = [(0.43, 0.1), (0.57, 0.1), (0.58, 0.3), (0.7, 0.46), (0.7, 0.9)]
+    left = [(0.5, 0.95), (0.3, 0.9), (0.3, 0.46), (0.42, 0.3)]
+    p.blob(right + left)
     p.box(0.33, 0.56, 0.67, 0.76, "white")
 
 
@@ -169,14 +163,13 @@ def umbrella(p: Pen) -> None:
 def clock(p: Pen) -> None:
     for s in (-1, 1):
         p.oval(0.5 + s * 0.22, 0.16, 0.13, 0.11, "metal")
-        p.line([(0.5 + s * 0.24, 0.84), (0.5 + s * 0.32, 0.95)], 0.07, "metal", edge=True)
+        p.line(on_side(s, (0.24, 0.84), (0.32, 0.95)), 0.07, "metal", edge=True)
     p.oval(0.5, 0.54, 0.37, 0.37)
     p.oval(0.5, 0.54, 0.28, 0.28, "white")
     p.line([(0.5, 0.34), (0.5, 0.54), (0.64, 0.6)], 0.05, "ink")
 
 
-# -------- instruments
-# Musical instruments. The plucked and bowed ones share neck and strings and differ in the body.
+# --- instruments
 
 
 def neck(p: Pen) -> None:
@@ -185,20 +178,7 @@ def neck(p: Pen) -> None:
 
 
 def waisted_body(p: Pen) -> None:
-    p.blob(
-        [
-            (0.5, 0.42),
-            (0.66, 0.46),
-            (0.64, 0.6),
-            (0.78, 0.76),
-            (0.7, 0.94),
-            (0.5, 0.98),
-            (0.3, 0.94),
-            (0.22, 0.76),
-            (0.36, 0.6),
-            (0.34, 0.46),
-        ],
-    )
+    p.blob(mirrored((0.5, 0.42), (0.66, 0.46), (0.64, 0.6), (0.78, 0.76), (0.7, 0.94), (0.5, 0.98)))
 
 
 def strings(p: Pen, low: float) -> None:

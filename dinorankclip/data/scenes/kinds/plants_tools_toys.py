@@ -1,10 +1,14 @@
-"""Plants. Flowers share stem and leaves, trees a trunk."""
+"""Draws plants, tools and toys.
+
+Flowers share stem and leaves, trees a trunk. Two families of tools share a handle each and differ in what is fixed to
+its end.
+"""
 
 from __future__ import annotations
 
 import math
 
-from dinorankclip.data.scenes.drawing import BLOSSOM, Pen
+from dinorankclip.data.scenes.drawing import BLOSSOM, Pen, mirrored, on_side
 from dinorankclip.data.scenes.kind import kind
 
 CANOPY = ("green", "yellow", "orange", "pink", "white")
@@ -28,19 +32,9 @@ def daisy(p: Pen) -> None:
 @kind("tulip", "plants", family="flowers", colours=BLOSSOM, patterned=False)
 def tulip(p: Pen) -> None:
     stem(p)
-    p.poly(
-        [
-            (0.26, 0.06),
-            (0.38, 0.2),
-            (0.5, 0.02),
-            (0.62, 0.2),
-            (0.74, 0.06),
-            (0.72, 0.36),
-            (0.6, 0.5),
-            (0.4, 0.5),
-            (0.28, 0.36),
-        ],
-    )
+    petals = [(0.26, 0.06), (0.38, 0.2), (0.5, 0.02), (0.62, 0.2), (0.74, 0.06)]
+    cup = [(0.72, 0.36), (0.6, 0.5), (0.4, 0.5), (0.28, 0.36)]
+    p.poly(petals + cup)
 
 
 @kind("rose", "plants", family="flowers", colours=BLOSSOM, patterned=False)
@@ -86,8 +80,8 @@ def fir_tree(p: Pen) -> None:
 def palm_tree(p: Pen) -> None:
     p.poly([(0.47, 0.28), (0.54, 0.28), (0.62, 0.97), (0.44, 0.97)], "wood")
     for s in (-1, 1):
-        p.blob([(0.5, 0.26), (0.5 + s * 0.2, 0.08), (0.5 + s * 0.46, 0.2), (0.5 + s * 0.24, 0.2)])
-        p.blob([(0.5, 0.26), (0.5 + s * 0.26, 0.24), (0.5 + s * 0.42, 0.52), (0.5 + s * 0.2, 0.38)])
+        p.blob(on_side(s, (0, 0.26), (0.2, 0.08), (0.46, 0.2), (0.24, 0.2)))
+        p.blob(on_side(s, (0, 0.26), (0.26, 0.24), (0.42, 0.52), (0.2, 0.38)))
     p.blob([(0.46, 0.28), (0.4, 0.1), (0.52, 0.0), (0.58, 0.12), (0.54, 0.28)])
     p.oval(0.46, 0.32, 0.05, 0.05, "dusk", edge=False)
     p.oval(0.56, 0.33, 0.05, 0.05, "dusk", edge=False)
@@ -114,8 +108,7 @@ def mushroom(p: Pen) -> None:
     p.slice(0.5, 0.54, 0.46, 0.46, 180, 360)
 
 
-# -------- tools
-# Tools. Two families share a handle each and differ in what is fixed to its end.
+# --- tools
 
 
 def long_handle(p: Pen) -> None:
@@ -210,24 +203,10 @@ def wrench(p: Pen) -> None:
     p.line([(0.5, 0.3), (0.5, 0.76)], 0.15, "main", edge=True)
     p.oval(0.5, 0.82, 0.16, 0.15)
     p.oval(0.5, 0.83, 0.07, 0.07, "ink", edge=False)
-    p.poly(
-        [
-            (0.4, 0.36),
-            (0.24, 0.24),
-            (0.26, 0.04),
-            (0.4, 0.02),
-            (0.4, 0.18),
-            (0.6, 0.18),
-            (0.6, 0.02),
-            (0.74, 0.04),
-            (0.76, 0.24),
-            (0.6, 0.36),
-        ],
-    )
+    p.poly(mirrored((0.4, 0.36), (0.24, 0.24), (0.26, 0.04), (0.4, 0.02), (0.4, 0.18)))
 
 
-# -------- toys
-# Toys and playthings.
+# --- toys
 
 
 @kind("ball", "toys", also=("beach ball",))
@@ -324,15 +303,6 @@ def skateboard(p: Pen) -> None:
     for x in (0.24, 0.76):
         p.oval(x, 0.68, 0.1, 0.1, "white")
         p.oval(x, 0.68, 0.04, 0.04, "ink", edge=False)
-    p.poly(
-        [
-            (0.0, 0.34),
-            (0.14, 0.46),
-            (0.86, 0.46),
-            (1.0, 0.34),
-            (0.98, 0.48),
-            (0.88, 0.58),
-            (0.12, 0.58),
-            (0.02, 0.48),
-        ],
-    )
+    top = [(0.0, 0.34), (0.14, 0.46), (0.86, 0.46), (1.0, 0.34)]
+    bottom = [(0.98, 0.48), (0.88, 0.58), (0.12, 0.58), (0.02, 0.48)]
+    p.poly(top + bottom)

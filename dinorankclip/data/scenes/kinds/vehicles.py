@@ -1,4 +1,4 @@
-"""Cars, trucks, boats and other vehicles. They all head to the right."""
+"""Draws cars, trucks, boats and other vehicles. All of them head to the right."""
 
 from __future__ import annotations
 

@@ -1,0 +1,145 @@
+"""Reads the claims of a paper (`claims.toml`, whose head explains the keys) and names every entry that is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from dinorankclip_studies.claim import AllBelow, AllEquivalent, AllHold, Claim, Contrast, Judge
+from dinorankclip_studies.papers.printed_values import PaperValues
+from dinorankclip_studies.quantities import LOGGED, SCORES, NamedScore, Quantity, gain, of, relative_gain
+from dinorankclip_studies.verdicts import SMALLEST, Unit
+
+Entry = Mapping[str, Any]
+CLAIM_KEYS = {"id", "says", "where", "tables", "rule", "contrasts"}
+MORE_CLAIM_KEYS = {"also", "given", "acting", "margin", "bound", "remark", "only", "control"}
+CONTRAST_KEYS = {
+    "of", "over", "steps", "score", "minus", "minus_score", "relative", "less", "claimed", "claimed_minus", "label",
+    "borrowed", "unit",
+}  # fmt: skip
+
+
+def load_claims(path: Path, values: PaperValues, special: Mapping[str, Callable[..., Contrast]]) -> tuple[Claim, ...]:
+    """`special`: functions that build the contrasts which the file only names."""
+    reader = _Reader(values, special)
+    claims = []
+    for entry in tomllib.loads(path.read_text(encoding="utf-8"))["claim"]:
+        try:
+            claims.append(reader.claim(entry))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: claim {entry.get('id', len(claims) + 1)}: {error}") from error
+    return tuple(claims)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    values: PaperValues
+    special: Mapping[str, Callable[..., Contrast]]
+
+    def claim(self, entry: Entry) -> Claim:
+        _check_keys(entry, CLAIM_KEYS, MORE_CLAIM_KEYS)
+        return Claim(
+            entry["id"],
+            entry["says"],
+            entry["where"],
+            tuple(entry["tables"]),
+            self.judge(entry),
+            entry.get("remark", ""),
+            entry.get("only", ""),
+            entry.get("control", False),
+        )
+
+    def judge(self, entry: Entry) -> Judge:
+        contrasts, also, given = (self.contrasts(entry.get(key, ())) for key in ("contrasts", "also", "given"))
+        acting = tuple((cell, order) for cell, order in entry.get("acting", ()))
+        match entry["rule"]:
+            case "all hold":
+                return AllHold(contrasts, acting, also)
+            case "all equivalent":
+                margin = entry.get("margin", SMALLEST[contrasts[0].unit])
+                return AllEquivalent(contrasts, margin, also, given, acting)
+            case "all below" | "all above":
+                return AllBelow(contrasts, entry["bound"], above=entry["rule"] == "all above")
+        raise ValueError(f"unknown rule {entry['rule']!r}")
+
+    def contrasts(self, entries: Sequence[Entry]) -> tuple[Contrast, ...]:
+        return tuple(contrast for entry in entries for contrast in self._built(entry))
+
+    def _built(self, entry: Entry) -> Iterator[Contrast]:
+        """An entry with several cells on the other side, or with steps, stands for several contrasts."""
+        if "special" in entry:
+            if entry["special"] not in self.special:
+                raise ValueError(f"unknown special contrast {entry['special']!r}; known: {', '.join(self.special)}")
+            yield self.special[entry["special"]](**{key: entry[key] for key in entry if key != "special"})
+            return
+        _check_keys(entry, {"score"}, CONTRAST_KEYS)
+        if "label" not in entry and ("minus_score" in entry or entry.keys().isdisjoint(("over", "steps"))):
+            raise ValueError(f"a contrast that is no difference of cells in one score needs a label: {dict(entry)}")
+        if "steps" in entry:
+            for before, cell in pairwise(entry["steps"]):
+                yield self._contrast(entry, cell, before)
+        else:
+            others = entry.get("over")
+            for over in others if isinstance(others, list) else [others]:
+                yield self._contrast(entry, entry["of"], over)
+
+    def _contrast(self, entry: Entry, cell: str, over: str | None) -> Contrast:
+        score, relative = _score(entry["score"], entry.get("unit")), entry.get("relative", False)
+        quantity = _quantity(cell, over, score, relative)
+        label = cell if over is None else f"{cell} - {over}"
+        if "minus" in entry or "minus_score" in entry:
+            other_cell, other_over = entry.get("minus", (cell, over))
+            other_score = _score(entry["minus_score"], score.unit) if "minus_score" in entry else score
+            quantity -= _quantity(other_cell, other_over, other_score, relative)
+            label = f"({label}) - ({other_cell} - {other_over})"
+        size = None
+        if "claimed" in entry:
+            assert over is not None, "a claimed size is a difference of two rows"
+            size = self._size(entry["claimed"], cell, over, score.unit, relative)
+            if "claimed_minus" in entry:
+                size -= self._size(entry["claimed_minus"], cell, over, score.unit, relative)
+        return Contrast(
+            entry.get("label", f"{label}, {score.word}" if score.word else label),
+            quantity,
+            -1 if entry.get("less") else 1,
+            size,
+            score.unit,
+            entry.get("borrowed", ""),
+        )
+
+    def _size(self, claimed: Sequence[Any], cell: str, over: str, unit: Unit, relative: bool) -> float:
+        """Return the printed difference without its sign: points as a share, other units as printed."""
+        table, column, *rows = claimed
+        row, other = rows or (self.values.row_of(table, name) for name in (cell, over))
+        columns = [column] if isinstance(column, str) else column
+        if relative:
+            sizes = [self.values[table][row][name] / self.values[table][other][name] - 1 for name in columns]
+        else:
+            gains = [abs(self.values.gain(table, name, row, other)) for name in columns]
+            sizes = [size / 100 for size in gains] if unit == "points" else gains
+        return sum(sizes) / len(sizes)
+
+
+def _score(name: str, unit: Unit | None) -> NamedScore:
+    if name.startswith(LOGGED):
+        return NamedScore(name, "", unit or "number")
+    if name not in SCORES:
+        raise ValueError(f"unknown score {name!r}; known: {', '.join(SCORES)}")
+    return SCORES[name]
+
+
+def _quantity(cell: str, over: str | None, score: NamedScore, relative: bool) -> Quantity:
+    if over is None:
+        return of(cell, score.score)
+    return (relative_gain if relative else gain)(cell, over, score.score)
+
+
+def _check_keys(entry: Entry, required: set[str], optional: set[str]) -> None:
+    if missing := sorted(required - entry.keys()):
+        raise ValueError(f"missing keys: {', '.join(missing)}")
+    if unknown := sorted(entry.keys() - required - optional):
+        raise ValueError(f"unknown keys: {', '.join(unknown)}")

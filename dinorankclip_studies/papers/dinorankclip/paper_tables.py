@@ -1,0 +1,145 @@
+"""Builds the tables of a kind of study: rows, titles and notes are data (tables.toml), columns depend on the study."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dinorankclip_studies.papers.dinorankclip import PAPER
+from dinorankclip_studies.papers.measures import (
+    ABOVE_09,
+    CENTRED_COSINE,
+    COSINE,
+    GRAM_DISTANCE,
+    OWN_COSINE,
+    Measures,
+)
+from dinorankclip_studies.papers.printed_values import PaperValue
+from dinorankclip_studies.study import Column, Experiment, Row
+
+# Cells of each order, from 0 on.
+PLAIN = ("clip", "rankclip", "rank-2", "rank-3", "rank-4", "rank-5")
+WITH_TEACHER = ("full-0", "full-1", "full-2", "full", "full-4", "full-5")
+MIXED = ("clip", "rankclip", "full-2", "full", "full-4", "full-5")  # as the paper's curve is made
+
+_DEFAULT_KINDS = ("scenes", "cc3m")
+_REQUIRED = {"name", "title", "reference", "columns", "rows", "note"}
+_KEYS = _REQUIRED | {"kinds", "paper", "unmatched"}
+
+
+def columns(measures: Measures, *names: str) -> tuple[Column, ...]:
+    """Return the columns with these names in a kind of study. Most names are headings; some stand for several columns
+    or, where the study has no such score, for none."""
+    known = _known_columns(measures)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"unknown columns {', '.join(unknown)}; known: {', '.join(known)}")
+    return tuple(column for name in names for column in known[name])
+
+
+def _known_columns(m: Measures) -> dict[str, tuple[Column, ...]]:
+    single = [
+        *(Column(m.top(k), f"T@{k}") for k in (1, 3, 5)),
+        *(
+            Column(m.recall(way, k), f"{arrow} R@{k}")
+            for way, arrow in (("i2t", "i→t"), ("t2i", "t→i"))
+            for k in (1, 5, 10)
+        ),
+        Column(m.mean_r1, "mean R@1"),
+        Column(m.shift, "shift mean T@1"),
+        Column(m.base_top1, "unshifted T@1"),
+        Column(m.relative_drop, "drop, % of unshifted", better="lower", over=m.base_top1),
+        Column(m.fine_probe, "fine probe"),
+        Column(m.fine_probe_of_features, "fine probe, features"),
+        Column(m.probe_average, "probe mean"),
+        Column("averages/linear probe: features", "probe mean, features"),
+        Column(m.cone, "cone separation °", percent=False, better="lower"),
+        Column(f"{m.retrieval}/image half-angle", "image half-angle °", percent=False, better=None),
+        Column(f"{m.retrieval}/text half-angle", "text half-angle °", percent=False, better=None),
+        Column(f"{m.retrieval}/centroid distance", "centroid distance", percent=False, better="lower"),
+        Column(COSINE, "teacher–student cosine", percent=False),
+        Column(CENTRED_COSINE, "… without the mean", percent=False),
+        Column(GRAM_DISTANCE, "Gram distance", percent=False, better="lower"),
+        Column(ABOVE_09, "items above 0.9"),
+        Column(OWN_COSINE, "cosine, own projector", percent=False),
+    ]
+    # Where relevance is known, both directions are shown: a loss may gain in one what it loses in the other.
+    directions = tuple(
+        Column(f"{m.retrieval}/{way} tau-b", f"τ-b {arrow}", percent=False)
+        for way, arrow in (("t2i", "t→i"), ("i2t", "i→t"))
+    )
+    in_family = Column(m.fine_errors_in_family, "errors inside the family", better=None)
+    return {column.heading: (column,) for column in single} | {
+        "ranking τ-b": directions if m.graded else (ranking_quality(m),),
+        "renditions": tuple(Column(f"{one}/T@1", one.removeprefix(f"{m.zero_shot}-")) for one in m.renditions),
+        "fine zero-shot T@1": (
+            Column(f"{m.fine}/T@1", f"{m.fine if m.several_fine else 'fine'} zero-shot T@1"),
+        ),
+        "errors inside the family": (in_family,) if m.graded else (),
+        "kinds probe": (Column(m.coarse_probe, f"{m.coarse} probe" if m.several_fine else "kinds probe"),),
+        "probes": (
+            Column(m.coarse_probe, f"{m.coarse} probe"),
+            Column(m.fine_probe, "fine probe" if m.several_fine else f"{m.fine} probe"),
+            *(Column(f"{name}/embedding probe accuracy", f"{name} probe") for name in m.other_probes),
+        ),
+    }  # fmt: skip
+
+
+def headline(measures: Measures) -> tuple[Column, ...]:
+    """The columns that an ablation shows at least."""
+    return columns(measures, "T@1", "mean R@1", "shift mean T@1", "fine probe")
+
+
+def ranking_quality(measures: Measures) -> Column:
+    return Column(measures.ranking_quality, "τ-b t→i" if measures.graded else "ranking τ-b", percent=False)
+
+
+def about_ranking(measures: Measures) -> str:
+    if measures.graded:
+        return "τ-b: Kendall's, between a query's order of all items and their true relevance, mean over queries."
+    return "Ranking τ-b: Kendall's, between the orders that an image and its caption give all others, mean over pairs."
+
+
+def tables_of(kind: str) -> tuple[Experiment, ...]:
+    """Return the tables of a kind of study, with the rows of all its cells."""
+    path = PAPER.folder / "tables.toml"
+    built = []
+    for entry in tomllib.loads(path.read_text(encoding="utf-8"))["table"]:
+        overrides = {name: entry.pop(name, {}) for name in PAPER.kinds}
+        table = entry | overrides[kind]
+        if wrong := sorted(_REQUIRED - table.keys()) + sorted(table.keys() - _KEYS):
+            raise ValueError(f"{path}: table {entry.get('name')}: missing or unknown keys: {', '.join(wrong)}")
+        if kind in table.get("kinds", _DEFAULT_KINDS):
+            built.append(_table(table, PAPER.kinds[kind]))
+    return tuple(built)
+
+
+def _table(table: Mapping[str, Any], measures: Measures) -> Experiment:
+    words = {f"n{items}": f"{items * measures.items_factor:,}" for items in (1000, 2000)}
+    words |= {"items": measures.items, "ranking": about_ranking(measures)}
+    return Experiment(
+        table["name"],
+        table["title"],
+        tuple(
+            Row(label.format_map(words), cell, _beside(cell, table.get("paper", {}))) for label, cell in table["rows"]
+        ),
+        columns(measures, *table["columns"]),
+        table["reference"],
+        table["note"].format_map(words),
+        {cell: tuple(settings) for cell, settings in table.get("unmatched", {}).items()},
+    )
+
+
+def _beside(cell: str, paper: Mapping[str, Sequence[Any]]) -> dict[str, PaperValue]:
+    """Return the paper's values beside a cell by heading: a printed value, or the mean of several columns."""
+    found = {}
+    for heading, (label, column) in paper.items():
+        names = [column] if isinstance(column, str) else column
+        values = list(PAPER.values.beside(label, cell, {name: name for name in names}).values())
+        if len(values) > 1:
+            mean = round(sum(value.value for value in values) / len(values), 2)
+            found[heading] = PaperValue(mean, all(value.black for value in values))
+        elif values:
+            found[heading] = values[0]
+    return found

@@ -7,7 +7,7 @@ processes, and `mean_gradients` after backward gives its gradient.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -107,37 +107,40 @@ def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 
     same parameters must have gradients on every process."""
     if world().size == 1:
         return
-    waiting: list[Tensor] = []
-    size = 0
-
-    def flush() -> None:
-        if not waiting:
-            return
-        flat = torch.cat([grad.reshape(-1) for grad in waiting])
+    buckets: list[list[Tensor]] = []
+    room = 0
+    for grad in (parameter.grad for parameter in parameters if parameter.grad is not None):
+        if not buckets or room < grad.numel() or buckets[-1][0].dtype != grad.dtype:
+            buckets.append([])
+            room = bucket
+        buckets[-1].append(grad)
+        room -= grad.numel()
+    for grads in buckets:
+        flat = torch.cat([grad.reshape(-1) for grad in grads])
         dist.all_reduce(flat)
         flat /= dist.get_world_size()
-        for grad, part in zip(waiting, flat.split([g.numel() for g in waiting])):
+        for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
             grad.copy_(part.view_as(grad))
-        waiting.clear()
-
-    for parameter in parameters:
-        if parameter.grad is None:
-            continue
-        if waiting and (size + parameter.numel() > bucket or waiting[0].dtype != parameter.grad.dtype):
-            flush()
-            size = 0
-        waiting.append(parameter.grad)
-        size += parameter.numel()
-    flush()
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
     """Return for each flag whether it is set on any process."""
+    return tuple(map(bool, _largest(flags)))
+
+
+def same_everywhere(number: int) -> bool:
+    """Return whether all processes have the same number."""
+    largest, negated_smallest = _largest((number, -number))
+    return largest == -negated_smallest
+
+
+def _largest(numbers: Sequence[int]) -> Sequence[int]:
+    """Return the largest value of each number over processes."""
     if world().size == 1:
-        return flags
-    largest = torch.tensor(flags, dtype=torch.int32, device=_device())
+        return numbers
+    largest = torch.tensor(numbers, dtype=torch.int64, device=_device())
     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    return tuple(map(bool, largest.tolist()))
+    return largest.tolist()
 
 
 def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
@@ -170,15 +173,6 @@ def leader_first(work: Callable[[], object]) -> None:
             failure = error
     if any_process(failure is not None)[0]:
         raise failure or UserError("the leading process stopped; see its message")
-
-
-def same_everywhere(number: int) -> bool:
-    """Return whether all processes have the same number."""
-    if world().size == 1:
-        return True
-    largest = torch.tensor([number, -number], dtype=torch.int64, device=_device())
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    return largest[0].item() == -largest[1].item()
 
 
 def wait_for_all() -> None:

@@ -100,7 +100,7 @@ def one_at_a_time(name: str, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(name: str, folder: Path, wait: bool) -> Iterator[bool]:
-    """Hold a lock file. Without locks on a disk, every process is free: the same work may be done twice.
+    """Hold a lock file. On a disk without locks every process is free, and the empty lock file stays.
 
     The holder removes the file before it lets go of the lock. A process that waited for the removed file notices that
     the file has no name any more, and starts over (filelock does so from version 3.21 on).

@@ -1,4 +1,4 @@
-"""Named randomness: each part of a model draws from its own stream, so switching one off changes no other."""
+"""Named random streams: each part of a model draws from its own, so switching a part off changes no other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 
 def named_seed(seed: int, *names: str | int) -> int:
-    """A 63-bit seed that depends on the run's seed and a name, the same on every machine and in every version."""
+    """Return a 63-bit seed for a run's seed and a name, the same on every machine and in every version."""
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
 @contextmanager
 def drawing_from(seed: int, *names: str | int) -> Iterator[None]:
-    """Within the block torch's global CPU generator is the named stream; afterwards it is as it was before."""
+    """Replace torch's global CPU generator by the named stream for the length of the block."""
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -16,7 +16,7 @@ from statistics import mean, median
 from dinorankclip.formatting import MISSING
 from dinorankclip.methods import LABEL
 from dinorankclip.report.html import wrapped
-from dinorankclip_studies.claim import EvidenceLine, Judged, caveat, in_unit, judged
+from dinorankclip_studies.claim import AT_CHANCE, INERT, EvidenceLine, Judged, caveat, in_unit, judged
 from dinorankclip_studies.material import StudyMaterial
 from dinorankclip_studies.papers import all_studies, measures_of, paper_of
 from dinorankclip_studies.results import RESULTS, Results
@@ -86,13 +86,14 @@ def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]
     lines = ["## Summary", ""]
     lines += _paragraph(
         f"**What was tested.** {count} claims of the paper, each as a comparison of models that were trained here on "
-        "the same pairs, with the same number of steps and the same seeds. A *cell* is one variant of the method, "
-        "trained with several seeds. A verdict rests on the differences between cells, seed by seed."
+        "the same pairs, with the same number of steps and the same seeds, unless a table says otherwise. A *cell* is "
+        "one variant of the method, trained with several seeds. A verdict rests on differences of cells, seed by seed."
     )
     for study in studies:
         lines += _paragraph(_study_sentences(study))
     for study in studies:
-        lines += _verdict_lines(study.name, [each for each in verdicts[study.name] if not each.claim.control])
+        claims = [each for each in verdicts[study.name] if not each.claim.control]
+        lines += _verdict_lines(study.name, claims, in_full=study is studies[0])
     lines += _limits(studies)
     lines += [f"| study | claims | {' | '.join(VERDICTS)} |", f"| --- | --: |{' --: |' * len(VERDICTS)}"]
     for name, claims in verdicts.items():
@@ -113,10 +114,12 @@ def _study_sentences(study: Results) -> str:
     if not study.runs:
         return f"**Study {study.name}**: no finished run yet."
     first, means = study.runs[0], _mean_r1(study)
+    seeds = _range(sorted(len(study.of(cell)) for cell in study.cells()))
+    took = duration(median(run.seconds for run in study.runs))
     text = (
         f"**Study {study.name}**: {study.title or 'a study'}. {len(study.runs)} runs of {len(study.cells())} cells, "
-        f"{_seeds(study)} seeds each; {first.pairs_seen:,} pairs seen in {first.settings['budget']['epochs']} epochs "
-        f"by a run of {first.cell}; a run took {duration(median(run.seconds for run in study.runs))} (median)."
+        f"{seeds} seeds each; trunk {first.settings['model']['trunk']}, {first.settings['budget']['epochs']} "
+        f"epochs and {first.pairs_seen:,} pairs seen by a run of {first.cell}; a run took {took} (median)."
     )
     if means:
         named = ", ".join(f"{cell} {_percent(means[cell])}" for cell in ("clip", "rankclip", "full") if cell in means)
@@ -136,32 +139,42 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _verdict_lines(study: str, claims: Sequence[Judged]) -> list[str]:
-    """List supported and contradicted claims with the deciding effect; count the others and say why."""
+def _verdict_lines(study: str, claims: Sequence[Judged], in_full: bool) -> list[str]:
+    """Count the verdicts, and list supported and contradicted claims: `in_full` with their effect, else as links."""
     groups: dict[Verdict, list[Judged]] = {verdict: [] for verdict in VERDICTS}
     for each in claims:
         groups[each.evidence.verdict].append(each)
     counts = ", ".join(f"{len(groups[verdict])} {verdict}" for verdict in VERDICTS if groups[verdict])
     lines = [f"**Verdicts of study {study}** on {len(claims)} claims: {counts}.", ""]
     for verdict in ("supported", "contradicted"):
-        for each in groups[verdict]:
-            effects = (f"{line.label} {effect_text(line)}" for line in _most_telling(each))
-            effect = f" Measured: {'; '.join(effects)}."
-            lines.append(f"- *{verdict.capitalize()}:* {each.claim.says}{effect} [↓](#{each.claim.id})")
-    if groups["not supported"]:
+        if in_full:
+            lines += [f"- *{verdict.capitalize()}:* {_sentence(each)}" for each in groups[verdict]]
+        elif groups[verdict]:
+            links = ", ".join(f"[{each.claim.id}](#{each.claim.id})" for each in groups[verdict])
+            lines.append(f"- *{verdict.capitalize()}:* {links}")
+    if group := groups["not supported"]:
+        inert = sum(INERT in each.evidence.marks for each in group)
         lines.append(
-            f"- *Not supported:* {len(groups['not supported'])} claims. No difference in the claimed direction was "
-            "shown, although a difference of the claimed size would have been."
+            f"- *Not supported:* {len(group)} claims. No effect in the claimed direction was shown, although an effect "
+            f"of the claimed size would have been{f'; in {inert} of them an order does nothing' if inert else ''}."
         )
-    if groups["inconclusive"]:
-        near_chance = sum("near chance" in each.evidence.marks for each in groups["inconclusive"])
-        lines.append(
-            f"- *Inconclusive:* {len(groups['inconclusive'])} claims. Seeds are too few, or spread too much, to tell"
-            + (f"; for {near_chance} of them no compared model is clearly above chance." if near_chance else ".")
-        )
-    if groups["not run"]:
-        lines.append(f"- *Not run:* {len(groups['not run'])} claims. What they compare has not been measured.")
+    if group := groups["inconclusive"]:
+        near_chance = sum(AT_CHANCE in each.evidence.marks for each in group)
+        why = f"; in {near_chance} of them no compared model is clearly above chance" if near_chance else ""
+        lines.append(f"- *Inconclusive:* {len(group)} claims. Seeds are too few, or differ too much, to tell{why}.")
+    if group := groups["not run"]:
+        lines.append(f"- *Not run:* {len(group)} claims. What they compare has not been measured.")
     return [*lines, ""]
+
+
+def _sentence(each: Judged) -> str:
+    """Return a claim with the effect that decided it: where a claim is contradicted, an effect that opposes it."""
+    decisive = [line for line in each.evidence.shown if line.decisive and line.effect.n]
+    if each.evidence.verdict == "contradicted":
+        opposing = [line for line in decisive if line.effect.shown and line.direction * line.effect.mean < 0]
+        decisive = opposing or decisive
+    line = next((line for line in decisive if line.deciding), decisive[0])
+    return f"{each.claim.says} Measured: {line.label}: {effect_text(line)}. [↓](#{each.claim.id})"
 
 
 def _limits(studies: Sequence[Results]) -> list[str]:
@@ -186,30 +199,15 @@ def _limits(studies: Sequence[Results]) -> list[str]:
 
 
 def _sources(studies: Sequence[Results], bench: Bench, machine: str) -> list[str]:
-    lines = [f"- **{study.name}**: {_source(study)}" for study in studies]
+    lines = ["## Sources", ""]
+    for study in studies:
+        revisions = ", ".join(sorted({str(run.revision)[:10] for run in study.runs}))
+        lines.append(f"- **{study.name}**: {f'revision {revisions}' if study.runs else 'no finished run yet'}")
     steps = f"{bench.title}; {bench.machine} ({bench.source})" if bench.seconds else "not measured yet"
     lines.append(f"- **step costs**: {steps}")
     if machine:
         lines.append(f"- **machine of the studies**: {machine}")
-    return ["## Sources", "", *lines, ""]
-
-
-def _source(study: Results) -> str:
-    if not study.runs:
-        return "no finished run yet"
-    first = study.runs[0]
-    parts = [
-        study.title or "a study",
-        f"{len(study.runs)} runs of {len(study.cells())} cells, {_seeds(study)} seeds each",
-        f"trunk {first.settings['model']['trunk']}, {first.settings['budget']['epochs']} epochs, "
-        f"{first.pairs_seen:,} pairs seen a run",
-        f"revision {', '.join(sorted({str(run.revision)[:10] for run in study.runs}))}",
-    ]
-    return "; ".join(parts)
-
-
-def _seeds(study: Results) -> str:
-    return _range(sorted(len(study.of(cell)) for cell in study.cells()))
+    return [*lines, ""]
 
 
 def _reading() -> str:

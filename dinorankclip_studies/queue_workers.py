@@ -20,15 +20,8 @@ from pathlib import Path
 from types import FrameType
 
 from dinorankclip.teachers.cache_request import CacheSpec
-from dinorankclip_studies.run_cell import (
-    RunMaker,
-    cache_is_ready,
-    cache_key,
-    cache_outcome,
-    forget_caches,
-    needed_caches,
-    record_cache_outcome,
-)
+from dinorankclip_studies import run_cell
+from dinorankclip_studies.run_cell import RunMaker
 from dinorankclip_studies.run_queue import (
     LOGS,
     POLL,
@@ -55,7 +48,7 @@ def work(folder: Path, maker: RunMaker, keys: Sequence[str]) -> None:
 
     def ready(run: Run) -> bool:
         with logged(folder / LOGS / "caches.log"):
-            return cache_is_ready(folder, run, maker.make_cache)
+            return run_cell.cache_is_ready(folder, run, maker.make_cache)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -143,17 +136,18 @@ def run_locally(
     # Workers are told their runs: the queue also holds runs of other calls, which may be running at the same time.
     options = ["--only", *(run.key for run in waiting), "--while-input-open", *flags]
     command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *options]
-    caches = list(needed_caches(waiting))
-    forget_caches(folder)
+    caches = list(run_cell.needed_caches(waiting))
+    run_cell.forget_caches(folder)
     stop: list[int] = []
-    with on_stop_signal(lambda number, frame: stop.append(number)), worker_pool(command, workers, gpus) as pool:
+    with on_stop_signal(lambda number, frame: stop.append(number)), WorkerPool(command, workers, gpus) as pool:
         while waiting and not stop:
             time.sleep(POLL)
-            for spec, outcome in [(spec, outcome) for spec in caches if (outcome := cache_outcome(folder, spec))]:
-                caches.remove(spec)
-                failed = "error" in outcome
-                text = f"FAILED: {outcome['error']}" if failed else f"ready after {duration(outcome['seconds'])}"
-                say(f"features of {spec}: {text}")
+            for spec in [*caches]:
+                if outcome := run_cell.cache_outcome(folder, spec):
+                    caches.remove(spec)
+                    failed = "error" in outcome
+                    text = f"FAILED: {outcome['error']}" if failed else f"ready after {duration(outcome['seconds'])}"
+                    say(f"features of {spec}: {text}")
             pool.replace_dead(folder, waiting, caches)
             over = not pool.alive() and not any(is_running(folder, run.key) for run in waiting)
             for run in [run for run in waiting if is_over(folder, run.key)]:
@@ -199,23 +193,19 @@ def shared_gpus(workers: int, each: int, visible: Sequence[str]) -> list[list[st
     return [list(dict.fromkeys(share)) for share in shares]
 
 
-@contextlib.contextmanager
-def worker_pool(command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> Iterator[WorkerPool]:
-    """Start workers; stop them, and wait for them, at the end of the block."""
-    pool = WorkerPool(command, count, gpus)
-    try:
-        yield pool
-    finally:
-        pool.stop()
-
-
 class WorkerPool:
-    """Worker processes of one command; workers that crash are replaced."""
+    """Worker processes of one command. Workers that crash are replaced; the end of a `with` block stops all of them."""
 
     def __init__(self, command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> None:
         self.command, self.gpus = list(command), gpus
         self.workers = [self._start(at) for at in range(count)]
         self.begun = [time.monotonic()] * count
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
     def _start(self, at: int) -> subprocess.Popen:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -240,10 +230,10 @@ class WorkerPool:
             for run in runs:
                 if not is_over(folder, run.key):
                     record_failure(folder, run, why)
-            specs = [spec for spec in caches if was_locked_by(folder, cache_key(spec), worker.pid)]
+            specs = [spec for spec in caches if was_locked_by(folder, run_cell.cache_key(spec), worker.pid)]
             for spec in specs:
-                if cache_outcome(folder, spec) is None:
-                    record_cache_outcome(folder, spec, {"error": why})
+                if run_cell.cache_outcome(folder, spec) is None:
+                    run_cell.record_cache_outcome(folder, spec, {"error": why})
             # A worker that died early and was making nothing cannot even start: it would die again and again. After
             # a longer life, another worker may have continued its run.
             if runs or specs or time.monotonic() - self.begun[at] > STARTED:

@@ -42,24 +42,24 @@ def parameter_names(folder: Path) -> dict[str, list]:
     order = ("--loss.order", HIGHEST_ORDER, "--budget.epochs", "1")
     flags = ("--method", "dinorankclip", "--distil.cache", "cache", *order)
     run_all([cache_command(), train_command("run", *flags)], folder)
-    found = {}
+    tensors = {}
     for name in ("model", "training"):
         with safe_open(folder / "run" / "checkpoints" / "last" / f"{name}.safetensors", "pt") as file:
             for entry in sorted(file.keys()):
                 if not entry.startswith("random/"):
                     stored = file.get_slice(entry)
-                    found[f"{name}: {entry}"] = [stored.get_dtype(), stored.get_shape()]
-    return found
+                    tensors[f"{name}: {entry}"] = [stored.get_dtype(), stored.get_shape()]
+    return tensors
 
 
 def cell_keys(_: Path) -> dict[str, dict[str, str]]:
     """Return the key of each run by study, cell and seed; runs that look for a learning rate have their rate, too."""
-    found = {}
+    keys = {}
     for name, study in studies().items():
         runs = {f"{run.cell}, seed {run.seed}": run.key for run in study.runs()}
         tuning = {f"{run.cell}, seed {run.seed}, rate {run.settings.optim.lr}": run.key for run in study.tuning()}
-        found[name] = runs | tuning
-    return found
+        keys[name] = runs | tuning
+    return keys
 
 
 def scene_hashes(folder: Path) -> dict[str, str]:
@@ -105,8 +105,8 @@ def _entries(value: dict[str, Any], indent: str) -> str:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_names_and_bytes_are_those_on_record(name, tmp_path):
-    wanted = json.loads((FILES / name).read_text())
-    assert RECORDS[name](tmp_path) == wanted
+    expected = json.loads((FILES / name).read_text())
+    assert RECORDS[name](tmp_path) == expected
 
 
 def test_the_records_cover_what_they_should():

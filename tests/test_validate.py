@@ -98,16 +98,16 @@ def test_a_cell_of_a_study_is_refused_likewise(method, changes, why, tmp_path):
 def test_one_setting_decides_another():
     assert validated(settings_of("dinorankclip", {"distil.cache": "none"})).distil.cache is None
     typed = settings_of("dinorankclip", {"distil.gram_reduction": "sum"})
-    found = validated(typed)
-    assert found.record.gradient_report_every == typed.record.log_every
+    with_report = validated(typed)
+    assert with_report.record.gradient_report_every == typed.record.log_every
     frozen = {"init": "some-run", "model.frozen_image_tower": True, "reading.flip": True}
-    seen = validated(settings_of("clip", frozen)).reading
-    assert (seen.crop_scale, seen.flip) == ((1.0, 1.0), False)
-    for settings in (found, validated(settings_of("clip", frozen))):
+    reading = validated(settings_of("clip", frozen)).reading
+    assert (reading.crop_scale, reading.flip) == ((1.0, 1.0), False)
+    for settings in (with_report, validated(settings_of("clip", frozen))):
         assert validated(settings) == settings
 
 
 @pytest.mark.parametrize("without", [{"distil.cache": "none"}, {"distil.criterion": "rkd"}])
 def test_a_sum_over_a_gram_that_is_not_compared_asks_for_no_report(without):
-    found = validated(settings_of("dinorankclip", {"distil.gram_reduction": "sum"} | without))
-    assert found.record.gradient_report_every == 0
+    result = validated(settings_of("dinorankclip", {"distil.gram_reduction": "sum"} | without))
+    assert result.record.gradient_report_every == 0

@@ -3,7 +3,7 @@
 DIR with test/0.tar …        a set in the clip-benchmark layout, captioned or classified
 DIR of such folders          all of them
 scenes                       the built-in sets, made on first use
-anything --data takes        captioned pairs of one's own: a retrieval set
+anything --data takes        captioned pairs of your own: a retrieval set
 
 A classification set in the clip-benchmark layout has these files:
 
@@ -49,7 +49,7 @@ SetKind = Literal["classification", "retrieval"]
 
 @dataclass(frozen=True)
 class SetLocation:
-    """The place of a set that is not read yet. `reading` is for pairs of one's own; `note` is shown with scores."""
+    """The place of a set that is not read yet. `reading` is for pairs of your own; `note` is shown with scores."""
 
     name: str
     where: str
@@ -222,7 +222,7 @@ class LabelledSource(ShardSource):
 
     def __init__(self, shards: Sequence[Path], classes: int) -> None:
         super().__init__(shards)
-        self.fingerprint = content_digest(self.shards)  # a class index that was corrected has the size of the old one
+        self.fingerprint = content_digest(self.shards)  # a corrected class index may have the same size
         self.labels = self._labels()
         outside = np.flatnonzero(self.labels >= classes)
         if len(outside):

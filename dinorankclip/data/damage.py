@@ -6,7 +6,7 @@ loader.py draws another pair in its place and sends (key, cause) along in `Batch
 to `loader.damage` (a `DamageCount`), logs the first few and stops the run with a `UserError` once more than
 `reading.max_damaged` of the samples were damaged; train/run_folder.py writes the list to `damaged.tsv`. Evaluation
 (`iterate_pairs` in samples.py) leaves the image out and counts it; `score` refuses a set with damaged images
-(`refuse_damage`). Whatever stores results for ever calls `refuse_passing` first.
+(`refuse_damage`). Whatever stores results for ever calls `refuse_transient` first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CAUSES = {
     "unreadable": "the operating system refused to read the file",
 }
 
-PASSING = "unreadable"  # the one cause that may be gone the next time without any other sign: the disk was away
+TRANSIENT = "unreadable"  # the only cause that may be gone the next time: the disk was away
 
 FEWEST_SEEN = 200  # before this many samples a share says little
 NAMED = 5  # keys that a message names for each cause
@@ -114,9 +114,9 @@ def refuse_damage(name: str, damaged: Sequence[tuple[str, str]], total: int, mos
     )
 
 
-def refuse_passing(damaged: Iterable[tuple[str, str]]) -> None:
+def refuse_transient(damaged: Iterable[tuple[str, str]]) -> None:
     """Refuse to store (key, cause) for ever where the file can perhaps be read the next time."""
-    unread = [key for key, cause in damaged if cause == PASSING]
+    unread = [key for key, cause in damaged if cause == TRANSIENT]
     if unread:
         raise UserError(
             f"{len(unread)} of the files cannot be read now, the first is {_names(unread[:1], 1)}. Is the disk or "

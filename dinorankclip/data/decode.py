@@ -92,7 +92,7 @@ def _jpeg_header(data: bytes) -> Header | None:
 
 
 def _jpeg_orientation(data: bytes) -> int:
-    """Walk the segments to the EXIF one. Most images have none, and are spared the cost of a full EXIF parse."""
+    """Walk the segments to the EXIF segment. Most images have none, and need no full EXIF parse."""
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker, length = data[at + 1], struct.unpack_from(">H", data, at + 2)[0]
@@ -120,9 +120,9 @@ def _turn(read_exif: Callable[[], Image.Exif]) -> int:
 
 def _open(data: bytes, max_pixels: int) -> Image.Image:
     if max_pixels > MAX_PIXELS:
-        # Pillow has a limit of its own, for the whole process. If ours is raised, ours is the one that counts.
+        # Pillow has a limit of its own, for the whole process. A limit above the default replaces it.
         Image.MAX_IMAGE_PIXELS = None
-    assert not ImageFile.LOAD_TRUNCATED_IMAGES, "Pillow was told to fill truncated images with grey"
+    assert not ImageFile.LOAD_TRUNCATED_IMAGES, "Pillow is set to fill truncated images with grey"
     try:
         return Image.open(io.BytesIO(data))
     except Image.DecompressionBombError as error:

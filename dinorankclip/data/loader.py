@@ -49,7 +49,7 @@ from torch.utils.data import DataLoader
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import NAMED, Damage, DamageCount
-from dinorankclip.data.samples import CAPTION, REPLACEMENT, VIEW, Recipe, Refusal, Sample, below, generator, permutation
+from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, generator, permutation
 from dinorankclip.data.splits import chosen_among
 from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tokens import Tokenizer
@@ -158,12 +158,12 @@ class _Steps:
         """Make the sample of a place, or of a replacement; add the (key, cause) of pairs that cannot be used."""
         for attempt in range(MOST_ATTEMPTS):
             index = self._index(epoch, place, attempt)
-            captions = generator(self.seed, CAPTION, epoch, place, attempt)
+            captions = generator(self.seed, Purpose.CAPTION, epoch, place, attempt)
             try:
                 if self.rows is not None:  # an embedding of the whole image: there is no view to draw
                     row, key = self.rows(index), self.source.key(index)
                     return self.recipe.captioned(key, row, View(), self.source.captions(index), captions)
-                views = generator(self.seed, VIEW, epoch, place, attempt)
+                views = generator(self.seed, Purpose.VIEW, epoch, place, attempt)
                 return self.recipe.sample(self.source.read(index), views, captions)
             except Damage as reason:
                 damage.append((self.source.key(index), reason.cause))
@@ -174,10 +174,10 @@ class _Steps:
     def _index(self, epoch: int, place: int, attempt: int) -> int:
         if attempt == 0:
             return int(_order(self.seed, epoch, len(self.source))[place])
-        return below(generator(self.seed, REPLACEMENT, epoch, place, attempt), len(self.source))
+        return below(generator(self.seed, Purpose.REPLACEMENT, epoch, place, attempt), len(self.source))
 
 
-@lru_cache(maxsize=2)  # this epoch's and the next one's, which workers fetch ahead
+@lru_cache(maxsize=2)  # this epoch and the next one, which workers fetch ahead
 def _order(seed: int, epoch: int, size: int) -> np.ndarray:
     """Cache the permutation: sorting ten million draws takes seconds."""
     return permutation(seed, epoch, size)
@@ -196,7 +196,7 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         prefetch_factor=PREFETCH if workers else None,
         timeout=reading.patience if workers else 0,
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
-        generator=torch.Generator(),  # without one it would draw from torch's global stream: resumes would differ
+        generator=torch.Generator(),  # the default draws from torch's global stream: resumes would differ
     )
     with _signals_held():
         iterator = iter(loader)

@@ -1,6 +1,6 @@
 """Opens the pairs that a user names after `--data` (`open_pairs`):
 
-scenes                             the built-in data, made on first use under built/scenes
+scenes                             the built-in data, made on first use
 DIR of `data make scenes`          its pairs
 DIR with train/, val/, test/       clip-benchmark retrieval folders, or folders of images, part by part
 DIR with train.csv, val.csv …      tables, part by part

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dinorankclip.data.damage import CAUSES, PASSING, Damage, DamageCount
+from dinorankclip.data.damage import CAUSES, TRANSIENT, Damage, DamageCount
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.splits import SplitPart
 from dinorankclip.io import write_json
@@ -31,7 +31,7 @@ HEADER = 4096  # bytes in front of the numbers of a stored .npy file
 CAUSE_NAMES = list(CAUSES)
 MISSING, GOOD = -2, -1  # causes of an item: not computed yet, usable; others are places in `CAUSE_NAMES`
 ABOUT_FILE, CAUSES_FILE, ROWS_FILE = "about.json", "causes.npy", "rows.npy"
-UNREADABLE = CAUSE_NAMES.index(PASSING)  # the disk may have been away, so such items are tried again
+UNREADABLE = CAUSE_NAMES.index(TRANSIENT)  # the disk may have been away, so such items are tried again
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype, size: int = HEADER) -> bytes:

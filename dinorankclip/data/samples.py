@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 import torch
@@ -28,10 +29,15 @@ from dinorankclip.data.decode import MAX_PIXELS, decode, read_header
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.types import Batch, ImageSpec, RawSample, Source, TeacherFeatureProvider, UserError, View
 
-ORDER, VIEW, CAPTION, REPLACEMENT, SHARDS = range(5)  # purposes of draws; no two purposes share a stream
 _WORD = (1 << 64) - 1
 LONGEST = 16  # times the short side: the centre of an image that is resized to show it whole
 ASPECTS = (3 / 4, 4 / 3)  # width to height of a random crop
+
+
+class Purpose(IntEnum):
+    """Names what random draws are for. No two purposes share a stream, so switching one off changes no other."""
+
+    ORDER, VIEW, CAPTION, REPLACEMENT, SHARDS = range(5)
 
 
 def generator(seed: int, purpose: int, epoch: int, index: int, attempt: int = 0) -> np.random.Generator:
@@ -39,7 +45,7 @@ def generator(seed: int, purpose: int, epoch: int, index: int, attempt: int = 0)
     return np.random.Generator(_philox(seed, purpose, epoch, index, attempt))
 
 
-def permutation(seed: int, epoch: int, size: int, purpose: int = ORDER) -> np.ndarray:
+def permutation(seed: int, epoch: int, size: int, purpose: int = Purpose.ORDER) -> np.ndarray:
     """Return the order in which an epoch visits `size` samples.
 
     Sorts raw 64-bit draws instead of calling `Generator.permutation`: numpy promises that the raw stream never

@@ -6,8 +6,8 @@ A `PipeSource` is a `Source` without random access: asking for a pair by its ind
   shuffled in a buffer. Process r of W and its worker w take every (W·workers)-th shard of that sequence: each process
   gets the same number of batches, nothing is downloaded twice, but another number of processes or workers gives
   other batches.
-* A resumed run goes on at the beginning of a shard, the one that an even pace would have reached; up to a shard
-  for each worker is seen again or left out. The source logs this.
+* A resumed run goes on at the beginning of the shard that an even pace would have reached; up to a shard for each
+  worker is read again or left out. The source logs this.
 * For validation, whole shards are held out (the first ones), and read into memory.
 """
 
@@ -26,18 +26,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from dinorankclip.config import FindingSettings
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
-from dinorankclip.data.samples import (
-    CAPTION,
-    REPLACEMENT,
-    SHARDS,
-    VIEW,
-    Recipe,
-    Refusal,
-    Sample,
-    below,
-    generator,
-    permutation,
-)
+from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, generator, permutation
 from dinorankclip.data.tar_shards import CAPTION_KINDS, IMAGE_KINDS, split_name
 from dinorankclip.io import digest
 from dinorankclip.types import Batch, RawSample, Source, UserError
@@ -194,9 +183,10 @@ class ShardStream(IterableDataset):
                 if not isinstance(arrived, RawSample):
                     damage.append((arrived[0], arrived[1].cause))
                     continue
-                draws = (generator(self.seed, purpose, self.reached, number, lane) for purpose in (VIEW, CAPTION))
+                place = (self.reached, number, lane)
+                views, captions = (generator(self.seed, p, *place) for p in (Purpose.VIEW, Purpose.CAPTION))
                 try:
-                    samples.append(self.recipe.sample(arrived, *draws))
+                    samples.append(self.recipe.sample(arrived, views, captions))
                 except Damage as reason:
                     damage.append((arrived.key, reason.cause))
                 if len(samples) == self.share:
@@ -206,8 +196,8 @@ class ShardStream(IterableDataset):
             yield Refusal(str(error))
 
     def _shuffled(self, lane: int, lanes: int) -> Iterator[SampleOrDamage]:
-        """Yield samples in random order: each arriving sample changes places with a random one of the buffer."""
-        draws = generator(self.seed, REPLACEMENT, self.reached, lane)
+        """Yield samples in random order: each arriving sample changes places with a random sample of the buffer."""
+        draws = generator(self.seed, Purpose.REPLACEMENT, self.reached, lane)
         buffer: list[SampleOrDamage] = []
         for arrived in self._sequence(lane, lanes):
             if len(buffer) < self.mixed:
@@ -224,7 +214,7 @@ class ShardStream(IterableDataset):
         a_pass = -(-len(self.shards) // lanes)
         while True:
             once, place = divmod(number, len(self.shards))
-            order = permutation(self.seed, once, len(self.shards), SHARDS)
+            order = permutation(self.seed, once, len(self.shards), Purpose.SHARDS)
             good, whole, shard = 0, True, self.shards[order[place]]
             for arrived in stream_shard(shard):
                 good += isinstance(arrived, RawSample)
@@ -243,7 +233,7 @@ class ShardStream(IterableDataset):
 
 
 def held_out(shards: Sequence[str], reading: FindingSettings) -> tuple[list[str], list[str]]:
-    """Return (validation shards, training shards): at least one shard, the first ones, are held out.
+    """Return (validation shards, training shards): the first shards, at least one, are held out.
 
     No more shards are held out than validation reads: nobody would see the others.
     """

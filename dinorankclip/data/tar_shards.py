@@ -316,11 +316,11 @@ def _unique(keys: np.ndarray, shard: np.ndarray, shards: list[Path]) -> np.ndarr
     """Make every key name one sample: caches of features are looked up by key."""
     if len(np.unique(keys)) == len(keys):
         return keys
-    stems = np.array([path.stem.encode("utf-8", "surrogateescape") + b"/" for path in shards])
-    keys = np.strings.add(stems[shard], keys) if hasattr(np, "strings") else np.char.add(stems[shard], keys)
+    stems = [path.stem.encode("utf-8", "surrogateescape") + b"/" for path in shards]
     times: Counter[bytes] = Counter()
     result = []
-    for key in keys.tolist():
+    for number, key in zip(shard.tolist(), keys.tolist()):
+        key = stems[number] + key
         times[key] += 1
         result.append(key if times[key] == 1 else key + b"#%d" % times[key])
     return np.array(result)

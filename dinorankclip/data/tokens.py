@@ -6,8 +6,8 @@ How a caption becomes ids:
 
 1. Clean: mend broken Unicode, resolve HTML entities, join white space, lower case.
 2. Cut into words: runs of letters, single digits, runs of other signs, and English endings such as 's.
-3. A word is its UTF-8 bytes, each written as a visible character; the last one is marked as the end of a word.
-4. Join the neighbouring pair that comes first in the list of merges, as long as there is one.
+3. A word is its UTF-8 bytes, each written as a visible character; the last character is marked as the end of a word.
+4. Join the neighbouring pair that comes first in the list of merges, until no pair is in the list.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _joined(pieces: list[str], pair: tuple[str, str]) -> list[str]:
 
 
 def _letters() -> dict[int, str]:
-    """Map a byte to a visible character: itself where it is visible in Latin-1, else one from U+0100 on."""
+    """Map a byte to a visible character: itself where it is visible in Latin-1, else a character from U+0100 on."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in visible]
     return {byte: chr(byte) for byte in visible} | {byte: chr(256 + place) for place, byte in enumerate(hidden)}

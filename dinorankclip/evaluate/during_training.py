@@ -54,7 +54,7 @@ class RetrievalEvaluator:
     ):
         self.name, self.max_pixels = name, max_pixels
         self.source, self.image, self.tokenizer, self.rows = source, image, tokenizer, rows
-        self.taken: list[Score] = []  # of the last call, with items
+        self.scores: list[Score] = []  # of the last call, with items
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]:
         if self.rows is not None:
@@ -64,9 +64,9 @@ class RetrievalEvaluator:
             images = embed_images(encoders, self.source, self.image, max_pixels=self.max_pixels)
         captions = [self.source.captions(int(index)) for index in images.indices]
         rows = embed_texts(encoder.encode_text, self.tokenizer, [text for group in captions for text in group])
-        self.taken = list(retrieval_scores(images.rows["embedding"], rows, captions))
-        yield from ((score.name, score.value) for score in self.taken)
-        chance = self.taken[-1].chance
+        self.scores = list(retrieval_scores(images.rows["embedding"], rows, captions))
+        yield from ((score.name, score.value) for score in self.scores)
+        chance = self.scores[-1].chance
         assert chance is not None, "a recall has a chance level"
         yield "chance R@1", chance
         yield "images", float(len(images.indices))
@@ -116,7 +116,7 @@ def _take_retrieval(parts: RunParts) -> tuple[dict[str, float], dict[str, Score]
     scores: dict[str, Score] = {}
     for evaluator in evaluators(parts, "val", "test"):
         numbers |= {f"{evaluator.name}/{name}": value for name, value in evaluator(model)}
-        scores |= {f"{evaluator.name}/{score.name}": score for score in evaluator.taken}
+        scores |= {f"{evaluator.name}/{score.name}": score for score in evaluator.scores}
     model.train()
     return numbers, scores
 
@@ -124,7 +124,7 @@ def _take_retrieval(parts: RunParts) -> tuple[dict[str, float], dict[str, Score]
 def take_fidelity(parts: RunParts) -> dict[str, float]:
     """Measure how faithful the students are to the cached teacher; empty without distillation.
 
-    Where the cache lacks the held-out parts, this is said and the result is empty.
+    Where the cache lacks the held-out parts, a note is printed and the result is empty.
     """
     distil, distillation = parts.settings.distil, parts.state.objective.distillation
     if distil.cache is None or distillation is None:

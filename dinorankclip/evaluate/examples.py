@@ -117,41 +117,39 @@ def retrieval_examples(embedded: EmbeddedSet, seed: int = 0) -> tuple[list[TextQ
     captions = embedded.captions()
     texts, right = right_items(captions)
     images, rows = embedded.images(), embedded.texts(texts)
-    places = both_ways(images, rows, right)
+    i2t, t2i = both_ways(images, rows, right)
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
 
     by_text = []
-    for query in _some(places.t2i.numpy(), seed):
+    for query in _some(t2i.numpy(), seed):
         nearest = _nearest(rows[query] @ images.T)
         marks = [at in right.images.of(query) for at in nearest]
         own = picture_at(embedded, int(image_of[query]))
         shown = [picture_at(embedded, at) for at in nearest]
-        by_text.append(TextQuery(texts[query], shown, marks, int(places.t2i[query]), own))
+        by_text.append(TextQuery(texts[query], shown, marks, int(t2i[query]), own))
     by_image = []
-    for query in _some(places.i2t.numpy(), seed + 1):
+    for query in _some(i2t.numpy(), seed + 1):
         nearest = _nearest(images[query] @ rows.T)
         marks = [at in right.texts.of(query) for at in nearest]
         read = [texts[at] for at in nearest]
-        by_image.append(
-            ImageQuery(picture_at(embedded, query), read, marks, int(places.i2t[query]), captions[query][0])
-        )
+        by_image.append(ImageQuery(picture_at(embedded, query), read, marks, int(i2t[query]), captions[query][0]))
     return by_text, by_image
 
 
 def hardest_classes(embedded: EmbeddedSet, most: int = HARDEST) -> list[HardClass]:
     """Return the classes with the lowest recall; of equal recalls those with more images come first."""
     labels, names = embedded.labels(), embedded.benchmark.class_names
-    taken = predictions(embedded.images(), set_classes(embedded))
+    predicted = predictions(embedded.images(), set_classes(embedded))
     counts = np.bincount(labels, minlength=len(names))
-    right = np.bincount(labels, taken == labels, minlength=len(names))
+    right = np.bincount(labels, predicted == labels, minlength=len(names))
     present = np.flatnonzero(counts)
     order = present[np.lexsort((-counts[present], right[present] / counts[present]))][:most]
     hard = []
     for label in order.tolist():
         own = np.flatnonzero(labels == label)
-        shares = np.bincount(taken[own], minlength=len(names)) / len(own)
+        shares = np.bincount(predicted[own], minlength=len(names)) / len(own)
         others = [int(other) for other in np.argsort(-shares, kind="stable") if other != label and shares[other] > 0]
-        missed = own[taken[own] != label]
+        missed = own[predicted[own] != label]
         example = picture_at(embedded, int(missed[0])) if len(missed) else None
         taken_for = [(names[other], float(shares[other])) for other in others[:TAKEN_FOR]]
         hard.append(HardClass(names[label], len(own), float(right[label] / counts[label]), taken_for, example))

@@ -172,7 +172,10 @@ def collect(
         gram = _teacher_gram(pair.teacher, branch, pair.mask)
         if gram is not None:
             ours = cosine_gram(pair.tokens, pair.mask).cpu()
-            columns["gram_distance"].append(_with_relations(gram_distance(ours, gram), pair.mask))
+            distances = gram_distance(ours, gram)
+            if pair.mask is not None:  # a single common word has no relations: it is at distance 0 from anything
+                distances = distances.masked_fill(pair.mask.sum(1).cpu() < 2, torch.nan)
+            columns["gram_distance"].append(distances)
             if len(shown) < SHOWN:
                 shown += list(zip(ours, gram))[: SHOWN - len(shown)]
         columns["student"].append(pair.summary.cpu())
@@ -248,11 +251,6 @@ def _teacher_gram(teacher: dict[str, Tensor], branch: str, mask: Tensor | None) 
     if mask is not None:
         gram = gram.masked_fill(~(mask[:, :, None] & mask[:, None, :]).cpu(), 0.0)
     return gram
-
-
-def _with_relations(distances: Tensor, mask: Tensor | None) -> Tensor:
-    """Set distances [n] to NaN for captions of fewer than two common words: a single word is at distance 0."""
-    return distances if mask is None else distances.masked_fill(mask.sum(1).cpu() < 2, torch.nan)
 
 
 def _own_cosine(projector: OwnProjector, pair: _Pair, branch: str) -> Tensor:

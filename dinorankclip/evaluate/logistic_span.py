@@ -102,14 +102,14 @@ def search(targets: Targets, C: float, here: Place, directions: Sequence[Point],
     c, now = span.origin, here
     factor: Factor | None = None
     least = rounding(here)
-    for taken in range(MOST_STEPS):
+    for steps in range(MOST_STEPS):
         fresh = factor is None
         if factor is None:
             factor = Factor(span.second_derivatives(now.softmax))
         gradient = span.gradient(c, now.softmax)
         change = -factor.solve(gradient)
         promised = -(gradient * change).sum().item()
-        if promised / 2 <= (max(enough, least) if taken else least):
+        if promised / 2 <= (max(enough, least) if steps else least):
             break
         length, then = 1.0, span.at(c + change)
         while not then.objective <= now.objective - ARMIJO * length * promised and length > LEAST_LENGTH:

@@ -9,7 +9,7 @@ Shapes: N images, M texts, D embedding width, b draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,44 +36,28 @@ class Estimate:
     high: float
 
 
-@dataclass(frozen=True)
-class Node:
-    """Measures of one model by name, and their change from the node before (the same images drawn)."""
-
-    name: str
-    measures: dict[str, Estimate]
-    change: dict[str, Estimate] | None
-
-
-def gap_along(
-    nodes: Mapping[str, tuple[Tensor, Tensor]],
+def modality_gap(
+    image: Tensor,
+    text: Tensor,
     image_of_text: Sequence[int] | np.ndarray | None = None,
     *,
     level: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
-) -> list[Node]:
-    """Measure the gap of several models on the same items, (image [N, D], text [M, D]) each, and every change.
+) -> dict[str, Estimate]:
+    """Measure the gap between `image` [N, D] and `text` [M, D], with intervals.
 
     `image_of_text` [M] is the image a text belongs to; by default text i belongs to image i.
     """
-    functions = [gap_function(image, text, image_of_text) for image, text in nodes.values()]
-    count = len(next(iter(nodes.values()))[0])
+    function = gap_function(image, text, image_of_text)
 
-    def measures_and_changes(counts: np.ndarray) -> np.ndarray:
-        """Return measures [b, nodes, 4], then changes [b, nodes - 1, 4], one behind the other."""
-        with torch.no_grad():
-            measures = torch.stack([function(torch.from_numpy(counts)) for function in functions], 1)
-        return torch.cat([measures, measures[:, 1:] - measures[:, :-1]], 1).numpy()
+    @torch.no_grad()
+    def measures(counts: np.ndarray) -> np.ndarray:
+        return function(torch.from_numpy(counts)).numpy()
 
-    values = measures_and_changes(np.ones((1, count), np.float32))[0]
-    low, high = interval_of(measures_and_changes, count, level=level, draws=draws, seed=seed)
-    rows = [
-        {name: Estimate(*map(float, numbers)) for name, *numbers in zip(MEASURES, values[at], low[at], high[at])}
-        for at in range(len(values))
-    ]
-    changes = [None, *rows[len(nodes) :]]
-    return [Node(name, measures, change) for name, measures, change in zip(nodes, rows, changes)]
+    values = measures(np.ones((1, len(image)), np.float32))[0]
+    low, high = interval_of(measures, len(image), level=level, draws=draws, seed=seed)
+    return {name: Estimate(*map(float, numbers)) for name, *numbers in zip(MEASURES, values, low, high)}
 
 
 def gap_function(
@@ -128,7 +112,6 @@ class ModalityGapScorer:
 
     def __call__(self, embedded: EmbeddedSet) -> Iterator[Score]:
         image, (text, owner) = embedded.images(), embedded.caption_rows()
-        node = gap_along({embedded.name: (image, text)}, owner)[0]
         items = contributions(gap_function(image, text, owner), len(image))
-        for (name, gap), column in zip(node.measures.items(), items.T):
+        for (name, gap), column in zip(modality_gap(image, text, owner).items(), items.T):
             yield Score(name, gap.value, len(image), MEASURES[name], items=column, low=gap.low, high=gap.high)

@@ -84,17 +84,17 @@ def inversions(rows: Tensor) -> Tensor:
     count = rows.shape[1]
     rows = rows.int()  # half the memory of long, twice the speed
     place = torch.arange(count, dtype=torch.int32, device=rows.device)
-    found = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+    inverted = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
     for bit in reversed(range((count - 1).bit_length())):
         group = place >> (bit + 1)
         has = (rows >> bit) & 1
         # Values with this bit that came before, in this group; each finished group held 2^bit of them.
         before = has.cumsum(1, dtype=torch.int32) - has - (group << bit)
-        found += (before - before * has).sum(1)
+        inverted += (before - before * has).sum(1)
         # Without the bit: forward by `before`; with it: behind the 2^bit that lack it.
         target = place - before + has * (2 * before + ((group << (bit + 1)) + (1 << bit) - place))
         rows = torch.empty_like(rows).scatter_(1, target.long(), rows)
-    return found
+    return inverted
 
 
 def _run_starts(ordered: Tensor) -> Tensor:

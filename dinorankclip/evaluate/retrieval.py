@@ -116,17 +116,9 @@ def ranks(queries: Tensor, gallery: Tensor, right: RightItems, chunk: int | None
     return places
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where each query's best right item stands, from 0."""
-
-    i2t: Tensor  # int64 [I]
-    t2i: Tensor  # int64 [T]
-
-
-def both_ways(image: Tensor, text: Tensor, right: Right) -> Places:
-    """`image` [I, D], `text` [T, D] unit-norm."""
-    return Places(ranks(image, text, right.texts), ranks(text, image, right.images))
+def both_ways(image: Tensor, text: Tensor, right: Right) -> tuple[Tensor, Tensor]:
+    """Return the ranks of images [I] and of texts [T] as queries; `image` [I, D] and `text` [T, D] are unit-norm."""
+    return ranks(image, text, right.texts), ranks(text, image, right.images)
 
 
 def chance_recall(right: RightItems, gallery: int, k: int) -> float:
@@ -147,12 +139,12 @@ def retrieval_scores(
     for each k.
     """
     texts, right = right_items(captions, equal_captions)
-    places = both_ways(image, text, right)
+    i2t, t2i = both_ways(image, text, right)
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
     hits, chance = {}, {}
     for way, where, items, gallery, clusters in (
-        ("i2t", places.i2t, right.texts, len(text), None),
-        ("t2i", places.t2i, right.images, len(image), image_of),
+        ("i2t", i2t, right.texts, len(text), None),
+        ("t2i", t2i, right.images, len(image), image_of),
     ):
         for k in KS:
             hits[way, k] = (where < k).numpy()

@@ -129,7 +129,7 @@ def write_scores(folder: Path, model: Any, result: SuiteResult, step: int | None
     return folder / SCORES
 
 
-def write_training_scores(folder: Path, numbers: Mapping[str, Any], scores: Mapping[str, Score]) -> None:
+def write_training_scores(folder: Path, numbers: dict[str, Any], scores: Mapping[str, Score]) -> None:
     """Write what `train` scored: "step", "scores" and so on in `numbers`, and the items of `scores` ("val/i2t R@1").
 
     Scores of sets stay if they were taken at the same step, and their items stay anyway.

@@ -198,8 +198,8 @@ def _shift_result(shift: Shift, suite: SuiteResult, asked: bool) -> SetResult | 
     parts = [suite.sets[name] for name in (shift.base, *there)]
     fingerprint = digest("shift", *(part.fingerprint for part in parts))
     result = SetResult(shift.name, "shift", parts[0].split, sum(part.images for part in parts), fingerprint)
-    if missing := [name for name in shift.renditions if name not in there]:
-        result.notes.append(f"without {', '.join(missing)}")
+    if left_out := [name for name in shift.renditions if name not in there]:
+        result.notes.append(f"without {', '.join(left_out)}")
     return result
 
 

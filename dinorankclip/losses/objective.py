@@ -149,7 +149,8 @@ def agreement(objective: Objective, inputs: Inputs) -> Terms:
         moved = thresholds.lerp(cosines.mean(1).to(thresholds), 1 - ALIP_MOMENTUM)
         if moved.isfinite().all():  # a step that will be refused must leave no trace
             thresholds.copy_(moved)
-    sample, of_text, of_second = alip_weights(*cosines[:, own], thresholds=thresholds)
+    text_second, text_image, second_image = cosines[:, own]
+    sample, of_text, of_second = alip_weights(text_second, text_image, second_image, thresholds)
     terms = {
         "contrastive": (sample * of_text * first_rows).mean(),
         "contrastive_second": (sample * of_second * second_rows).mean(),

@@ -1,8 +1,8 @@
 """Provenance of a model, and the card (README.md) of an export.
 
 `provenance` gathers what a run left behind. A model can be used without it: missing files are left out, and none of
-them raises. Paths are cut to their last name, so that an export tells nothing about the machine it was made on. `card`
-says only what provenance knows; the rest is said to be unknown.
+them raises an error. Paths are cut to their last name, so that an export tells nothing about the machine that made it.
+`card` writes only what provenance knows, and calls the rest unknown.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Text = TypeVar("Text", str, None)
 _PATHS = ("data", "init")  # settings that may be paths
 _PATHS_INSIDE = (("model", "weights"), ("distil", "cache"), ("distil", "teacher"), ("distil", "text_teacher"))
 _DROPPED = ("run", "record")  # settings that did not touch the model
+_SHOWN = ("value", "low", "high", "unit")  # of a score
 _MACHINE = ("python", "packages", "system", "gpus", "processes", "revision")  # of environment.json
 
 
@@ -71,18 +72,14 @@ def _of_run(checkpoint: Path) -> dict[str, Any]:
     if scores.get("scores"):
         known["scores"] = {"step": scores.get("step"), "values": scores["scores"]}
     if scores.get("sets"):
-        sets = {name: _numbers(scored) for name, scored in scores["sets"].items()}
+        sets: dict[str, dict[str, Any]] = {}
+        for name, scored in scores["sets"].items():
+            taken = {metric: score for metric, score in scored.get("scores", {}).items() if "value" in score}
+            sets[name] = {
+                metric: {key: score[key] for key in _SHOWN if key in score} for metric, score in taken.items()
+            }
         known["set_scores"] = {"identity": scores.get("sets_model", {}).get("identity"), "sets": sets}
     return known
-
-
-def _numbers(scored: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of one evaluation set: value, interval and unit of each score."""
-    return {
-        metric: {name: score[name] for name in ("value", "low", "high", "unit") if name in score}
-        for metric, score in scored.get("scores", {}).items()
-        if "value" in score
-    }
 
 
 def _without_paths(settings: dict[str, Any]) -> dict[str, Any]:

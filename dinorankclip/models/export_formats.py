@@ -57,11 +57,14 @@ similarity = image.run(None, {{"images": pixels}})[0] @ text.run(None, {{"ids": 
 def write_model_folder(model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = "") -> None:
     """Write everything needed to use the model into an empty folder that will be called `name`."""
     save_model(model.parts, folder, seal=True)
-    _write_side_files(model, folder, known)
-    (folder / CARD).write_text(card(model, known, LOADING_OURS.format(name=name), licence=licence))
+    _write_side_files(model, folder, known, LOADING_OURS.format(name=name), licence)
 
 
-def _write_side_files(model: LoadedModel, folder: Path, known: dict[str, Any]) -> None:
+def _write_side_files(
+    model: LoadedModel, folder: Path, known: dict[str, Any], loading: str, licence: str, warning: str = ""
+) -> None:
+    """Write preprocessing, vocabulary, provenance and card."""
+    (folder / CARD).write_text(card(model, known, loading, warning, licence))
     (folder / PREPROCESSING).write_text(json.dumps(_preprocessing(model.image_spec), indent=2) + "\n")
     write_vocabulary(folder, model.text_spec)
     write_record(folder, known)
@@ -98,16 +101,11 @@ def write_open_clip_folder(
     spec = model.image_spec
     # Not for open_clip's constructors: preprocess_cfg has a place of its own, a captioning head is never built here.
     towers = {key: value for key, value in trunk.config.items() if key not in ("preprocess_cfg", "multimodal_cfg")}
-    images = {
-        "mean": list(spec.mean),
-        "std": list(spec.std),
-        **{key: RESIZING[key] for key in ("interpolation", "resize_mode")},
-    }
+    images = {"mean": list(spec.mean), "std": list(spec.std), **RESIZING}
     config = {"model_cfg": towers, "preprocess_cfg": images}
     (folder / OPEN_CLIP_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     write_weights(trunk.towers.state_dict(), folder / OPEN_CLIP_WEIGHTS)
-    _write_side_files(model, folder, known)
-    (folder / CARD).write_text(card(model, known, LOADING_OPEN_CLIP.format(name=name), warning, licence))
+    _write_side_files(model, folder, known, LOADING_OPEN_CLIP.format(name=name), licence, warning)
     return warning
 
 
@@ -171,8 +169,7 @@ def write_onnx_folder(
             "difference": _difference(folder / file, input_name, inputs, expected),
         }
     (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n")
-    _write_side_files(model, folder, known)
-    (folder / CARD).write_text(card(model, known, LOADING_ONNX.format(name=name), licence=licence))
+    _write_side_files(model, folder, known, LOADING_ONNX.format(name=name), licence)
     return {file: about["difference"] for file, about in described.items()}
 
 

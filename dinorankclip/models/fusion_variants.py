@@ -238,7 +238,7 @@ VARIANTS = (*FROM_CLASS_TOKEN, *FROM_TOKENS)
 def build_fusion(variant: str, gate: bool, dim: int, student_width: int, branch: str, seed: int = 0) -> Fusion:
     """The fusion of one branch, "image" or "text": (trunk embedding [B, dim], `StudentFeatures`) → `Fused`.
 
-    concat and additive have no gate, whatever `gate` says: their α is 1. (Training refuses to switch off a gate that
+    concat and additive ignore `gate` and have none: their α is 1. (Training refuses to switch off a gate that
     they do not have; folders of earlier versions may say so, and load as they were built.)
     """
     if variant not in VARIANTS:

@@ -15,7 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -86,7 +86,7 @@ class LoadedModel:
 
     @functools.cached_property
     def identity(self) -> str:
-        """Hex hash of design and weights: the key under which embeddings of this model may be kept."""
+        """Hex hash of design and weights: the key under which embeddings of this model may be stored."""
         return identity(design_of(self.parts), weights_hash(self.parts.state_dict()))
 
     def preprocess(self, picture: Picture) -> Tensor:
@@ -172,8 +172,11 @@ class LoadedModel:
 
 def _joined(pieces: list[Details]) -> Details:
     """Join the details of the pieces of a batch."""
-    fields = {field.name: [getattr(piece, field.name) for piece in pieces] for field in dataclasses.fields(Details)}
-    return Details(**{name: None if tensors[0] is None else torch.cat(tensors) for name, tensors in fields.items()})
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Details):
+        tensors = [getattr(piece, field.name) for piece in pieces]
+        values[field.name] = None if tensors[0] is None else torch.cat(tensors)
+    return Details(**values)
 
 
 def _decoded(picture: Picture) -> np.ndarray:

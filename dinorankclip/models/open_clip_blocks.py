@@ -1,4 +1,4 @@
-"""open_clip's transformer blocks, run with less work. Parameters and values are open_clip's, up to rounding.
+"""Runs open_clip's transformer blocks with less work. Parameters and values are open_clip's, up to rounding.
 
 * Queries, keys and values are views of one product. `nn.MultiheadAttention` copies them apart, and its backward fills
   a whole tensor with zeros for each of the three.

@@ -25,7 +25,7 @@ from dinorankclip.types import ImageSpec, UserError
 PREFIX = "open_clip:"
 RANDOM = "random"  # in the place of a file
 VOCABULARY = 49408  # of CLIP's byte-pair encoding, the only one that captions are read with
-RESIZING = {"resize_mode": "shortest", "interpolation": "bicubic"}  # how images are shown here
+RESIZING = {"interpolation": "bicubic", "resize_mode": "shortest"}  # how images are shown here
 # The names that open_clip itself looks for in a folder, in its order.
 _WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 

@@ -27,7 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dinorankclip.config import flatten
-from dinorankclip.data.damage import Damage, refuse_passing
+from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, embed_rows, npy_header
 from dinorankclip.data.unpaired import WithoutCaptions
@@ -94,8 +94,8 @@ class EmbeddingFolder:
         self.folder, self.dim = folder, dim
         self.dtype = np.dtype("<f2" if half else "<f4")
         plan = plan | {"the numbers": self.dtype.name, "the width": dim}
-        counts: dict[str, Any] = {"items": {}, "rows": {}, "damaged": {}, "bytes": {}}
-        self.manifest = _read_manifest(folder, plan) or {"plan": plan, "about": about, "complete": False} | counts
+        new = {"plan": plan, "about": about, "complete": False, "items": {}, "rows": {}, "damaged": {}, "bytes": {}}
+        self.manifest: dict[str, Any] = _read_manifest(folder, plan) or new
         if not self.complete:
             self._cut_off()
 
@@ -123,7 +123,7 @@ class EmbeddingFolder:
         columns: Mapping[str, Sequence[str]],
         damaged: Sequence[tuple[str, str]],
     ) -> None:
-        """Add the next `items` items: rows [n, D] of usable items with their columns, and (key, cause) of damaged items."""
+        """Add `items` items of the source: rows [n, D] of usable items with columns, and (key, cause) of the others."""
         name = f"{side}.npy"
         if name not in self.manifest["bytes"]:
             self._extend(name, npy_header((0, self.dim), self.dtype, _HEADER))
@@ -264,7 +264,7 @@ def embed_images(
             )  # fmt: skip
             keys = [source.key(at) for at, cause in zip(places, causes) if cause == GOOD]
             damaged = [(source.key(at), CAUSE_NAMES[cause]) for at, cause in zip(places, causes) if cause != GOOD]
-            refuse_passing(damaged)
+            refuse_transient(damaged)
             folder.append("images", len(places), rows["image"], {"key": keys}, damaged)
 
 
@@ -286,7 +286,7 @@ def embed_captions(
                     continue
                 keys += [captions.key(index)] * len(of_item)
                 texts += of_item
-            refuse_passing(damaged)
+            refuse_transient(damaged)
             rows = [np.empty((0, model.dim), np.float32)]
             for at in range(0, len(texts), CAPTIONS_AT_ONCE):
                 batch = texts[at : at + CAPTIONS_AT_ONCE]

@@ -158,12 +158,12 @@ def updated_index(
     with tqdm(total=len(todo), desc="indexing", unit="photo", disable=not (show and len(todo))) as bar:
         for start in range(0, len(todo), PIECE):
             places = todo[start : start + PIECE]
-            found, of_piece = embed_rows(
+            piece_rows, piece_causes = embed_rows(
                 {"image": model.encode_image}, source, places, model.image_spec, batch=BATCH, progress=bar.update
             )
-            causes[places] = of_piece
-            if (of_piece == GOOD).any():
-                rows[places[of_piece == GOOD]] = found["image"]
+            causes[places] = piece_causes
+            if (piece_causes == GOOD).any():
+                rows[places[piece_causes == GOOD]] = piece_rows["image"]
             if time.monotonic() - saved > SAVE_EVERY:
                 save()
                 saved = time.monotonic()

@@ -118,7 +118,7 @@ class ModelFacts:
 
 
 class ModelOnDemand:
-    """The model that `load()` returns, loaded when it is needed; the user calls it `name`, `folder` stores its facts."""
+    """The model that `load()` returns, loaded when needed; the user calls it `name`, and `folder` stores its facts."""
 
     def __init__(self, name: str, load: Callable[[], Any], folder: Path) -> None:
         self._name, self._load, self._folder = name, load, folder
@@ -130,10 +130,19 @@ class ModelOnDemand:
         if self._loaded is None:
             stamp_before = stamp(self._name)  # files that are written while the model is loaded must not count
             self._loaded = self._load()
-            self._facts = ModelFacts(self._loaded.identity, _quick_folder(self._name, self._loaded))
+            self._facts = ModelFacts(self._loaded.identity, self._quick_folder())
             if stamp_before is not None:
                 _store_facts(self._folder, stamp_before, self._facts)
         return self._loaded
+
+    def _quick_folder(self) -> str | None:
+        if self._name.startswith(_OPEN_CLIP):
+            return None
+        from dinorankclip.models.folder import find_model
+        from dinorankclip.search.numpy_text import agrees
+
+        folder = find_model(self._name)
+        return str(folder) if agrees(folder, self._loaded) else None
 
     @property
     def identity(self) -> str:
@@ -166,16 +175,6 @@ def stamp(model: str) -> str | None:
     for place in (place.resolve() for place in places if place.exists()):
         files += sorted(file for file in place.iterdir() if file.is_file()) if place.is_dir() else [place]
     return digest(__version__, model, *files, sizes_and_times(files).tobytes()) if files else None
-
-
-def _quick_folder(name: str, model: Any) -> str | None:
-    if name.startswith(_OPEN_CLIP):
-        return None
-    from dinorankclip.models.folder import find_model
-    from dinorankclip.search.numpy_text import agrees
-
-    folder = find_model(name)
-    return str(folder) if agrees(folder, model) else None
 
 
 def _read_facts(folder: Path, key: str | None) -> ModelFacts | None:

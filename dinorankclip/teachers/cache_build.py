@@ -29,7 +29,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from dinorankclip import distributed
-from dinorankclip.data.damage import Damage, refuse_passing
+from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.samples import permutation
 from dinorankclip.io import write_bytes
@@ -221,7 +221,7 @@ class _CacheBuilder:
                 try:
                     captions.update(dict.fromkeys(source.captions(index)[:most]))
                 except Damage as damage:
-                    refuse_passing([(source.key(index), damage.cause)])
+                    refuse_transient([(source.key(index), damage.cause)])
         return list(captions)
 
     # ------------------------------------------------------------------------------------------------------ end

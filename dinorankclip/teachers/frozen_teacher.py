@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dinorankclip.data.damage import Damage, refuse_passing
+from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import decode, read_header
 from dinorankclip.types import Source, UserError
 
@@ -189,7 +189,7 @@ def whole_images(
             least = (2 * preprocessing.size, 2 * preprocessing.size)
             pixels = decode(raw.image, read_header(raw.image, max_pixels), least=least)
         except Damage as damage:
-            refuse_passing([(source.key(index), damage.cause)])
+            refuse_transient([(source.key(index), damage.cause)])
             return None
         if not pixels.flags.writeable:  # Pillow returns read-only arrays, about which torch warns
             pixels = pixels.copy()

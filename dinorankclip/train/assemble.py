@@ -1,4 +1,4 @@
-"""From settings to the objects of a run: processes, data, model, objective, loader and optimiser; and `resume`."""
+"""Builds the objects of a run from its settings (data, model, objective, loader, optimiser), and resumes it."""
 
 from __future__ import annotations
 

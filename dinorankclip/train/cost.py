@@ -1,4 +1,4 @@
-"""What a run would cost, what it spent, and what it was trained on.
+"""Tells what a run would cost, what it spent, and what it was trained on.
 
 `dry_run` times three real steps and writes nothing. `spending` reads a run folder (small JSON and the head of one
 file, no weights), and `unmatched` tells if two runs may be compared: same data, compute and start. `run_data` tells
@@ -165,7 +165,7 @@ class Spending:
 
 
 def spending(run: Path) -> Spending:
-    """What `run` has spent up to its last checkpoint or, if it was scored at its end, up to there."""
+    """Read what `run` has spent up to its last checkpoint, or up to its scores if they are later."""
     last = run / CHECKPOINTS / LAST
     settings = with_own_trunk(read_settings(run), last)
     numbers, environment = (read_object(path) if path.is_file() else {} for path in (last / NUMBERS, run / ENVIRONMENT))

@@ -1,4 +1,4 @@
-"""What distillation and fusion add to a run: students, the teacher's cache for the loader, the loss.
+"""Sets up what distillation and fusion add to a run: students, the teacher's cache for the loader, the loss.
 
 The cache may be `auto`: then the first run makes it and the others wait. A dry run comes before any cache and has
 `FakeTeacherCache` instead.

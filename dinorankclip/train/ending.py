@@ -1,4 +1,4 @@
-"""Why a run ended before its last step, and the command that goes on: for `doctor` and for error messages.
+"""Records why a run ended before its last step, and gives the command that goes on, for `doctor` and error messages.
 
 `ended.json` in the run folder holds the reason; it is gone as soon as the run goes on.
 """

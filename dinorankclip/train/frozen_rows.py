@@ -14,6 +14,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -120,8 +121,12 @@ class RowMaker:
         return FOLDER / digest("image rows", FORMAT, self.identity, self.image, self.max_pixels, *data)
 
     def store(self, source: Source) -> RowStore:
-        about = {"image side": self.identity, "preprocessing": asdict(self.image)}
-        about |= {"data": source.fingerprint, "images": len(source)}
+        about = {
+            "image side": self.identity,
+            "preprocessing": asdict(self.image),
+            "data": source.fingerprint,
+            "images": len(source),
+        }
         return RowStore(self.folder(source), len(source), about)
 
     def make(self, source: Source, name: str, max_damaged: float = 1.0) -> StoredRows:
@@ -130,22 +135,14 @@ class RowMaker:
         missing = store.missing(can_read(source))
         todo = missing[world.rank :: world.size]
         distributed.wait_for_all()  # all processes read the store before one writes, so their shares fit together
+        distributed.leader_first(lambda: self._write(source, lambda: store.reserve(self.dim)) if missing else None)
         total, damage = sum(map(len, todo)), DamageCount(max_damaged)
-        bar = tqdm(
+        with tqdm(
             total=total, desc=f"embedding {name}", unit="image", disable=not (world.leads and total), mininterval=1.0,
             dynamic_ncols=True,
-        )  # fmt: skip
-        try:
-            if missing:
-                distributed.leader_first(lambda: store.reserve(self.dim))
-            with bar:
-                for block in todo:
-                    store.write(block, *self._rows(source, block, damage, bar.update))
-        except OSError as error:
-            raise UserError(
-                f"{self.folder(source).resolve()} cannot be written ({error.strerror}): the embeddings of "
-                f"{len(source)} images need {len(source) * self.dim * 4 / 1e6:.0f} MB there"
-            ) from error
+        ) as bar:  # fmt: skip
+            for block in todo:
+                self._write(source, partial(store.write, block, *self._rows(source, block, damage, bar.update)))
         distributed.wait_for_all()
         if self.store(source).missing():
             raise UserError(
@@ -153,6 +150,15 @@ class RowMaker:
                 "that disk"
             )
         return StoredRows(self.folder(source), len(source))
+
+    def _write(self, source: Source, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            raise UserError(
+                f"{self.folder(source).resolve()} cannot be written ({error.strerror}): the embeddings of "
+                f"{len(source)} images need {len(source) * self.dim * 4 / 1e6:.0f} MB there"
+            ) from error
 
     def seconds(self, source: Source) -> float:
         """Estimate the time that the missing rows would take one process, from one batch."""
@@ -164,10 +170,9 @@ class RowMaker:
     def _rows(
         self, source: Source, block: range, damage: DamageCount, progress: Callable[[int], object]
     ) -> tuple[np.ndarray, np.ndarray]:
-        images = WithoutCaptions(source)
         rows, causes = embed_rows(
-            {"embedding": self.encode}, images, block, self.image, batch=BATCH, max_pixels=self.max_pixels,
-            damage=damage, progress=progress,
+            {"embedding": self.encode}, WithoutCaptions(source), block, self.image, batch=BATCH,
+            max_pixels=self.max_pixels, damage=damage, progress=progress,
         )  # fmt: skip
         refuse_non_finite(torch.from_numpy(rows["embedding"]), "embedding")
         return rows["embedding"], causes

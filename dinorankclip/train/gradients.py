@@ -1,4 +1,4 @@
-"""From a batch to gradients: in one pass, or in two passes that hold the activations of one chunk at a time.
+"""Computes gradients of a batch: in one pass, or in two passes that hold the activations of one chunk at a time.
 
 The two passes (feature caching): encode all chunks without a graph; take the loss and its gradient at the embeddings
 of the whole batch; encode each chunk again, with a graph, and push its rows of that gradient through. The loss only
@@ -89,7 +89,7 @@ def backward(
         set_random_state(state, device)  # dropout, if any, repeats itself
         with placement.autocast():
             named = model(*part).named
-        stop = start + len(part[0])
+        stop = start + size
         grads = {n: leaf.grad for n, leaf in leaves.items() if leaf.grad is not None and named[n].requires_grad}
         torch.autograd.backward(
             [named[n] for n in grads], [grad[start:stop].to(named[n].dtype) for n, grad in grads.items()]

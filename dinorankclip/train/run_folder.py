@@ -1,4 +1,4 @@
-"""The run folder: claimed for settings, locked while a process trains in it, with its log and damaged samples."""
+"""Manages the run folder: claims it for settings, locks it, writes the log and the list of damaged samples."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
 
 
 def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
-    # First of all, because the device may be refused. What `auto` came to on this machine is stored, too.
+    # First of all, because the device may be refused. The environment also stores what `auto` came to here.
     budget = settings["budget"]
     placement = choose(budget["device"], budget["precision"], distributed.world().local_rank)
     about = environment() | {"device": placement.device.type, "precision": placement.precision}

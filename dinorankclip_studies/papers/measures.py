@@ -10,6 +10,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 # Scores of the image student, the same in every kind of study; runs without a teacher lack them.
 COSINE = "fidelity/image cosine"
@@ -139,7 +140,9 @@ def load_measures(path: Path) -> dict[str, Measures]:
     """Read the kinds of study; a wrong or missing key is named with its kind."""
     found = {}
     for kind, entries in tomllib.loads(path.read_text(encoding="utf-8")).items():
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()
+        }
         try:
             found[kind] = Measures(kind, **values)
         except TypeError as error:

@@ -26,7 +26,7 @@ from dinorankclip.data.scenes.scene import (
     MentionedThing,
     Scene,
     Thing,
-    mentions_from_json,
+    contents_from_json,
     scene_from_json,
     to_json,
 )
@@ -38,7 +38,7 @@ SMALL = {"train": 40, "val": 8, "test": 8, "kinds_train": 8, "kinds_test": 8, "f
 
 
 @pytest.fixture(scope="module")
-def many():
+def captioned_scenes():
     return [captioned_scene(0, "train", index) for index in range(400)]
 
 
@@ -98,8 +98,8 @@ def test_a_thing_shows_its_colour_and_place():
 # --- scenes and relations -----------------------------------------------------------------------------
 
 
-def test_things_stay_in_the_picture_and_clear_of_each_other(many):
-    for captioned in many:
+def test_things_stay_in_the_picture_and_clear_of_each_other(captioned_scenes):
+    for captioned in captioned_scenes:
         boxes = [box(t) for t in captioned.scene.things]
         assert 1 <= len(boxes) <= 4
         assert all(min(b[:2]) >= 0 and max(b[2:]) <= 1 for b in boxes)
@@ -131,68 +131,70 @@ def test_on_means_resting_on_the_seat():
 # --- captions -----------------------------------------------------------------------------------------
 
 
-def test_captions_say_only_what_is_there(many):
-    seen_relations = set()
-    for captioned in many:
-        for mention in captioned.mentions:
-            assert _true(mention, captioned.scene)
-            assert caption_relevance(mention, captioned.scene) == 1.0
-            seen_relations |= {word for _, word, _ in mention.relations}
-    assert seen_relations == {"left", "right", "above", "below", "beside", "on"}
+def test_captions_say_only_what_is_there(captioned_scenes):
+    relations = set()
+    for captioned in captioned_scenes:
+        for content in captioned.contents:
+            assert _true(content, captioned.scene)
+            assert caption_relevance(content, captioned.scene) == 1.0
+            relations |= {word for _, word, _ in content.relations}
+    assert relations == {"left", "right", "above", "below", "beside", "on"}
 
 
-def _true(mention: CaptionContent, scene: Scene) -> bool:
+def _true(content: CaptionContent, scene: Scene) -> bool:
     """Checked anew, by search over assignments and without the library's matching."""
-    if mention.background not in (None, scene.background):
+    if content.background not in (None, scene.background):
         return False
 
-    def fits(said: MentionedThing, t: Thing) -> bool:
+    def fits(mentioned: MentionedThing, t: Thing) -> bool:
         kind = KINDS[t.kind]
         facts = vars(t) | {"family": kind.family, "group": kind.group, "column": t.column, "row": t.row}
-        return all(value is None or facts[name] == value for name, value in vars(said).items())
+        return all(value is None or facts[name] == value for name, value in vars(mentioned).items())
 
     def search(chosen: list[Thing]) -> bool:
-        if len(chosen) == len(mention.things):
-            return all(word in holding(chosen[i], chosen[j]) for i, word, j in mention.relations)
+        if len(chosen) == len(content.things):
+            return all(word in holding(chosen[i], chosen[j]) for i, word, j in content.relations)
         rest = [t for t in scene.things if all(t is not c for c in chosen)]
-        return any(fits(mention.things[len(chosen)], t) and search([*chosen, t]) for t in rest)
+        return any(fits(content.things[len(chosen)], t) and search([*chosen, t]) for t in rest)
 
     return search([])
 
 
-def test_words_follow_what_is_said(many):
+def test_words_follow_the_content(captioned_scenes):
     """Colours, sizes and patterns in the text are those of the structured content, and the other way round."""
     colour_word = re.compile(r"\b(" + "|".join(COLOURS) + r")\b")
-    for captioned in many:
-        for text, mention in zip(captioned.captions, captioned.mentions):
+    for captioned in captioned_scenes:
+        for text, content in zip(captioned.captions, captioned.contents):
             text = text.replace("green field", "field")
-            assert {said.colour for said in mention.things} - {None} == set(colour_word.findall(text.lower()))
+            assert {mentioned.colour for mentioned in content.things} - {None} == set(colour_word.findall(text.lower()))
             for size, words in SIZE_WORDS.items():
-                assert any(s.size == size for s in mention.things) == any(re.search(rf"\b{w}\b", text) for w in words)
+                assert any(s.size == size for s in content.things) == any(re.search(rf"\b{w}\b", text) for w in words)
             for pattern in PATTERN_WORDS:
                 roots = {"striped": "strip", "spotted": "spot|dot", "checkered": "check"}
-                assert any(s.pattern == pattern for s in mention.things) == bool(re.search(roots[pattern], text))
+                assert any(s.pattern == pattern for s in content.things) == bool(re.search(roots[pattern], text))
             for side in ("left", "right"):
-                said = any(w == side for _, w, _ in mention.relations) or any(s.column == side for s in mention.things)
-                assert said == bool(re.search(rf"\b{side}\b", text)), text
+                mentioned = any(w == side for _, w, _ in content.relations) or any(
+                    s.column == side for s in content.things
+                )
+                assert mentioned == bool(re.search(rf"\b{side}\b", text)), text
 
 
-def test_counts_count_all_of_a_kind(many):
+def test_counts_count_all_of_a_kind(captioned_scenes):
     plurals = {KINDS[name].noun.plural: name for name in KINDS if KINDS[name].noun.plural != name}
-    found = 0
-    for captioned in many:
+    counted = 0
+    for captioned in captioned_scenes:
         for text in captioned.captions:
             match = re.search(r"\b(two|three|four) ((?:[\w-]+ ){0,4}?)(" + "|".join(plurals) + r")\b", text.lower())
             if match and " and " not in match[2]:
                 kinds = [t.kind for t in captioned.scene.things]
                 assert kinds.count(plurals[match[3]]) == {"two": 2, "three": 3, "four": 4}[match[1]], text
-                found += 1
-    assert found > 20
+                counted += 1
+    assert counted > 20
 
 
-def test_captions_read_well(many):
-    for captioned in many:
-        assert len(captioned.captions) == len(captioned.mentions) == CAPTIONS
+def test_captions_read_well(captioned_scenes):
+    for captioned in captioned_scenes:
+        assert len(captioned.captions) == len(captioned.contents) == CAPTIONS
         for text in captioned.captions:
             assert text[0].isupper() and text.endswith(".") and "  " not in text and " ," not in text
             assert not re.search(r"\ba [aeiou]", text, re.I) and not re.search(r"\ban [^aeiou]", text, re.I), text
@@ -202,9 +204,9 @@ def test_captions_read_well(many):
             assert not re.search(r"\bthere is (two|three|four)\b|\bthere are (a|an|one)\b", text, re.I), text
 
 
-def test_captions_vary(many):
-    assert np.mean([len(set(c.captions)) for c in many]) > 4.8
-    assert len({text.split()[0] for c in many for text in c.captions}) > 10
+def test_captions_vary(captioned_scenes):
+    assert np.mean([len(set(c.captions)) for c in captioned_scenes]) > 4.8
+    assert len({text.split()[0] for c in captioned_scenes for text in c.captions}) > 10
 
 
 def test_grammar():
@@ -215,9 +217,11 @@ def test_grammar():
     assert [listed(list(x)) for x in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
 
 
-def test_json_round_trip(many):
-    data = json.loads(json.dumps(to_json(many[0])))
-    assert scene_from_json(data) == many[0].scene and mentions_from_json(data) == many[0].mentions
+def test_json_round_trip(captioned_scenes):
+    data = json.loads(json.dumps(to_json(captioned_scenes[0])))
+    assert (
+        scene_from_json(data) == captioned_scenes[0].scene and contents_from_json(data) == captioned_scenes[0].contents
+    )
 
 
 # --- relevance ----------------------------------------------------------------------------------------
@@ -250,8 +254,8 @@ def test_relevance_matches_things_the_best_way():
     assert relevance(a, b) == pytest.approx(0.15 + 0.85 * (1 + 0.76) / 2, abs=1e-12)
 
 
-def test_relevance_matrix_equals_the_slow_form(many):
-    scenes = [captioned.scene for captioned in many[:40]]
+def test_relevance_matrix_equals_the_slow_form(captioned_scenes):
+    scenes = [captioned.scene for captioned in captioned_scenes[:40]]
     fast = relevance_matrix(scenes, block=7)
     slow = np.array([[relevance(a, b) for b in scenes] for a in scenes], np.float32)
     assert np.array_equal(fast, slow) and np.array_equal(fast, fast.T)
@@ -301,9 +305,9 @@ def test_layout(made):
             info = tar.getmembers()
             assert {(m.mtime, m.uname, m.gname, m.mode) for m in info} == {(0, "drc", "drc", 0o644)}
             contents = {m.name: tar.extractfile(m).read() for m in info}
-        wanted = {"jpg", "txt", "json"} if name.startswith("pairs") else {"jpg", "cls"}
+        extensions = {"jpg", "txt", "json"} if name.startswith("pairs") else {"jpg", "cls"}
         keys = {file.partition(".")[0] for file in contents}
-        assert len(keys) == count and contents.keys() == {f"{key}.{ext}" for key in keys for ext in wanted}
+        assert len(keys) == count and contents.keys() == {f"{key}.{ext}" for key in keys for ext in extensions}
         if name == "pairs/test":
             captioned = captioned_scene(0, "test", 5)
             assert contents["test-000005.txt"].decode().split("\n") == list(captioned.captions)

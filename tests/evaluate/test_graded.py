@@ -19,7 +19,7 @@ COUNT, CAPTIONS = 60, 5
 @pytest.fixture(scope="module")
 def scenes():
     found = [captioned_scene(0, "test", index) for index in range(COUNT)]
-    return {f"test-{index:06d}": (one.scene, one.mentions) for index, one in enumerate(found)}
+    return {f"test-{index:06d}": (one.scene, one.contents) for index, one in enumerate(found)}
 
 
 def test_captions_against_many_scenes_follow_the_single_form(scenes):
@@ -84,7 +84,7 @@ def test_scenes_come_back_from_their_shards(tmp_path, monkeypatch):
     found = stored_scenes(shards)
     told = captioned_scene(0, "test", 2)
     assert list(found) == [f"test-{n:06d}" for n in range(4)]
-    assert found["test-000002"] == (told.scene, told.mentions)
+    assert found["test-000002"] == (told.scene, told.contents)
     pairs = [small_pairs(tmp_path / "pairs") / "val" / "0.tar"]
     assert not holds_scenes(pairs) and stored_scenes(pairs) == {}
     assert not holds_scenes([tmp_path / "scenes" / "scenes.json"])

@@ -32,8 +32,8 @@ def as_pairs(right):
 
 def recalls(image, text, right):
     """Shares of queries answered among the first k, both ways, their mean at 1, and chance at 1."""
-    places, found = both_ways(image, text, right), {}
-    for name, where in (("i2t", places.i2t), ("t2i", places.t2i)):
+    found = {}
+    for name, where in zip(("i2t", "t2i"), both_ways(image, text, right)):
         found |= {f"{name} R@{k}": (where < k).double().mean().item() for k in (1, 5, 10)}
     found["mean R@1"] = (found["i2t R@1"] + found["t2i R@1"]) / 2
     return found | {"chance R@1": chance_recall(right.texts, len(text), 1)}

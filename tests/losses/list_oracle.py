@@ -33,7 +33,7 @@ class Oracle:
         self.order = order
         self.w = {name: value.tolist() for name, value in state.items()}
         self.e = [[item_scale * x for x in row] for row in items.tolist()]
-        self.kept = {}
+        self.corrections = {}
 
     def history(self, r, past):
         """The vector that W_q of order r is applied to; `past` oldest first."""
@@ -66,12 +66,12 @@ class Oracle:
     def correction(self, r, past, candidate):
         """λ_r Λ^(r) of a candidate after the r-1 items of `past`, not centred."""
         key = (r, past, candidate)
-        if key not in self.kept:
+        if key not in self.corrections:
             wq, wk = self.w[f"heads.{r}.query.weight"], self.w[f"heads.{r}.key.weight"]
             gate = 1 / (1 + math.exp(-self.w[f"gates.{r}"]))
             score = dot(times(wq, self.history(r, past)), times(wk, self.e[candidate]))
-            self.kept[key] = gate * score / math.sqrt(len(wq))
-        return self.kept[key]
+            self.corrections[key] = gate * score / math.sqrt(len(wq))
+        return self.corrections[key]
 
     def log_probability(self, theta, ranking):
         """Equation 6 for one list. Order 0 ignores the utilities."""

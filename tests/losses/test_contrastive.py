@@ -121,13 +121,13 @@ def test_unit_rows_by_hand():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_with_a_direction_are_divided_by_their_length_bit_for_bit(dtype):
     rows, incoming = 10 ** draw(500, 1, dtype=dtype) * draw(500, 33, dtype=dtype, seed=1), draw(500, 33, seed=2)
-    found = []
+    results = []
     for function in (unit_rows, lambda x: F.normalize(x, dim=-1)):
         leaf = rows.clone().requires_grad_()
         out = function(leaf)
         out.backward(incoming.to(dtype))
-        found.append((out.detach(), leaf.grad))
-    assert all(torch.equal(ours, usual) for ours, usual in zip(*found))
+        results.append((out.detach(), leaf.grad))
+    assert all(torch.equal(ours, usual) for ours, usual in zip(*results))
 
 
 def test_gradients_of_unit_rows():

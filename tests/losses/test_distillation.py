@@ -37,11 +37,11 @@ def huber(a, b):
 def gram_oracle(student, teacher, mask, reduction):
     total = 0.0
     for s, t, m in zip(student, teacher, mask):
-        kept = [i for i in range(len(m)) if m[i]]
-        if len(kept) < 2:
+        visible = [i for i in range(len(m)) if m[i]]
+        if len(visible) < 2:
             continue
-        squares = sum((cos(s[i], s[j]) - cos(t[i], t[j])) ** 2 for i in kept for j in kept)
-        total += squares / (len(kept) ** 2 if reduction == "mean" else 1)
+        squares = sum((cos(s[i], s[j]) - cos(t[i], t[j])) ** 2 for i in visible for j in visible)
+        total += squares / (len(visible) ** 2 if reduction == "mean" else 1)
     return total / len(student)
 
 
@@ -85,12 +85,12 @@ def test_gram_loss_by_hand():
 
 def test_gram_distance_equals_the_loops_and_is_no_number_without_a_teacher():
     student, teacher = cosine_gram(draw(4, 5, 3), MASK), cosine_gram(draw(4, 5, 7, seed=1), MASK)
-    found = gram_distance(student, teacher).tolist()
+    distances = gram_distance(student, teacher).tolist()
     for b in range(3):
         off = sum((student[b, i, j] - teacher[b, i, j]).item() ** 2 for i in range(5) for j in range(5))
         size = sum(teacher[b, i, j].item() ** 2 for i in range(5) for j in range(5))
-        assert found[b] == pytest.approx(math.sqrt(off / size), abs=1e-12)
-    assert math.isnan(found[3])  # no token: nothing to be near to
+        assert distances[b] == pytest.approx(math.sqrt(off / size), abs=1e-12)
+    assert math.isnan(distances[3])  # no token: nothing to be near to
     assert gram_distance(torch.zeros(1, 5, 5), teacher[:1]).item() == pytest.approx(1)
     assert gram_distance(student[:1], torch.zeros(1, 5, 5)).isnan().all()
 
@@ -204,10 +204,10 @@ def test_token_losses_equal_the_loops():
     student, teacher = draw(4, 5, 3), draw(4, 5, 3, seed=1)
     squares = cosines = 0.0
     for s, t, m in zip(student, teacher, MASK):
-        kept = [i for i in range(5) if m[i]]
-        for i in kept:
-            squares += float(((s[i] - t[i]) ** 2).sum()) / 3 / len(kept)
-            cosines += (1 - cos(s[i], t[i])) / len(kept)
+        visible = [i for i in range(5) if m[i]]
+        for i in visible:
+            squares += float(((s[i] - t[i]) ** 2).sum()) / 3 / len(visible)
+            cosines += (1 - cos(s[i], t[i])) / len(visible)
     assert mse_loss(student, teacher, MASK).item() == pytest.approx(squares / 4)
     assert cosine_loss(student, teacher, MASK).item() == pytest.approx(cosines / 4)
     torch.testing.assert_close(mse_loss(student, teacher), torch.nn.functional.mse_loss(student, teacher))

@@ -62,36 +62,36 @@ def student(dtype=torch.float32):
 
 
 def test_the_papers_weights_and_terms():
-    named, told = student(), teacher_features()
-    terms, report = loss_of("gram+rel")(Embeddings(named), told, NOW, detailed=True)
+    named, features = student(), teacher_features()
+    terms, report = loss_of("gram+rel")(Embeddings(named), features, NOW, detailed=True)
     assert set(terms) == {"gram_image", "relational_image", "gram_text", "relational_text"}
     pooled = named["image_student_tokens"].unflatten(1, (4, 4))
     tent = torch.tensor([[3, 3, 1, 0], [0, 1, 3, 3]]) / 7  # bilinear, antialiased: 4 cells → 2
     tokens = torch.einsum("yj,xi,bjic->byxc", tent, tent, pooled).flatten(1, 2)
-    gram = gram_loss(tokens, told["image_tokens"])
+    gram = gram_loss(tokens, features["image_tokens"])
     torch.testing.assert_close(terms["gram_image"], 0.5 * gram)
     torch.testing.assert_close(
-        terms["relational_image"], 0.5 * rkd_loss(named["image_student_class"], told["image_summary"])
+        terms["relational_image"], 0.5 * rkd_loss(named["image_student_class"], features["image_summary"])
     )
     torch.testing.assert_close(
-        terms["relational_text"], 0.25 * rkd_loss(named["text_student_class"], told["text_summary"])
+        terms["relational_text"], 0.25 * rkd_loss(named["text_student_class"], features["text_summary"])
     )
     each = []
     for b in range(PAIRS):
-        ids = told["text_word_ids"][b]
+        ids = features["text_word_ids"][b]
         words = torch.stack([named["text_student_tokens"][b, ids == w].mean(0) for w in range(WORDS)])
-        n = int(told["text_mask"][b].sum())
-        ours, theirs = cosine_gram(words[None, :n]), cosine_gram(told["text_tokens"][b, None, :n])
+        n = int(features["text_mask"][b].sum())
+        ours, theirs = cosine_gram(words[None, :n]), cosine_gram(features["text_tokens"][b, None, :n])
         each.append((ours - theirs).square().mean() if n > 1 else torch.tensor(0.0))
     torch.testing.assert_close(terms["gram_text"], 0.25 * torch.stack(each).mean())
     assert 0 < report["gram_distance_image"] < 2
 
 
 def test_the_gram_of_cached_tokens_stands_in_for_a_cached_gram():
-    named, told = student(), teacher_features()
+    named, features = student(), teacher_features()
     loss = loss_of("gram+rel")
-    with_gram, _ = loss(Embeddings(named), told, NOW)
-    without, _ = loss(Embeddings(named), {n: t for n, t in told.items() if not n.endswith("gram")}, NOW)
+    with_gram, _ = loss(Embeddings(named), features, NOW)
+    without, _ = loss(Embeddings(named), {n: t for n, t in features.items() if not n.endswith("gram")}, NOW)
     for name, value in with_gram.items():
         torch.testing.assert_close(without[name], value)
 
@@ -131,15 +131,15 @@ def run(rows):
     results = {}
     for criterion in CRITERIA:
         own = {n: x[rows].clone().requires_grad_() for n, x in student(torch.float64).items()}
-        told = {n: x[rows] for n, x in teacher_features(torch.float64).items()}
+        features = {n: x[rows] for n, x in teacher_features(torch.float64).items()}
         objective = Objective(3, "distil", distillation=loss_of(criterion)).double()
-        out = objective(Embeddings(own), torch.tensor(1.0), NOW, teacher_features=told)
+        out = objective(Embeddings(own), torch.tensor(1.0), NOW, teacher_features=features)
         out.total.backward()
         size = distributed.world().size
         distributed.mean_gradients(objective.parameters())
-        found = {"loss": torch.tensor(distributed.mean_over_processes({"loss": out.total.item()})["loss"])}
-        found |= {f"row {n}": x.grad / size for n, x in own.items() if x.grad is not None}
-        results[criterion] = found | {f"parameter {n}": p.grad for n, p in objective.named_parameters()}
+        result = {"loss": torch.tensor(distributed.mean_over_processes({"loss": out.total.item()})["loss"])}
+        result |= {f"row {n}": x.grad / size for n, x in own.items() if x.grad is not None}
+        results[criterion] = result | {f"parameter {n}": p.grad for n, p in objective.named_parameters()}
     return results
 
 
@@ -172,15 +172,17 @@ def test_relational_items_are_drawn_by_seed_and_step():
 
 
 def test_the_relational_term_looks_at_no_more_pairs_than_it_is_told():
-    named, told, few = student(), teacher_features(), loss_of("rkd", relational_items=4, weight=1.0)
-    found = []
+    named, features, few = student(), teacher_features(), loss_of("rkd", relational_items=4, weight=1.0)
+    values = []
     for step in (3, 3, 4):
-        value = few(Embeddings(named), told, Progress(step, 10, 1))[0]["relational_image"]
+        value = few(Embeddings(named), features, Progress(step, 10, 1))[0]["relational_image"]
         picked = rkd_items(PAIRS, few.seed, step, 4)
         assert len(picked) == 4
-        torch.testing.assert_close(value, rkd_loss(named["image_student_class"][picked], told["image_summary"][picked]))
-        found.append(value.item())
-    assert found[0] == found[1] != found[2]
+        torch.testing.assert_close(
+            value, rkd_loss(named["image_student_class"][picked], features["image_summary"][picked])
+        )
+        values.append(value.item())
+    assert values[0] == values[1] != values[2]
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +234,9 @@ def test_chunks_equal_one_shot(whole_step, criterion):
 
 def test_distillation_alone_leaves_the_trunk_alone(whole_step):
     model, batch = whole_step
-    _, found = gradients(model, batch, "distil", "gram+rel", None)
-    assert found and all(name.startswith(("image_student", "text_student")) for name in found)
+    _, alone = gradients(model, batch, "distil", "gram+rel", None)
+    assert alone and all(name.startswith(("image_student", "text_student")) for name in alone)
     assert model.trunk.towers.token_embedding.weight.grad is None
     _, beside = gradients(model, batch, "clip", "gram+rel", None)
     students = {n: g for n, g in beside.items() if "student" in n}
-    assert all(torch.equal(found[n], g) for n, g in students.items())  # and the trunk sends none into the students
+    assert all(torch.equal(alone[n], g) for n, g in students.items())  # and the trunk sends none into the students

@@ -170,8 +170,8 @@ def test_mean_in_single_precision_at_a_trained_temperature():
     theta, order, queries, keys = data
     single = (theta.float().double(), order, queries.float().double(), keys.float().double())
     exact = mean_and_gradients(lambda *given: plackett_luce_nll(*given, backend="reference").mean(), *single, True)
-    found = mean_and_gradients(mean_plackett_luce_nll, theta.float(), order, queries.float(), keys.float(), True)
-    for a, b in zip(exact, found):
+    result = mean_and_gradients(mean_plackett_luce_nll, theta.float(), order, queries.float(), keys.float(), True)
+    for a, b in zip(exact, result):
         assert b.dtype == torch.float32
         assert (a - b).abs().max() < 2e-5 * a.abs().max()
 
@@ -179,13 +179,13 @@ def test_mean_in_single_precision_at_a_trained_temperature():
 @pytest.mark.parametrize("asked", [0, 1, 2])
 def test_mean_with_a_gradient_of_one_input_alone(asked):
     theta, order, queries, keys, _ = problem(5, 20, 12, 3, 2.0, seed=10)
-    found = []
+    gradients = []
     for backend in ("reference", "blocked"):
         inputs = [x.clone() for x in (theta, queries, keys)]
         leaf = inputs[asked].requires_grad_()
         mean = mean_plackett_luce_nll(inputs[0], order, *inputs[1:], backend=backend)
-        found.append(torch.autograd.grad(mean, leaf)[0])
-    assert (found[0] - found[1]).abs().max() < 1e-12
+        gradients.append(torch.autograd.grad(mean, leaf)[0])
+    assert (gradients[0] - gradients[1]).abs().max() < 1e-12
 
 
 def test_mean_of_strided_inputs_and_of_a_retained_graph():

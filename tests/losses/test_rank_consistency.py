@@ -33,8 +33,8 @@ def test_the_reference_order_is_descending_with_ties_by_index():
     assert reference_order(rows).tolist() == [[1, 3, 0, 2], [0, 1, 3, 2]]
     assert reference_order(rows, 2).tolist() == [[1, 3], [0, 1]]
     draw = torch.randint(0, 5, (6, 9), generator=torch.Generator().manual_seed(0)).float()
-    for row, found in zip(draw.tolist(), reference_order(draw).tolist()):
-        assert found == sorted(range(9), key=lambda d, row=row: (-row[d], d))
+    for row, order in zip(draw.tolist(), reference_order(draw).tolist()):
+        assert order == sorted(range(9), key=lambda d, row=row: (-row[d], d))
 
 
 def test_figures_of_first_order():
@@ -90,6 +90,6 @@ def test_the_ranking_loss_is_made_of_it(order):
         return transitions if active else None
 
     images, texts = of("image", image), of("text", text)
-    found = loss.nll_with(image, text, SCALE, active)
-    assert found["in"] == pytest.approx(rank_consistency(a, b, images, texts).item(), abs=1e-12)
-    assert found["cross"] == pytest.approx(rank_consistency(cross, cross.T, texts, images).item(), abs=1e-12)
+    nll = loss.nll_with(image, text, SCALE, active)
+    assert nll["in"] == pytest.approx(rank_consistency(a, b, images, texts).item(), abs=1e-12)
+    assert nll["cross"] == pytest.approx(rank_consistency(cross, cross.T, texts, images).item(), abs=1e-12)

@@ -113,8 +113,8 @@ def test_the_loss_is_the_mean_of_these_lists(order, both):
     loss = RankingLoss(3, order, 2).double()
     for modality in ("image", "text"):
         loss.transitions[modality] = fixture_heads(order)
-    found = loss.nll_with(*pairs()[:2], SCALE, tuple(range(2, order + 1)))
-    assert (found["in"], found["cross"]) == pytest.approx(both, abs=1e-6)
+    nll = loss.nll_with(*pairs()[:2], SCALE, tuple(range(2, order + 1)))
+    assert (nll["in"], nll["cross"]) == pytest.approx(both, abs=1e-6)
 
 
 def test_lists_of_images_have_the_image_heads_and_lists_of_captions_the_text_heads():
@@ -132,8 +132,8 @@ def test_lists_of_images_have_the_image_heads_and_lists_of_captions_the_text_hea
     inside = (rows("image", a, b, image) + rows("text", b, a, text)) / 2
     across = (rows("text", cross, cross.T, text) + rows("image", cross.T, cross, image)) / 2
     swapped = (rows("text", a, b, image) + rows("image", b, a, text)) / 2
-    found = loss.nll_with(image, text, SCALE, (2, 3))
-    assert (found["in"], found["cross"]) == pytest.approx((inside, across), abs=1e-9)
+    nll = loss.nll_with(image, text, SCALE, (2, 3))
+    assert (nll["in"], nll["cross"]) == pytest.approx((inside, across), abs=1e-9)
     assert abs(swapped - inside) > 1e-3
 
 

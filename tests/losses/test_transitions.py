@@ -1,4 +1,4 @@
-"""Equation 7 as loops, by hand, and its gradients. The heads that use it: tests/joint/test_transitions.py."""
+"""Equation 7 as loops, by hand, and its gradients. The heads that use it: test_transition_heads.py."""
 
 import math
 

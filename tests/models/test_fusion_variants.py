@@ -1,4 +1,4 @@
-"""The six fusions and their modules against plain loops: where they start, that they learn, what must not change them."""
+"""The six fusions and their modules: values against plain loops, where they start, that they learn, invariances."""
 
 import math
 

@@ -75,6 +75,18 @@ def test_the_summary_counts_all_of_them(page):
     assert found["flickr8k"][-1] == found["flickr8k"][0], "its runs lack the photo sets' scores"
 
 
+def test_the_summary_is_told_in_sentences_with_what_was_measured(page):
+    part = page.split("## Summary\n")[1].split("\n## ")[0]
+    assert part.count("- *Supported:*") == len(JUDGED) - CONTROLS and "- *Contradicted:*" not in part
+    assert f"{len(JUDGED) - CONTROLS} claims of the paper" in part.replace("\n", " ")
+    study = results()
+    assert f"{len(study.runs)} runs of {len(study.cells())} cells, 12 seeds each" in part.replace("\n", " ")
+    assert "What this does not show" in part and "AdamW" in part and " % mean R@1" in part.replace("\n", " ")
+    gate = next(line for line in part.splitlines() if "(#adds-gate)" in line)
+    assert "Measured: full - full-no-gate, R@1: +2.00 [2.00, 2.00] points." in gate
+    assert "- *Not run:* 20 claims. What they compare has not been measured." in part, "those of flickr8k"
+
+
 def test_details_are_found_from_the_row_and_lead_to_the_tables(page):
     for claim in JUDGED:
         assert f"(#{claim.id})" in page and f"### {claim.id}\n" in page

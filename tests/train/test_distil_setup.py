@@ -249,7 +249,7 @@ def test_the_dry_run_stands_in_for_the_teacher_that_was_asked_for(cached, criter
     asked = DistilSettings("auto", TEACHER, TEXT_TEACHER, SIZE, criterion)
     stand_in = FakeTeacherCache(asked, Tokenizer())
     real = distil_setup.cache_part(replace(asked, cache=str(cached)), "train", Tokenizer())
-    for name in ("grid", "compare_grid", "width", "summary_width", "wanted"):
+    for name in ("grid", "compare_grid", "width", "summary_width", "fields"):
         assert getattr(stand_in, name) == getattr(real, name), name
     assert stand_in.plan["text"].items() <= real.plan["text"].items()
     assert stand_in.network == TEACHER

@@ -128,7 +128,7 @@ class CaptionedScene:
 
     scene: Scene
     captions: tuple[str, ...]
-    mentions: tuple[CaptionContent, ...]
+    contents: tuple[CaptionContent, ...]
 
 
 def to_json(captioned: CaptionedScene) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def to_json(captioned: CaptionedScene) -> dict[str, Any]:
                 "background": content.background,
                 "relations": [list(r) for r in content.relations],
             }
-            for content in captioned.mentions
+            for content in captioned.contents
         ],
     }
 
@@ -155,7 +155,7 @@ def scene_from_json(data: dict[str, Any]) -> Scene:
     return Scene(scene["background"], tuple(Thing(**thing) for thing in scene["things"]))
 
 
-def mentions_from_json(data: dict[str, Any]) -> tuple[CaptionContent, ...]:
+def contents_from_json(data: dict[str, Any]) -> tuple[CaptionContent, ...]:
     """Read the content of a sample's captions, in the order of the lines of its key.txt."""
     return tuple(
         CaptionContent(
@@ -208,7 +208,7 @@ def stored_scenes(shards: Sequence[Path]) -> dict[str, tuple[Scene, tuple[Captio
         except (Damage, ValueError):
             continue
         if _is_scene(data):
-            scenes[source.key(index)] = (scene_from_json(data), mentions_from_json(data))
+            scenes[source.key(index)] = (scene_from_json(data), contents_from_json(data))
     return scenes
 
 

@@ -43,7 +43,7 @@ def draw_points(
     axes: Axes, xs: Sequence[float], points: Sequence[Summary | Effect | None], factor: float, **look: Any
 ) -> None:
     """Draw a line through the means with intervals as bars; missing points are left out."""
-    present = [(x, point) for x, point in zip(xs, points) if point is not None]
+    present = [(float(x), point) for x, point in zip(xs, points) if point is not None]
     if not present:
         return
     halves = [factor * (point.half or 0.0) for _, point in present]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings
@@ -30,18 +31,20 @@ RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, 
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale"}
 
 
-def _read_cells() -> dict[str, dict[str, Any]]:
-    path = PAPER.folder / "cells.toml"
+def read_cells(path: Path) -> dict[str, dict[str, Any]]:
+    """Read the entries of cells.toml, whose head explains the keys."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))
     for name, entry in entries.items():
         if unknown := sorted(entry.keys() - _CELL_KEYS):
-            raise ValueError(f"{path}: [{name}]: unknown keys {', '.join(unknown)}; known: {', '.join(_CELL_KEYS)}")
+            raise ValueError(
+                f"{path}: [{name}]: unknown keys {', '.join(unknown)}; known: {', '.join(sorted(_CELL_KEYS))}"
+            )
         if "method" not in entry:
             raise ValueError(f"{path}: [{name}] has no method")
     return entries
 
 
-_ENTRIES = _read_cells()
+_ENTRIES = read_cells(PAPER.folder / "cells.toml")
 
 
 def _cell(name: str, **further: Any) -> Cell:

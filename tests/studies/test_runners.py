@@ -1,4 +1,4 @@
-"""A study goes on from another machine's results."""
+"""A study goes on from another machine's results, on a SLURM cluster, and with several processes a run."""
 
 import json
 from dataclasses import asdict, replace
@@ -7,6 +7,8 @@ import pytest
 
 from dinorankclip.config import as_dict
 from dinorankclip.types import UserError
+from dinorankclip_studies.command import SlurmSettings, gpus_of_a_run, main
+from dinorankclip_studies.papers.dinorankclip import plans
 from dinorankclip_studies.results import (
     CELLS,
     Results,
@@ -19,6 +21,7 @@ from dinorankclip_studies.results import (
 )
 from dinorankclip_studies.run_queue import is_finished
 from dinorankclip_studies.runners import adopt_rates, adopt_runs, reopen_runs_without_model
+from dinorankclip_studies.study import Cell
 from tests.studies.studying import FOLDER, run_tiny, tiny
 
 TUNED = {"clip": {"chosen": 1e-3, "tried": {"0.001": 0.2}}, "rank": {"chosen": 1e-3, "tried": {"0.001": 0.1}}}
@@ -102,3 +105,38 @@ def test_study_run_adopts(tmp_path, monkeypatch, capsys):
     run_tiny("--models")
     made = Results.load(FOLDER).of("clip")[0]
     assert made.scores["val/mean R@1"] != 0.1 and (FOLDER / made.folder / "checkpoints").is_dir()
+
+
+def test_an_array_job_makes_the_same_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = tiny((Cell("clip", "clip"),), seeds=1, epochs=1, experiments=())
+    monkeypatch.setitem(plans.STUDIES, "tiny", lambda: study)
+    main(["run", "tiny", "--slurm", "--slurm.cluster", "debug"])
+    assert sorted(Results.load(FOLDER).of("clip")) == [0]
+    assert list((FOLDER / "slurm").iterdir())
+
+
+def test_a_cluster_gives_each_run_the_gpus_its_study_is_planned_for():
+    planned = plans.STUDIES["cc3m"]().gpus
+    cluster = SlurmSettings(submit=True)
+    assert gpus_of_a_run(planned, cluster, None) == 8
+    assert gpus_of_a_run(planned, cluster, 4) == 4
+    assert gpus_of_a_run(planned, cluster, 0) == 0
+    assert gpus_of_a_run(planned, SlurmSettings(submit=True, cluster="local"), None) == 0
+    assert gpus_of_a_run(planned, SlurmSettings(), None) == 0
+    assert gpus_of_a_run(plans.STUDIES["full"]().gpus, cluster, None) == 0
+
+
+@pytest.mark.long
+def test_two_processes_in_a_cell_find_what_one_finds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = tiny((Cell("clip", "clip"),), seeds=1, epochs=1, experiments=())
+    monkeypatch.setitem(plans.STUDIES, "tiny", lambda: study)
+    main(["run", "tiny", "--folder", "one", "--workers", "1"])
+    main(["run", "tiny", "--folder", "two", "--workers", "1", "--processes-per-cell", "2"])
+    one, two = (Results.load(folder).of("clip")[0] for folder in ("one", "two"))
+    assert one.key == two.key
+    assert two.telemetry["loss"] == pytest.approx(one.telemetry["loss"], rel=1e-4)
+    assert two.scores["scenes-pairs/cone separation"] == pytest.approx(
+        one.scores["scenes-pairs/cone separation"], rel=1e-3
+    )

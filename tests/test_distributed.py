@@ -37,7 +37,7 @@ def test_one_gpu_is_not_shared_by_processes_that_were_not_shown_their_own(monkey
         distributed._gpu_of(1)
 
 
-def _fail_as_leader(rank: int, file: str, told) -> None:
+def _fail_as_leader(rank: int, file: str, messages) -> None:
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
 
     def work():
@@ -46,16 +46,16 @@ def _fail_as_leader(rank: int, file: str, told) -> None:
     try:
         distributed.leader_first(work)
     except Exception as error:
-        told[rank] = f"{type(error).__name__}: {error}"
+        messages[rank] = f"{type(error).__name__}: {error}"
     dist.destroy_process_group()
 
 
 def test_any_error_of_the_leading_process_ends_the_others_too(tmp_path):
     with mp.Manager() as manager:
-        told = manager.dict()
-        mp.spawn(_fail_as_leader, (str(tmp_path / "meet"), told), nprocs=2)
-        assert told[0] == "ZeroDivisionError: in scoring"
-        assert told[1] == "UserError: the leading process stopped; see its message"
+        messages = manager.dict()
+        mp.spawn(_fail_as_leader, (str(tmp_path / "meet"), messages), nprocs=2)
+        assert messages[0] == "ZeroDivisionError: in scoring"
+        assert messages[1] == "UserError: the leading process stopped; see its message"
 
 
 def test_a_named_stream_is_the_seeds_own_and_leaves_gpus_alone(monkeypatch):

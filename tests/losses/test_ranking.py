@@ -146,15 +146,15 @@ def test_bf16_autocast_gives_finite_single_precision():
 
 def test_both_backends_agree_on_every_gradient():
     image, text = batch()
-    found = {}
+    results = {}
     for backend in ("reference", "blocked"):
         loss = late(RankingLoss(8, 3, 4, include_self=False, list_length=7, backend=backend))
         leaves = [image.clone().requires_grad_(), text.clone().requires_grad_()]
         leaves += [torch.tensor(20.0, dtype=torch.float64, requires_grad=True), *loss.parameters()]
         total = loss(*leaves[:3]).total
-        found[backend] = [total.detach(), *torch.autograd.grad(total, leaves)]
-    assert len(found["blocked"]) > 10  # heads and gates of both modalities are among them
-    for a, b in zip(*found.values()):
+        results[backend] = [total.detach(), *torch.autograd.grad(total, leaves)]
+    assert len(results["blocked"]) > 10  # heads and gates of both modalities are among them
+    for a, b in zip(*results.values()):
         assert (a - b).abs().max() < 1e-10
 
 

@@ -9,7 +9,15 @@ from dinorankclip.methods import HEAD_MILLIONS, STUDENT_MILLIONS
 from dinorankclip.presets import preset
 from dinorankclip_studies.papers import measures_of
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.plans import CELLS, DECISIVE, PAPER_TEACHER_CELLS, STUDIES, cells_with
+from dinorankclip_studies.papers.dinorankclip.paper_tables import columns
+from dinorankclip_studies.papers.dinorankclip.plans import (
+    CELLS,
+    DECISIVE,
+    PAPER_TEACHER_CELLS,
+    STUDIES,
+    cells_with,
+    read_cells,
+)
 from dinorankclip_studies.papers.printed_values import PaperValue, PaperValues
 from dinorankclip_studies.study import key_of
 from tests.studies.kinds import CC3M, CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR8K, FLICKR_EXPERIMENTS
@@ -222,3 +230,19 @@ def test_black_and_red_are_told_apart():
     assert (red["tab:abl-3panel (b)"], red["tab:per-dataset-order"], red["tab:compute"]) == (3, 18, 0)
     shift = next(one for one in EXPERIMENTS if one.name == "shift")
     assert [row.paper["shift mean T@1"].black for row in shift.rows] == [True] * 4 + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [('method = "clip"\nchange = {}', r"\[a\]: unknown keys change; known: at_scale"), ("", r"\[a\] has no method")],
+)
+def test_a_wrong_cell_is_named(tmp_path, entry, message):
+    path = tmp_path / "cells.toml"
+    path.write_text(f"[a]\n{entry}\n")
+    with pytest.raises(ValueError, match=message):
+        read_cells(path)
+
+
+def test_an_unknown_column_is_named():
+    with pytest.raises(ValueError, match=r"unknown columns T@2; known: T@1"):
+        columns(CC3M, "T@1", "T@2")

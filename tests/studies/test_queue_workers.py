@@ -150,7 +150,9 @@ def test_the_last_worker_that_crashes_is_replaced_too(tmp_path, monkeypatch):
             for one in waiting:
                 record_failure(folder, one, "the worker died")
 
-    monkeypatch.setattr("dinorankclip_studies.queue_workers.workpool", lambda *args: contextlib.nullcontext(Crashed()))
+    monkeypatch.setattr(
+        "dinorankclip_studies.queue_workers.WorkerPool", lambda *args: contextlib.nullcontext(Crashed())
+    )
     costs = Costs(tmp_path, [run], study)
     assert run_locally(tmp_path, [run], 1, [], costs, said.append, lambda: None)
     assert "FAILED: the worker died" in said[-1]

@@ -141,7 +141,7 @@ def test_scores_taken_during_training_keep_their_items(tmp_path):
     evaluator = RetrievalEvaluator("val", source, model.image_spec, model.tokenizer)
     found = dict(evaluator(model))
     assert found["i2t R@1"] == found["mean R@1"] == 1.0 and found["chance R@1"] == 0.25 and found["images"] == 4
-    scores = {f"val/{score.name}": score for score in evaluator.taken}
+    scores = {f"val/{score.name}": score for score in evaluator.scores}
     write_training_scores(tmp_path, {"step": 1, "scores": {"val/t2i R@1": 1.0}}, scores)
     items = read_scores(tmp_path).trained["val/t2i R@1"].items
     assert items.values.tolist() == [1.0] * 8 and items.clusters.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]

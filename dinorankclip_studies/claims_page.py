@@ -92,8 +92,8 @@ def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]
     for study in studies:
         lines += _paragraph(_study_sentences(study))
     for study in studies:
-        claims = [each for each in verdicts[study.name] if not each.claim.control]
-        lines += _verdict_lines(study.name, claims, in_full=study is studies[0])
+        own = [each for each in verdicts[study.name] if not each.claim.control]
+        lines += _verdict_lines(study.name, own, in_full=study is studies[0])
     lines += _limits(studies)
     lines += [f"| study | claims | {' | '.join(VERDICTS)} |", f"| --- | --: |{' --: |' * len(VERDICTS)}"]
     for name, claims in verdicts.items():

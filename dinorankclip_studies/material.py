@@ -83,7 +83,7 @@ class StudyModels:
         heads.load_state_dict(weights)
         return heads.eval().requires_grad_(False)
 
-    def seen(self, cell: str, name: str) -> EmbeddedSet:
+    def embedded_set(self, cell: str, name: str) -> EmbeddedSet:
         """Return the scored part of an evaluation set, embedded by the cell's model."""
         if (cell, name) not in self._embedded:
             place = self._places.get(name)

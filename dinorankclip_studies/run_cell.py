@@ -105,7 +105,7 @@ def score_sets(place: Path, sets: tuple[str, ...], settings: TrainSettings) -> N
     from dinorankclip.evaluate.scores_file import step_of, write_scores
     from dinorankclip.evaluate.suite import SuiteOptions, all_scorers, run_suite
 
-    places = [found for where in sets for found in locate_sets(where, Path("sets"))]
+    places = [location for where in sets for location in locate_sets(where, Path("sets"))]
     loaded = load_quietly(str(place), settings.budget.device)
     scores = run_suite(loaded, places, all_scorers(), EmbeddingStore(None), SuiteOptions(draws=DRAWS))
     if scores.errors:

@@ -65,10 +65,10 @@ def test_the_page_stands_alone(written):
     assert LABEL in page.text and TEACHER in page.text and "order 3 inert" in page.text
 
 
-def test_a_partly_finished_study_says_what_lacks(written):
+def test_a_partly_finished_study_says_what_is_unfinished(written):
     page = Reader((written / "out" / "report.html").read_text())
     planned = sum(STUDIES["full"]().seeds.values())
-    assert "What lacks" in page.text and f"6 of {planned} runs are not finished" in page.text
+    assert "Unfinished runs" in page.text and f"6 of {planned} runs are not finished" in page.text
     assert "Left out: " in page.text and "not kept here" in page.text
     material = open_material(written / "study")
     assert material.unfinished == {"full-resnet": [0, 1, 2], "full-mobilenet": [0, 1, 2]}

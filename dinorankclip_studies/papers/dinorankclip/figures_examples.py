@@ -54,7 +54,7 @@ class Probed:
 
 def probe_models(models: StudyModels, name: str, cells: Mapping[str, str]) -> Probed:
     """Probe the stored model of each cell."""
-    sets = {title: models.seen(cell, name) for cell, title in cells.items()}
+    sets = {title: models.embedded_set(cell, name) for cell, title in cells.items()}
     first = next(iter(sets.values()))
     names = first.benchmark.class_names
     if not first.benchmark.families:
@@ -230,7 +230,7 @@ class Outcome:
 def won_and_lost(models: StudyModels, name: str, cells: Mapping[str, str]) -> Drawn:
     """Draw text → image retrieval of several models on the same queries: what ours wins of the baseline, and what it
     loses. `cells`: cell → title, from the baseline to ours; models between them are shown, too."""
-    sets = {title: models.seen(cell, name) for cell, title in cells.items()}
+    sets = {title: models.embedded_set(cell, name) for cell, title in cells.items()}
     captions = next(iter(sets.values())).captions()
     texts, right = right_items(captions)
     places = {

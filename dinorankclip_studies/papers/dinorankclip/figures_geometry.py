@@ -102,7 +102,7 @@ PLANE_CAPTION = (
 
 def embedding_planes(models: StudyModels, name: str, cells: dict[str, str]) -> Drawn:
     """Draw image and text embeddings of several models. `cells`: cell → title of its panel; `name`: a retrieval set."""
-    sets = {title: models.seen(cell, name) for cell, title in cells.items()}
+    sets = {title: models.embedded_set(cell, name) for cell, title in cells.items()}
     figure = new_figure(4.15)
     panels = np.atleast_1d(figure.subplots(1, len(sets)))
     shown = 0

@@ -25,7 +25,7 @@ from bench.photos import LARGE, enlarged, read_pairs, stored
 from bench.sides import Built, running, starting_model
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.decode import decode
-from dinorankclip.data.folders import FolderSource
+from dinorankclip.data.folders_and_tables import FolderSource
 from dinorankclip.data.samples import Recipe, iterate_pairs, render_whole
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import choose, keep_freed_memory

@@ -20,10 +20,9 @@ import torch
 from bench.harness import Comparison, alternate, arguments, machine_now, write_record, written
 from bench.photos import read_pairs
 from bench.sides import Built, running
-from dinorankclip.config import ReadingSettings, TrainSettings, with_changes
+from dinorankclip.config import ReadingSettings, TrainSettings, for_method, preset, with_changes
 from dinorankclip.data.pack import Writer
 from dinorankclip.methods import LABEL
-from dinorankclip.presets import for_method, preset
 from dinorankclip_studies.papers.dinorankclip import PAPER
 
 BASE, FULL_ORDER = "order 0", 3
@@ -37,7 +36,7 @@ PRESETS = {"ViT-B-32": "cc3m", "drc-photo": "flickr8k"}
 def training_steps(settings: TrainSettings, count: int) -> Built:
     """`count` steps of a run with these settings, at the last place of its schedule."""
     from dinorankclip.train.assemble import assemble
-    from dinorankclip.train.gradients import backward
+    from dinorankclip.train.step import backward
     from dinorankclip.types import Progress
     from dinorankclip.validate import validated
 

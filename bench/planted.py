@@ -27,7 +27,7 @@ from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll
 from dinorankclip.losses.ranking import RAMP_TOP, RANKCLIP_SIZE, gate_l1
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.losses.transitions import TransitionHeads
-from dinorankclip.train.optimizer import Updater
+from dinorankclip.train.step import Updater
 from dinorankclip.types import Progress
 
 # Lists drawn from a known model with transitions: what heads can learn from them is known beforehand.

@@ -158,8 +158,7 @@ def training_step(order: int, list_length: int | None, batch: int = 256) -> Call
     from dinorankclip.device import choose, keep_freed_memory
     from dinorankclip.models.joint import JointModel
     from dinorankclip.models.trunk import trunk_config
-    from dinorankclip.train.gradients import backward
-    from dinorankclip.train.optimizer import Updater
+    from dinorankclip.train.step import Updater, backward
 
     keep_freed_memory()  # as training does
     model = JointModel(trunk_config("drc-small"))

@@ -26,8 +26,7 @@ from dinorankclip.device import choose
 from dinorankclip.losses import Objective, RankingLoss
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
-from dinorankclip.train.gradients import backward
-from dinorankclip.train.optimizer import Updater
+from dinorankclip.train.step import Updater, backward
 from dinorankclip.types import Batch
 
 # Lines on two logarithmic axes as an SVG, without a plotting library: benches run where only the package is.

@@ -26,8 +26,7 @@ from dinorankclip.device import choose, keep_freed_memory
 from dinorankclip.losses import Objective
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
-from dinorankclip.train.gradients import backward
-from dinorankclip.train.optimizer import Updater
+from dinorankclip.train.step import Updater, backward
 from dinorankclip.types import Batch, Progress, Source, View
 
 # What both sides share: the weights they start from, the batches, and open_clip's recipe for ViTs.

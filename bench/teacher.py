@@ -38,8 +38,7 @@ from dinorankclip.data.samples import random_view
 from dinorankclip.losses.distillation import cosine_gram, gram_distance, normalise_gram
 from dinorankclip.losses.resampling import resample_gram, resample_grid
 from dinorankclip.teachers.cache_build import fit_basis, make_cache
-from dinorankclip.teachers.cache_format import REDUCED, CacheLayout
-from dinorankclip.teachers.feature_codecs import GramCodec, ImageRecord, NumberCodec
+from dinorankclip.teachers.cache_format import REDUCED, CacheLayout, GramCodec, ImageRecord, NumberCodec
 from dinorankclip.teachers.frozen_teacher import Teacher
 from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import Batch
@@ -214,10 +213,9 @@ def rate(options: argparse.Namespace) -> dict:
 
 def step(options: argparse.Namespace) -> dict:
     """Seconds of a training step and of waiting for its batch, alternating with and without distillation."""
-    from dinorankclip.config import with_changes
-    from dinorankclip.presets import preset
+    from dinorankclip.config import preset, with_changes
     from dinorankclip.train.assemble import assemble
-    from dinorankclip.train.gradients import backward
+    from dinorankclip.train.step import backward
     from dinorankclip.types import Progress
     from dinorankclip.validate import validated
 

@@ -1,4 +1,4 @@
-"""Defines every setting of a training run as frozen dataclasses, and compares the settings of two runs.
+"""Defines every setting of a training run as frozen dataclasses, and the presets; compares the settings of two runs.
 
 The docstring below a field is its help text on the command line. Nothing here imports torch, so `--help` is fast.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dinorankclip.methods import Method
+from dinorankclip.methods import Method, traits_of
 from dinorankclip.types import UserError
 
 
@@ -241,9 +241,63 @@ def with_changes(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSe
     return settings
 
 
-def as_dict(settings: Any) -> dict[str, Any]:
-    return dataclasses.asdict(settings)
+PRESETS = {
+    # Built-in scenes, small ViT at 48 px, minutes on two CPU cores. `dinorankclip train --preset scenes`: test R@1
+    # 46.1 / 30.3 % after 30 epochs, seed 0 (docs/results.md).
+    "scenes": TrainSettings(
+        model=ModelSettings(trunk="drc-tiny"),
+        distil=DistilSettings(
+            image_student="vit-micro", text_student="vit-micro", teacher_size=224, relational_items=64
+        ),
+        optim=OptimSettings(lr=1e-3, weight_decay=0.1),
+        budget=BudgetSettings(batch=128, epochs=30),
+    ),
+    # Captioned photos in a retrieval-layout folder, small ViT at 96 px, tens of minutes on two CPU cores: a few per
+    # cent test R@1, since so few photos teach little.
+    "flickr8k": TrainSettings(
+        preset="flickr8k",
+        data="data/flickr8k",
+        reading=ReadingSettings(crop_scale=(0.6, 1.0), flip=True),
+        model=ModelSettings(trunk="drc-photo"),
+        distil=DistilSettings(image_student="vit-mini", text_student="vit-mini", teacher_size=224),
+        budget=BudgetSettings(batch=256, epochs=20),
+    ),
+    # Own pairs, starting from a model trained here or from open_clip weights (`--init`). Prints scores before and after
+    "finetune": TrainSettings(
+        preset="finetune",
+        data="pairs.csv",
+        reading=ReadingSettings(crop_scale=(0.8, 1.0)),
+        optim=OptimSettings(lr=1e-4),
+        budget=BudgetSettings(batch=64, epochs=5),
+    ),
+    # WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table, on a GPU node by torchrun.
+    # Never run so far.
+    "cc3m": TrainSettings(
+        preset="cc3m",
+        data="cc3m/cc3m-train-*.tar",
+        reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
+        model=ModelSettings(trunk="ViT-B-32"),
+        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),
+        optim=OptimSettings(lr=5e-4),
+        budget=BudgetSettings(batch=1024, epochs=64),
+        record=RecordSettings(log_every=50, save_every=1000),
+    ),
+}
 
+
+def preset(name: str) -> TrainSettings:
+    """Return the settings of a preset."""
+    return PRESETS[name]
+
+
+def for_method(settings: TrainSettings, method: str) -> TrainSettings:
+    """Return the settings with the method's defaults: its order; for dinorankclip also teacher, students and fusion."""
+    traits = traits_of(method)
+    order = {} if traits.fixed_order is None else {"loss.order": traits.fixed_order}
+    return with_changes(settings, {"method": method, **order, **traits.brings})
+
+
+as_dict = dataclasses.asdict
 
 # Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
 # threads: up to rounding; workers: unless they share `pipe:` shards, which train/run_folder.py checks).

@@ -12,7 +12,6 @@ MISSING = "–"
 RECALLS = ("R@1", "R@5", "R@10")
 WAYS = {"i2t": "image → text", "t2i": "text → image"}
 
-
 # unit → factor, digits, sign
 _UNITS: Mapping[Unit, tuple[float, int, str]] = {
     "share": (100.0, 2, " %"),
@@ -77,9 +76,7 @@ def form_of(values: Iterable[float], percent: bool) -> Form:
     if percent:
         return Form(100.0, 2)
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    if largest == 0 or largest < 1:
-        return Form(1.0, 4)
-    return Form(1.0, max(0, 3 - math.floor(math.log10(largest))))
+    return Form(1.0, 4 if largest < 1 else max(0, 3 - math.floor(math.log10(largest))))
 
 
 def described(about: dict[str, Any]) -> str:
@@ -87,7 +84,5 @@ def described(about: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in about["packages"].items() if version)
     gpus = ", ".join(about["gpus"]) or "no GPU"
     threads = f"{about['threads']} thread{'s' if about['threads'] != 1 else ''}"
-    precision = f", {about['precision']} on {about['device']}" if "precision" in about else ""
-    return (
-        f"Python {about['python']}, {about['system']}, {about['cores']} cores, {threads}, {gpus}{precision}; {packages}"
-    )
+    placed = f", {about['precision']} on {about['device']}" if "precision" in about else ""
+    return f"Python {about['python']}, {about['system']}, {about['cores']} cores, {threads}, {gpus}{placed}; {packages}"

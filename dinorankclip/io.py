@@ -81,21 +81,17 @@ def to_disk(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-@contextlib.contextmanager
-def if_free(name: str, folder: Path) -> Iterator[bool]:
+def if_free(name: str, folder: Path) -> contextlib.AbstractContextManager[bool]:
     """Try to take a lock for the length of the block. Yield whether it is ours."""
-    with _locked(name, folder, wait=False) as free:
-        yield free
+    return _locked(name, folder, wait=False)
 
 
-@contextlib.contextmanager
-def one_at_a_time(name: str, folder: Path) -> Iterator[None]:
+def one_at_a_time(name: str, folder: Path) -> contextlib.AbstractContextManager[bool]:
     """Wait for a lock and hold it for the length of the block, so that one process works and the others find it done.
 
     Unlike a barrier between training processes, a lock also works if only one of them comes here.
     """
-    with _locked(name, folder, wait=True):
-        yield
+    return _locked(name, folder, wait=True)
 
 
 @contextlib.contextmanager

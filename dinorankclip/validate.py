@@ -6,11 +6,9 @@ Nothing here imports torch, so a mistake is reported at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from dinorankclip.config import UNGATED, TrainSettings, as_dict, flatten
+from dinorankclip.config import UNGATED, TrainSettings, as_dict, flatten, preset, with_changes
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
-from dinorankclip.presets import preset
 from dinorankclip.types import UserError
 
 INFINITE = float("inf")
@@ -42,21 +40,20 @@ def validated(settings: TrainSettings) -> TrainSettings:
     A setting that follows from another is set here. Validating twice changes nothing more.
     """
     if settings.distil.cache == "none":  # as typed; inside, None
-        settings = replace(settings, distil=replace(settings.distil, cache=None))
+        settings = with_changes(settings, {"distil.cache": None})
     _check_order(settings)
     _check_numbers(settings)
     if settings.model.frozen_image_tower:
         _check_frozen_tower(settings)
         # Every image is embedded once, in the view of evaluation.
-        settings = replace(settings, reading=replace(settings.reading, crop_scale=(1.0, 1.0), flip=False))
+        settings = with_changes(settings, {"reading.crop_scale": (1.0, 1.0), "reading.flip": False})
     _check_learning(settings)
     _check_gate(settings)
     distil = settings.distil
     compares_grams = distil.cache is not None and distil.criterion == "gram+rel"
     if compares_grams and distil.gram_reduction == "sum" and settings.record.gradient_report_every == 0:
         # The sum is L² times the mean: the log must show how much of the gradient it takes.
-        record = replace(settings.record, gradient_report_every=settings.record.log_every)
-        settings = replace(settings, record=record)
+        settings = with_changes(settings, {"record.gradient_report_every": settings.record.log_every})
     return settings
 
 
@@ -102,12 +99,10 @@ def _check_learning(settings: TrainSettings) -> None:
     if only_students:
         raise UserError(f"{into_trunk}, and --method {method} leaves the trunk alone: use another method")
     defaults = preset(settings.preset).distil
-    for flag, student, default in (
-        ("--distil.image-student", distil.image_student, defaults.image_student),
-        ("--distil.text-student", distil.text_student, defaults.text_student),
-    ):
-        if student != default:
-            raise UserError(f"{into_trunk}: leave out {flag} {student}")
+    for side in ("image", "text"):
+        student = getattr(distil, f"{side}_student")
+        if student != getattr(defaults, f"{side}_student"):
+            raise UserError(f"{into_trunk}: leave out --distil.{side}-student {student}")
 
 
 def _check_gate(settings: TrainSettings) -> None:

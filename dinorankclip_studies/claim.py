@@ -8,27 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from dinorankclip.run_files import is_inert
+from dinorankclip_studies import verdicts as rules
 from dinorankclip_studies.papers import paper_of
 from dinorankclip_studies.quantities import DECIDES, Context, Quantity, score_name, spread
 from dinorankclip_studies.results import Results, at_chance
 from dinorankclip_studies.run_times import Bench
-from dinorankclip_studies.verdicts import (
-    Comparison,
-    Effect,
-    Unit,
-    Verdict,
-    all_hold,
-    below,
-    decided,
-    equivalent,
-    level,
-    smaller_than_claimed,
-    together,
-    unless_inert,
-)
+from dinorankclip_studies.verdicts import Comparison, Effect, Unit, Verdict
 
 CONTROL = "random-"  # begins the names of teachers with random weights, which are no teachers
 INERT, AT_CHANCE, SMALLER = "an order is inert", "near chance", "smaller than claimed"  # marks of a verdict
@@ -47,7 +35,7 @@ class Contrast:
     borrowed: str = ""
 
     def measured(self, context: Context) -> Effect:
-        return level(self.quantity.values(context))
+        return rules.level(self.quantity.values(context))
 
     def deciding(self, context: Context) -> Effect:
         """Return the measured effect, without its interval where no compared model is above chance."""
@@ -93,16 +81,6 @@ class Evidence:
     marks: tuple[str, ...] = ()
 
 
-class Judge(Protocol):
-    """Decides a claim by its `contrasts` alone."""
-
-    @property
-    def contrasts(self) -> Sequence[Contrast]: ...
-    @property
-    def rule(self) -> str: ...
-    def __call__(self, context: Context) -> Evidence: ...
-
-
 @dataclass(frozen=True)
 class AllHold:
     """Every contrast must hold. `acting`: (cell, order) that must not be inert, since an order that does nothing cannot
@@ -118,20 +96,14 @@ class AllHold:
 
     def __call__(self, context: Context) -> Evidence:
         comparisons = [contrast.comparison(context) for contrast in self.contrasts]
-        verdict, deciding = decided(comparisons)
-        inert, inert_remarks = _inertness(context, self.acting)
-        verdict = unless_inert(verdict, inert)
-        chance_remarks = _chance_remarks(self.contrasts, context)
-        smaller = verdict == "supported" and any(smaller_than_claimed(part) for part in comparisons)
-        return Evidence(
-            verdict,
-            (
-                *_lines(self.contrasts, context, family=len(self.contrasts), deciding=deciding),
-                *_lines(self.also, context, decisive=False),
-            ),
-            inert_remarks + chance_remarks,
-            _marks({INERT: inert, AT_CHANCE: bool(chance_remarks), SMALLER: smaller}),
-        )
+        verdict, deciding = rules.decided(comparisons)
+        inert, remarks = _inertness(context, self.acting)
+        verdict = rules.unless_inert(verdict, inert)
+        at_chance = _chance_remarks(self.contrasts, context)
+        smaller = verdict == "supported" and any(map(rules.smaller_than_claimed, comparisons))
+        lines = _lines(self.contrasts, context, family=len(self.contrasts), deciding=deciding)
+        marks = _marks({INERT: inert, AT_CHANCE: bool(at_chance), SMALLER: smaller})
+        return Evidence(verdict, lines + _lines(self.also, context, decisive=False), remarks + at_chance, marks)
 
 
 @dataclass(frozen=True)
@@ -160,23 +132,17 @@ class AllEquivalent:
 
     def __call__(self, context: Context) -> Evidence:
         many = len(self.equal)
-        verdicts = [equivalent(contrast.deciding(context), self.margin, many) for contrast in self.equal]
+        verdicts = [rules.equivalent(contrast.deciding(context), self.margin, many) for contrast in self.equal]
         if self.given:
-            verdicts.append(all_hold([contrast.comparison(context) for contrast in self.given]))
-        inert, inert_remarks = _inertness(context, self.acting)
+            verdicts.append(rules.all_hold([contrast.comparison(context) for contrast in self.given]))
+        inert, remarks = _inertness(context, self.acting)
         if inert:
             verdicts.append("inconclusive")
-        chance_remarks = _chance_remarks(self.contrasts, context)
-        return Evidence(
-            together(verdicts),
-            (
-                *_lines(self.equal, context),
-                *_lines(self.given, context, family=len(self.given)),
-                *_lines(self.also, context, decisive=False),
-            ),
-            inert_remarks + chance_remarks,
-            _marks({INERT: inert, AT_CHANCE: bool(chance_remarks)}),
-        )
+        at_chance = _chance_remarks(self.contrasts, context)
+        lines = _lines(self.equal, context) + _lines(self.given, context, family=len(self.given))
+        marks = _marks({INERT: inert, AT_CHANCE: bool(at_chance)})
+        lines += _lines(self.also, context, decisive=False)
+        return Evidence(rules.together(verdicts), lines, remarks + at_chance, marks)
 
 
 @dataclass(frozen=True)
@@ -194,15 +160,15 @@ class AllBelow:
         return f"95 % interval {'above' if self.above else 'below'} {bound}"
 
     def __call__(self, context: Context) -> Evidence:
-        verdicts, many = [], len(self.contrasts)
+        verdicts, sign = [], -1 if self.above else 1
         for contrast in self.contrasts:
-            values = contrast.quantity.values(context)
-            if self.above:
-                verdicts.append(below(level({seed: -value for seed, value in values.items()}), -self.bound, many))
-            else:
-                verdicts.append(below(level(values), self.bound, many))
+            values = {seed: sign * value for seed, value in contrast.quantity.values(context).items()}
+            verdicts.append(rules.below(rules.level(values), sign * self.bound, len(self.contrasts)))
         lines = tuple(replace(line, level=True) for line in _lines(self.contrasts, context))
-        return Evidence(together(verdicts), lines)
+        return Evidence(rules.together(verdicts), lines)
+
+
+Judge = AllHold | AllEquivalent | AllBelow
 
 
 @dataclass(frozen=True)
@@ -270,11 +236,7 @@ def in_unit(value: float, unit: Unit) -> str:
 
 
 def _lines(
-    contrasts: Sequence[Contrast],
-    context: Context,
-    decisive: bool = True,
-    family: int = 1,
-    deciding: int | None = None,
+    contrasts: Sequence[Contrast], context: Context, decisive: bool = True, family: int = 1, deciding: int | None = None
 ) -> tuple[EvidenceLine, ...]:
     return tuple(
         EvidenceLine(
@@ -295,15 +257,12 @@ def _lines(
 
 
 def _inertness(context: Context, acting: Sequence[tuple[str, int]]) -> tuple[bool, tuple[str, ...]]:
-    inert, remarks = False, []
-    for cell, order in acting:
-        mean = spread(context.results, cell, order)
-        if mean is None:
-            continue
-        inert |= is_inert(mean)
-        state = "inert" if is_inert(mean) else "acts"
-        remarks.append(f"order {order} of {cell}: relative spread {mean:.2g}, {state}")
-    return inert, tuple(remarks)
+    means = {place: mean for place in acting if (mean := spread(context.results, *place)) is not None}
+    remarks = (
+        f"order {order} of {cell}: relative spread {mean:.2g}, {'inert' if is_inert(mean) else 'acts'}"
+        for (cell, order), mean in means.items()
+    )
+    return any(map(is_inert, means.values())), tuple(remarks)
 
 
 def _chance_remarks(contrasts: Sequence[Contrast], context: Context) -> tuple[str, ...]:

@@ -14,8 +14,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from dinorankclip.config import TrainSettings, as_dict, changed_at, flatten, free_on_resume, idle_groups, with_changes
-from dinorankclip.presets import for_method
+from dinorankclip.config import (
+    TrainSettings,
+    as_dict,
+    changed_at,
+    flatten,
+    for_method,
+    free_on_resume,
+    idle_groups,
+    with_changes,
+)
 from dinorankclip_studies.papers.printed_values import PaperValue
 
 TUNING_SEED = 1000  # none of the seeds that are reported

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from dinorankclip.commands.shared import call_verb, check_interval
+from dinorankclip.commands.shared import check_interval
 from dinorankclip.formatting import WAYS, Unit, bare, written
 from dinorankclip.run_files import SCORES, is_run
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.evaluate.comparison import Row
     from dinorankclip.evaluate.intervals import Difference
+    from dinorankclip.evaluate.scores_file import ComparedScore
     from dinorankclip.train.cost import Spending
 
 _WAYS = WAYS | {"i2i": "image → image"}
@@ -45,8 +45,7 @@ def compare(
         draws: Draws of the bootstrap.
         matched: Refuse runs that differ in more than the method (data, seed, pairs seen, batch, trunk, schedule).
     """
-    from dinorankclip.evaluate.comparison import compare_scores, only_one
-    from dinorankclip.evaluate.scores_file import read_scores, step_of
+    from dinorankclip.evaluate.scores_file import compare_scores, only_one, read_scores, step_of
 
     check_interval(level, draws)
     folders = folder_of(a), folder_of(b)
@@ -81,7 +80,7 @@ def folder_of(model: str) -> Path:
     return elsewhere if not (Path(model) / SCORES).is_file() and (elsewhere / SCORES).is_file() else Path(model)
 
 
-def score_table(rows: list[Row], level: float) -> str:
+def score_table(rows: list[ComparedScore], level: float) -> str:
     """Return a line for each score, shares in percent. Columns that no row fills are left out."""
     chances, paired = any(row.chance is not None for row in rows), any(row.difference for row in rows)
     names = [(row.set, _words(row.metric)) for row in rows]
@@ -156,7 +155,7 @@ def _about(spent: Spending | None) -> dict[str, str]:
     return about
 
 
-def _reading_notes(rows: list[Row], level: float) -> str:
+def _reading_notes(rows: list[ComparedScore], level: float) -> str:
     """Return what a reader must know and the table does not say."""
     notes = []
     paired = [row for row in rows if row.difference is not None]
@@ -187,7 +186,3 @@ def _number(value: float, unit: Unit, plus: Literal["", "+"] = "") -> str:
 
 def _count(parameters: int) -> str:
     return f"{parameters / 1e6:.2f} M" if parameters >= 1e5 else f"{parameters:,}"
-
-
-def main(argv: list[str]) -> None:
-    call_verb(compare, "compare", argv)

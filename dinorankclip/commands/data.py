@@ -114,7 +114,7 @@ def pack_classes(
         shard_size: Images in a shard.
     """
     from dinorankclip.data import pack
-    from dinorankclip.data.unpaired import listed_paths
+    from dinorankclip.data.open_data import listed_paths
 
     check_at_least(1, shard_size=shard_size)
     if listed is not None and not listed.is_file():
@@ -168,7 +168,7 @@ def show(
     if out.suffix.lower() == ".png":
         inspect.as_png(shown, out)
     else:
-        from dinorankclip.report.photo_pages import write_contact_sheet
+        from dinorankclip.report.html import write_contact_sheet
 
         write_contact_sheet(out, shown, f"{where}, {part}: {len(shown)} of {len(source)} pairs")
     print(f"{len(shown)} of {len(source)} pairs in {out}")

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import tyro
 
-from dinorankclip.commands.shared import call_verb
 from dinorankclip.config import CheckingSettings
 from dinorankclip.run_files import CONFIG, is_run
 from dinorankclip.types import Finding, UserError
@@ -102,7 +101,3 @@ def examine_machine() -> Iterator[Finding]:
     shared = Path("/dev/shm")
     if shared.is_dir() and shutil.disk_usage(shared).total < 1e9:
         yield Finding("note", "/dev/shm is under 1 GB", "in Docker: --shm-size=8g, or --reading.workers 0")
-
-
-def main(argv: list[str]) -> None:
-    call_verb(doctor, "doctor", argv)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from dinorankclip.commands.shared import call_verb, load_quietly
+from dinorankclip.commands.shared import load_quietly
 from dinorankclip.config import FindingSettings
 from dinorankclip.types import CaptionSource, ImageSource, UserError
 
@@ -43,8 +43,7 @@ def embed(
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
         reading: How images and captions are found.
     """
-    from dinorankclip.data.open_data import open_stored
-    from dinorankclip.data.unpaired import open_captions, open_images
+    from dinorankclip.data.open_data import open_captions, open_images, open_stored
     from dinorankclip.io import one_at_a_time
     from dinorankclip.models.loaded import try_out
     from dinorankclip.search.embed_collection import EmbeddingFolder, embed_captions, embed_images, plan_of
@@ -87,7 +86,3 @@ def _counts(folder: EmbeddingFolder) -> str:
         causes = ", ".join(f"{count} {cause}" for cause, count in sorted(folder.damaged.items()))
         text += f"; left out as damaged (damaged.tsv): {causes}"
     return text
-
-
-def main(argv: list[str]) -> None:
-    call_verb(embed, "embed", argv)

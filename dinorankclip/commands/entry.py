@@ -1,8 +1,8 @@
 """The `dinorankclip` command (`drc` for short): finds the verb, imports its module, turns errors into exit codes.
 
-Nothing heavy is imported here, so that help answers at once. The module of a verb has its name and a `main(argv)`.
-Exit codes: 0 done, 2 a mistake that the user can correct (one line, no traceback), 130 Ctrl-C, 143 SIGTERM. A
-traceback is a bug of ours.
+Nothing heavy is imported here, so that help answers at once. The module of a verb has its name, and a `main(argv)` or a
+function of that name whose parameters are the flags. Exit codes: 0 done, 2 a mistake that the user can correct (one
+line, no traceback), 130 Ctrl-C, 143 SIGTERM. A traceback is a bug of ours.
 """
 
 from __future__ import annotations
@@ -116,13 +116,16 @@ def _run(argv: list[str]) -> None:
     if argv[0] in ("-V", "--version"):
         print(f"dinorankclip {__version__}")
         return
-    from dinorankclip.commands.shared import did_you_mean, import_studies
+    from dinorankclip.commands.shared import call_verb, did_you_mean, import_studies
 
     verb = argv[0]
     if verb not in VERBS:
         raise UserError(f"no verb '{verb}': {did_you_mean(verb, VERBS, cutoff=0.5)} (dinorankclip --help)")
     module = import_studies("command") if verb == "study" else importlib.import_module(f"dinorankclip.commands.{verb}")
-    module.main(argv[1:])
+    if hasattr(module, "main"):
+        module.main(argv[1:])
+    else:
+        call_verb(getattr(module, verb), verb, argv[1:])
 
 
 def _fail(text: str) -> None:

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from dinorankclip.commands.shared import call_verb
-
 Format = Literal["folder", "open-clip", "onnx"]
 
 
@@ -39,7 +37,3 @@ def export(
     from dinorankclip.models.export_model import write_export
 
     print(write_export(model, out, to, data_note, licence, replace).summary())
-
-
-def main(argv: list[str]) -> None:
-    call_verb(export, "export", argv)

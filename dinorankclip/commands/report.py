@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from dinorankclip.commands.shared import call_verb, import_studies
+from dinorankclip.commands.shared import import_studies
 from dinorankclip.run_files import REPORT, is_run
 from dinorankclip.types import UserError
 
@@ -55,7 +55,3 @@ def write_run(run: Path, out: Path) -> None:
 
     run_page(run).write(out / REPORT)
     print(f"report: {out / REPORT}")
-
-
-def main(argv: list[str]) -> None:
-    call_verb(report, "report", argv)

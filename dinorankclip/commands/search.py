@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from dinorankclip.commands.shared import call_verb, check_at_least, load_quietly
+from dinorankclip.commands.shared import check_at_least, load_quietly
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def search(
             _converse(finder, top, answers)
     finally:  # also after Ctrl-C, which is a way to end a conversation
         if html is not None and answers:
-            from dinorankclip.report.photo_pages import write_search_page
+            from dinorankclip.report.html import write_search_page
 
             write_search_page(html, answers, images, model, len(finder.index.names) - finder.damaged.replaced)
             print(f"page: {html}")
@@ -109,7 +109,3 @@ def _shown(text: str | Path) -> str:
 
 def _note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def main(argv: list[str]) -> None:
-    call_verb(search, "search", argv)

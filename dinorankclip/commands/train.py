@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dinorankclip.commands.shared import check_known
-from dinorankclip.config import TrainSettings, as_dict
+from dinorankclip.config import PRESETS, TrainSettings, as_dict, for_method, preset
 from dinorankclip.methods import METHODS
-from dinorankclip.presets import PRESETS, for_method, preset
 
 if TYPE_CHECKING:
     from dinorankclip.train.assemble import RunParts

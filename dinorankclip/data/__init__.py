@@ -3,18 +3,16 @@
 benchmark_sets.py   finds and opens evaluation sets, captioned or classified; digests of all their bytes
 damage.py           names and counts samples that cannot be used: what happens to a damaged image
 decode.py           bytes → upright RGB pixels; caption files → captions
-folders.py          pairs of a folder: images with .txt files beside them
+folders_and_tables.py   pairs of image files: a folder with .txt files beside them, or a .csv, .tsv or .parquet table
 inspect.py          contact sheets of pairs, and the examination of data
 loader.py           pairs → batches, with an exact position; worker processes. Begin here: it tells a sample's whole way
-open_data.py        opens the pairs that a user names after --data
+open_data.py        opens the pairs that a user names after --data, and images or captions alone
 pack.py             writes pairs and classification sets
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
 samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
 scenes/             the built-in data
 splits.py           validation parts and choices of training images
 streams.py          pairs that come out of commands (pipe:)
-tables.py           pairs of a .csv, .tsv or .parquet table
 tar_shards.py       pairs of local tar shards, in any order
 tokens.py           captions → token ids
-unpaired.py         images or captions alone
 """

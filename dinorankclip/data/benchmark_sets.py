@@ -5,8 +5,7 @@ DIR of such folders          all of them
 scenes                       the built-in sets, made on first use
 anything --data takes        captioned pairs of your own: a retrieval set
 
-A classification set in the clip-benchmark layout has these files:
-
+The files of a classification set in the clip-benchmark layout:
 classnames.txt                          one name a line; line n is class n, counted from 0
 zeroshot_classification_templates.txt   one template a line, {c} stands for the class name
 SPLIT/<n>.tar                           KEY.jpg with KEY.cls, the class index in digits
@@ -75,8 +74,7 @@ class BenchmarkSet:
         """Open a part; of a classification set a `LabelledSource`. The source's fingerprint covers every byte."""
         if self.kind == "classification":
             folder = _part_folder(Path(self.where), split)
-            shards = shards_of_folder(folder) if folder else []
-            if not shards:
+            if not (shards := shards_of_folder(folder) if folder else []):
                 raise UserError(f"the {split} part of {self.where} is empty")
             _refuse_cut(shards)
             return LabelledSource(shards, len(self.class_names))
@@ -95,14 +93,12 @@ class BenchmarkSet:
 
     def scored_split(self, asked: str | None = None) -> str:
         """Return the part to score: `asked`, else the usual part."""
-        if asked is None:
-            if self.usual_split is None:
-                there = ", ".join(self.splits)
-                raise UserError(f"{self.where} has no test or val part, only {there}; name it by --split")
-            return self.usual_split
-        if asked not in self.splits and self.splits != ("all",):
-            raise UserError(f"{self.where} has no {asked} part, only {', '.join(self.splits)}")
-        return asked
+        split, there = asked or self.usual_split, ", ".join(self.splits)
+        if split is None:
+            raise UserError(f"{self.where} has no test or val part, only {there}; name it by --split")
+        if split not in self.splits and self.splits != ("all",):
+            raise UserError(f"{self.where} has no {asked} part, only {there}")
+        return split
 
 
 def find_sets(where: str, reading: FindingSettings | None = None) -> list[SetLocation]:
@@ -112,8 +108,7 @@ def find_sets(where: str, reading: FindingSettings | None = None) -> list[SetLoc
     if os.path.isdir(path):
         if _looks_like_a_set(path):
             return [SetLocation(_name(path.resolve()), str(path), reading)]
-        inside = [child for child in sorted(path.iterdir()) if child.is_dir() and _looks_like_a_set(child)]
-        if inside:
+        if inside := [child for child in sorted(path.iterdir()) if child.is_dir() and _looks_like_a_set(child)]:
             return [SetLocation(_name(child.resolve()), str(child), reading) for child in inside]
     splits_of(where, reading)  # raises, with advice, if there is no data
     there = os.path.exists(path)
@@ -123,26 +118,20 @@ def find_sets(where: str, reading: FindingSettings | None = None) -> list[SetLoc
 def open_set(location: SetLocation) -> BenchmarkSet:
     """Read the small files beside the shards."""
     folder = Path(location.where)
-    notes = (location.note,) if location.note else ()
+    notes: tuple[str, ...] = (location.note,) if location.note else ()
     retrieval = BenchmarkSet(location.name, location.where, "retrieval", (), notes=notes, reading=location.reading)
     if not os.path.isdir(folder) or not _looks_like_a_set(folder):
         return replace(retrieval, splits=splits_of(location.where, location.reading))
     folders = {part: inside for part in PART_NAMES if (inside := _part_folder(folder, part))}
-    splits = tuple(folders)
-    if not splits:
+    if not folders:
         raise UserError(f"{folder} has none of the parts {', '.join(PART_NAMES)}")
-    if _kind(folder, folders[splits[-1]]) == "retrieval":
-        return replace(retrieval, splits=splits)
-    names = read_class_names(folder)
-    templates, note = read_templates(folder)
+    retrieval = replace(retrieval, splits=tuple(folders))
+    if _kind(folder, list(folders.values())[-1]) == "retrieval":
+        return retrieval
+    names, (templates, note) = read_class_names(folder), read_templates(folder)
+    families, notes = _families(folder, names), notes + ((note,) if note else ())
     return replace(
-        retrieval,
-        kind="classification",
-        splits=splits,
-        class_names=names,
-        templates=templates,
-        families=_families(folder, names),
-        notes=notes + ((note,) if note else ()),
+        retrieval, kind="classification", class_names=names, templates=templates, families=families, notes=notes
     )
 
 
@@ -157,14 +146,11 @@ def _refuse_cut(shards: Sequence[Path]) -> None:
 
 
 def _name(folder: Path) -> str:
-    """Name a set by its folder; the built-in sets are scenes-pairs, scenes-kinds and so on.
-
-    A folder that is named like a part takes its parent's name along: "val" alone names the set that training scored.
-    """
+    """Name a set by its folder; the built-in sets are scenes-pairs, scenes-kinds and so on."""
     if (folder.parent / MANIFEST).is_file():
         return f"scenes-{folder.name}"
-    parts = {name for names in PART_NAMES.values() for name in names}
-    return f"{folder.parent.name}-{folder.name}" if folder.name in parts else folder.name
+    is_part = any(folder.name in names for names in PART_NAMES.values())  # "val" alone is the set that training scored
+    return f"{folder.parent.name}-{folder.name}" if is_part else folder.name
 
 
 def _looks_like_a_set(folder: Path) -> bool:
@@ -179,8 +165,7 @@ def _part_folder(folder: Path, part: str) -> Path | None:
 
 
 def _kind(folder: Path, part: Path) -> SetKind:
-    file = folder / KIND_FILE
-    if file.is_file():
+    if (file := folder / KIND_FILE).is_file():
         kind = file.read_text().strip().lower()
         if kind not in get_args(SetKind):
             raise UserError(f"{file} says '{kind}'; classification and retrieval sets can be scored")
@@ -188,8 +173,7 @@ def _kind(folder: Path, part: Path) -> SetKind:
     if (folder / CLASS_NAMES).is_file():
         return "classification"
     # Neither file is there: captions beside the images decide.
-    shards = shards_of_folder(part)
-    if not shards:
+    if not (shards := shards_of_folder(part)):
         raise UserError(
             f"{part} holds no .tar shards, so nothing says what kind of set {folder} is: remove that folder if it is "
             f"not needed, or write classification or retrieval into {file}"
@@ -202,8 +186,7 @@ def _kind(folder: Path, part: Path) -> SetKind:
 
 
 def _families(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
-    file = folder / FAMILIES
-    if not file.is_file():
+    if not (file := folder / FAMILIES).is_file():
         return {}
     try:
         families = json.loads(file.read_text())
@@ -224,8 +207,7 @@ class LabelledSource(ShardSource):
         super().__init__(shards)
         self.fingerprint = content_digest(self.shards)  # a corrected class index may have the same size
         self.labels = self._labels()
-        outside = np.flatnonzero(self.labels >= classes)
-        if len(outside):
+        if len(outside := np.flatnonzero(self.labels >= classes)):
             first = int(outside[0])
             raise UserError(
                 f"{len(outside)} class indices are out of range, first {self.key(first)}.cls = {self.labels[first]} in "
@@ -238,8 +220,7 @@ class LabelledSource(ShardSource):
     def _check_texts(self) -> None:
         if not (self._image_at >= 0).any():
             raise UserError(f"no images in {self.shards[0].parent}: {len(self.shards)} shards, empty or damaged")
-        without = np.flatnonzero((self._image_at >= 0) & (self._caption_at < 0))
-        if len(without):
+        if len(without := np.flatnonzero((self._image_at >= 0) & (self._caption_at < 0))):
             raise UserError(
                 f"{len(without)} of {len(self)} images in {self.shards[0].parent} have no class index: "
                 f"{self.key(int(without[0]))}.cls is missing"
@@ -248,8 +229,7 @@ class LabelledSource(ShardSource):
     def _labels(self) -> np.ndarray:
         """Read all labels once and store them: a million labels are a million small reads."""
         name = digest("labels", 1, self.fingerprint)
-        table = io.load_table(name)
-        if table is None:
+        if (table := io.load_table(name)) is None:
             table = {"labels": np.array([self._label(index) for index in range(len(self))], dtype=np.int64)}
             io.save_table(name, table)
         return table["labels"]
@@ -265,8 +245,7 @@ class LabelledSource(ShardSource):
 
 def read_class_names(folder: Path) -> tuple[str, ...]:
     """Read the names of `classnames.txt`, in the order of the class indices."""
-    names = _lines(folder / CLASS_NAMES)
-    if names is None:
+    if (names := _lines(folder / CLASS_NAMES)) is None:
         raise UserError(
             f"{folder} has no {CLASS_NAMES}: one class name a line, in the order of the class indices. (A set of "
             "captioned images says 'retrieval' in dataset_type.txt.)"
@@ -282,11 +261,9 @@ def read_class_names(folder: Path) -> tuple[str, ...]:
 
 def read_templates(folder: Path) -> tuple[tuple[str, ...], str]:
     """Read the prompt templates of a set; a note says so if the set has none and the default is used."""
-    templates = [line for line in _lines(folder / TEMPLATES) or [] if line]
-    if not templates:
+    if not (templates := [line for line in _lines(folder / TEMPLATES) or [] if line]):
         return (DEFAULT_TEMPLATE,), f"no {TEMPLATES}: prompts are '{DEFAULT_TEMPLATE}'"
-    without = [template for template in templates if "{c}" not in template]
-    if without:
+    if without := [template for template in templates if "{c}" not in template]:
         raise UserError(f"{folder / TEMPLATES}: '{without[0]}' has no {{c}}, the place of the class name")
     return tuple(templates), ""
 
@@ -301,11 +278,10 @@ def _lines(path: Path) -> list[str] | None:
 
 
 def source_digest(source: Source) -> str:
-    """Return a digest of all bytes of a source, for embeddings that are stored on disk.
+    """Return a digest of all bytes of a source: embeddings on disk must notice another image of the same size.
 
-    A source's own fingerprint covers names and sizes, which is enough to resume a run. Stored embeddings must notice an
-    image that was replaced by another of the same size. The digest of a shard is stored until the shard is written
-    again; other sources are read through, which takes a fraction of the time of embedding them.
+    The digest of a shard is stored until the shard is written again; other sources are read through, which takes a
+    fraction of the time of embedding them.
     """
     if isinstance(source, ShardSource):
         return content_digest(source.shards)
@@ -332,8 +308,7 @@ def content_digest(paths: Sequence[Path]) -> str:
 
 def _file_digest(path: Path) -> str:
     name = file_stamp(path, "contents")
-    known = io.load_table(name)
-    if known is not None:
+    if (known := io.load_table(name)) is not None:
         return str(known["digest"])
     with open(path, "rb") as file:
         content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -1,12 +1,11 @@
 """Names and counts samples that cannot be used.
 
-What happens to a damaged image: a source (`read_at` in tar_shards.py, `read_file` in folders.py) or the decoder
-(`read_header`, `decode` in decode.py) raises `Damage(cause)` for this sample alone. In training, `_Steps._sample` of
-loader.py draws another pair in its place and sends (key, cause) along in `Batch.damage`; `PairLoader._count` adds these
-to `loader.damage` (a `DamageCount`), logs the first few and stops the run with a `UserError` once more than
-`reading.max_damaged` of the samples were damaged; train/run_folder.py writes the list to `damaged.tsv`. Evaluation
-(`iterate_pairs` in samples.py) leaves the image out and counts it; `score` refuses a set with damaged images
-(`refuse_damage`). Whatever stores results for ever calls `refuse_transient` first.
+What happens to a damaged image: its source (`read_at` in tar_shards.py, `read_file` in folders_and_tables.py) or
+decode.py raises `Damage(cause)` for this sample alone. In training, `_Steps._sample` of loader.py draws another pair in
+its place and sends (key, cause) along in `Batch.damage`; `PairLoader` counts these, logs the first few and stops the
+run with a `UserError` once more than `reading.max_damaged` of the samples were damaged; train/run_folder.py writes the
+list to `damaged.tsv`. Evaluation (`iterate_pairs` in samples.py) leaves the image out and counts it; `score` refuses a
+set with damaged images (`refuse_damage`). Whatever stores results for ever calls `refuse_transient` first.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from dinorankclip.types import UserError
 
@@ -31,9 +29,7 @@ CAUSES = {
     "bad-json": "a .json caption file that is not JSON, or has no 'caption'",
     "unreadable": "the operating system refused to read the file",
 }
-
 TRANSIENT = "unreadable"  # the only cause that may be gone the next time: the disk was away
-
 FEWEST_SEEN = 200  # before this many samples a share says little
 NAMED = 5  # keys that a message names for each cause
 
@@ -44,8 +40,7 @@ class Damage(Exception):
     def __init__(self, cause: str, detail: str = "") -> None:
         assert cause in CAUSES, cause
         super().__init__(cause, detail)
-        self.cause = cause
-        self.detail = detail
+        self.cause, self.detail = cause, detail
 
     def __str__(self) -> str:
         return f"{self.cause} ({self.detail})" if self.detail else self.cause
@@ -82,16 +77,14 @@ class DamageCount:
     @property
     def by_cause(self) -> dict[str, int]:
         """Number of damaged samples of each cause, the most frequent cause first."""
-        counts = Counter(self.keys.values())
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        return dict(sorted(Counter(self.keys.values()).items(), key=lambda item: (-item[1], item[0])))
 
     def summary(self) -> str:
         """Return a line for each cause: `  12 truncated: a, b, …`; empty when nothing was damaged."""
-        lines = []
-        for cause, count in self.by_cause.items():
-            keys = islice((key for key in self.keys if self.keys[key] == cause), NAMED)
-            lines.append(f"{count:6d} {cause} ({CAUSES[cause]}): {_names(keys, count)}")
-        return "\n".join(lines)
+        return "\n".join(
+            f"{count:6d} {cause} ({CAUSES[cause]}): {_names([key for key in self.keys if self.keys[key] == cause])}"
+            for cause, count in self.by_cause.items()
+        )
 
     def stop_if_too_many(self) -> None:
         if self.seen >= FEWEST_SEEN and self.share > self.max_damaged:
@@ -116,16 +109,15 @@ def refuse_damage(name: str, damaged: Sequence[tuple[str, str]], total: int, mos
 
 def refuse_transient(damaged: Iterable[tuple[str, str]]) -> None:
     """Refuse to store (key, cause) for ever where the file can perhaps be read the next time."""
-    unread = [key for key, cause in damaged if cause == TRANSIENT]
-    if unread:
+    if unread := [key for key, cause in damaged if cause == TRANSIENT]:
         raise UserError(
-            f"{len(unread)} of the files cannot be read now, the first is {_names(unread[:1], 1)}. Is the disk or "
+            f"{len(unread)} of the files cannot be read now, the first is {_names(unread[:1])}. Is the disk or "
             "network away, or do you lack permission to read the file? Mend that, or take the file out of the data; "
             "the same command then goes on."
         )
 
 
-def _names(keys: Iterable[str], count: int) -> str:
-    """Join keys as a terminal can show them: bytes of a file's name that are no UTF-8 become question marks."""
-    shown = (key.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for key in keys)
-    return ", ".join(shown) + (", …" if count > NAMED else "")
+def _names(keys: Sequence[str]) -> str:
+    """Join the first keys as a terminal can show them: bytes of a name that are no UTF-8 become question marks."""
+    shown = (key.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for key in keys[:NAMED])
+    return ", ".join(shown) + (", …" if len(keys) > NAMED else "")

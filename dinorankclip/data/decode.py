@@ -6,11 +6,9 @@ JPEG is decoded by simplejpeg (libjpeg-turbo), everything else by Pillow.
 * EXIF orientation is applied: `height` and `width` below are always those of the upright image.
 * A truncated or corrupt image raises `Damage`. (Left alone, decoders fill the missing part with grey and go on.)
 * Transparency is laid on white (product photos are cut out that way); 16-bit values keep their upper 8 bits.
-
-Scaled decoding: libjpeg can decode a photo at 1/2, 1/4 or 1/8 of its size for a fraction of the time. The
-pixels are then not the ones a full decode and a resize would give, so it happens only where the caller says how
-many pixels are enough (`least`): training says so, evaluation never does. A crop drawn on the full size is moved
-to whole pixels of the smaller one (`samples.snap`), and the moved box is recorded.
+* libjpeg can decode a photo at 1/2, 1/4 or 1/8 of its size for a fraction of the time. The pixels then differ from a
+  full decode and a resize, so this happens only where the caller says how many pixels are enough (`least`): training
+  does, evaluation never. A crop drawn on the full size is moved to whole pixels of the smaller one (`samples.snap`).
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from dinorankclip.data.damage import Damage
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 MAX_PIXELS = 50_000_000
+_JPEG = b"\xff\xd8\xff"
 _ORIENTATION = 0x0112  # the EXIF tag
 _PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"com.adobe.xmp")  # without any of these, a PNG is upright
 
@@ -51,8 +50,7 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
     """Read size and orientation of the upright image; `Damage` if it is no image or too large."""
     if not data:
         raise Damage("empty-image")
-    header = _jpeg_header(data) if data[:3] == b"\xff\xd8\xff" else None
-    header = header or _pillow_header(data, max_pixels)
+    header = (_jpeg_header(data) if data.startswith(_JPEG) else None) or _pillow_header(data, max_pixels)
     _refuse_too_many(header.width, header.height, max_pixels)
     if not header.height or not header.width:
         raise Damage("empty-image")
@@ -128,7 +126,7 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise Damage("too-many-pixels", str(error)) from None
     except UnidentifiedImageError:
-        known = data[:3] == b"\xff\xd8\xff" or data[:8] == b"\x89PNG\r\n\x1a\n"
+        known = data.startswith((_JPEG, b"\x89PNG\r\n\x1a\n"))
         raise Damage("corrupt" if known else "not-an-image") from None
     except Exception as error:  # each Pillow plugin has its own exceptions
         raise _damage_of(error) from None
@@ -187,9 +185,7 @@ def _converted(image: Image.Image) -> np.ndarray:
             values = values >> 8
         return np.repeat(np.clip(values, 0, 255).astype(np.uint8)[:, :, None], 3, axis=2)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image.convert("RGBA"))
     return np.asarray(image.convert("RGB"))
 
 
@@ -209,11 +205,10 @@ def _upright(pixels: np.ndarray, turn: int) -> np.ndarray:
 def captions_from_text(data: bytes) -> tuple[str, ...]:
     """Return the non-blank lines of a .txt file."""
     try:
-        text = data.decode("utf-8-sig")  # Windows editors put a byte-order mark first
+        # Windows editors put a byte-order mark first; `splitlines` would break at form feeds inside web captions, too.
+        return clean_captions(data.decode("utf-8-sig").split("\n"))
     except UnicodeDecodeError as error:
         raise Damage("not-utf8", str(error)) from None
-    # Not `splitlines`: it also breaks at form feeds and the like, which occur inside web captions.
-    return clean_captions(text.split("\n"))
 
 
 def captions_from_json(data: bytes) -> tuple[str, ...]:

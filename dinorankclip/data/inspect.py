@@ -24,8 +24,7 @@ from dinorankclip.data.tar_shards import SHOWN_TARS
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.types import Finding, RawSample, Source, UserError
 
-_SIDE, _MARGIN, _LINE, _LETTERS = 200, 10, 14, 34  # pixels; letters in a line of caption
-_MOST_LINES = 7
+_SIDE, _MARGIN, _LINE, _LETTERS, _MOST_LINES = 200, 10, 14, 34, 7  # pixels; letters and lines of a caption
 MANY_REPEATS = 0.2  # share of captions that another image also has
 UNEVEN = 3.0  # largest shard over the median one
 FEW_PAIRS = 1000
@@ -56,9 +55,9 @@ def _decoded(
             pixels = decode(raw.image, read_header(raw.image, max_pixels))
         except Damage as reason:
             damage.add(0, [(source.key(index), reason.cause)])
-            continue
-        damage.add(1)
-        yield raw, pixels
+        else:
+            damage.add(1)
+            yield raw, pixels
 
 
 def _fitted(pixels: np.ndarray) -> Image.Image:
@@ -73,13 +72,10 @@ def _fitted(pixels: np.ndarray) -> Image.Image:
 def as_png(shown: Sequence[ShownPair], path: Path) -> None:
     columns = max(1, min(6, round(len(shown) ** 0.5 * 1.2)))
     cell_width, cell_height = _SIDE + 2 * _MARGIN, _SIDE + 2 * _MARGIN + _MOST_LINES * _LINE
-    rows = -(-len(shown) // columns)
-    sheet = Image.new("RGB", (columns * cell_width, rows * cell_height), "white")
-    pen = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(size=11)
+    sheet = Image.new("RGB", (columns * cell_width, -(-len(shown) // columns) * cell_height), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=11)
     for place, pair in enumerate(shown):
-        left = place % columns * cell_width + _MARGIN
-        top = place // columns * cell_height + _MARGIN
+        left, top = place % columns * cell_width + _MARGIN, place // columns * cell_height + _MARGIN
         sheet.paste(pair.image, (left + (_SIDE - pair.image.width) // 2, top + (_SIDE - pair.image.height) // 2))
         for number, line in enumerate(_caption_lines(pair.captions)):
             pen.text((left, top + _SIDE + 4 + number * _LINE), line, fill="black", font=font)
@@ -120,12 +116,8 @@ def examine_data(where: str, reading: CheckingSettings, most: int) -> Iterator[F
 def _samples(part: str, source: Source, most: int, reading: CheckingSettings) -> Iterator[Finding]:
     chosen = np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(int)).tolist()
     damage = DamageCount(max_damaged=1.0)
-    captions: list[tuple[str, ...]] = []
-    sides = []
-    progress = tqdm(chosen, desc=part, unit="image", leave=False)
-    for raw, pixels in _decoded(source, progress, reading.max_pixels, damage):
-        sides.append(min(pixels.shape[:2]))
-        captions.append(raw.captions)
+    decoded = _decoded(source, tqdm(chosen, desc=part, unit="image", leave=False), reading.max_pixels, damage)
+    examined = [(min(pixels.shape[:2]), raw.captions) for raw, pixels in decoded]
     if damage.keys:
         yield Finding(
             "problem" if damage.share > reading.max_damaged else "note",
@@ -134,11 +126,11 @@ def _samples(part: str, source: Source, most: int, reading: CheckingSettings) ->
         )
     else:
         yield Finding("fine", f"{part}: all {len(chosen)} examined samples are readable")
-    if sides:
-        yield Finding(
-            "fine", f"{part}: short sides {min(sides)} to {max(sides)} pixels, median {statistics.median(sides):.0f}"
-        )
-        yield from _captions(part, captions)
+    if examined:
+        sides = [side for side, _ in examined]
+        median = statistics.median(sides)
+        yield Finding("fine", f"{part}: short sides {min(sides)} to {max(sides)} pixels, median {median:.0f}")
+        yield from _captions(part, [captions for _, captions in examined])
 
 
 def _captions(part: str, captions: list[tuple[str, ...]]) -> Iterator[Finding]:
@@ -167,9 +159,7 @@ def _captions(part: str, captions: list[tuple[str, ...]]) -> Iterator[Finding]:
 
 def _shards(where: str) -> Iterator[Finding]:
     folder = Path(where)
-    if not folder.is_dir():
-        return
-    for part in [folder, *sorted(p for p in folder.iterdir() if p.is_dir())]:
+    for part in [folder, *sorted(p for p in folder.iterdir() if p.is_dir())] if folder.is_dir() else ():
         sizes = [shard.stat().st_size for shard in sorted(part.glob(SHOWN_TARS))]
         if len(sizes) > 1 and max(sizes) > UNEVEN * statistics.median(sizes):
             yield Finding("note", f"{part}: shards differ a lot in size (largest {max(sizes) / 1e6:.0f} MB)")

@@ -1,29 +1,20 @@
 """Makes batches of pairs, with an exact position. The whole way of a sample:
 
 1. A run is at global step s. With n pairs and a global batch of B, an epoch has n // B steps (the rest of the
-   permutation is left out, another rest each epoch), so s names an epoch and a row of B places in it.
-   A few pairs chosen from many (`reading.train_items`) come round more often: `steps_per_epoch` stays that of the
-   many, so that schedules and validations do, and below an epoch is once through the few.
+   permutation is left out), so s names an epoch and a row of B places in it. A few pairs chosen from many
+   (`reading.train_items`) come round more often: `steps_per_epoch`, which schedules go by, stays that of the many.
 2. `permutation(seed, epoch)` says which pair stands at each place. Process r of W takes places r·B/W … of the
    row: one process and W processes see the same global batch.
 3. A worker process is given the number s, nothing else, and builds this process's whole batch from it.
-4. For each place it reads the pair's bytes from the source, decodes, draws a view (crop, flip) and one of
-   the captions (`samples.Recipe`). The draws come from generators keyed by (seed, epoch, place): no state is carried
-   from sample to sample, so starting at step s gives exactly what an uninterrupted run gets there, for any number of
-   workers. Where the images' embeddings are known (`rows`, a frozen image side), only the captions are read.
+4. For each place it reads the pair's bytes, decodes, draws a view (crop, flip) and a caption (`samples.Recipe`) by
+   generators keyed by (seed, epoch, place). No state is carried from sample to sample: starting at step s gives exactly
+   what an uninterrupted run gets there, for any number of workers. Beside `rows` (frozen images) it reads captions only.
 5. A pair that cannot be used is replaced by another one, drawn by a generator of the same place, until one
    is good. All processes stay in step; the damaged pairs travel in `Batch.damage` and are counted here.
-6. Captions become token ids, cut to the longest of the batch; `teacher_features` (the cache of a teacher) are
-   looked up by key and follow the view.
+6. Captions become token ids; `teacher_features` (the cache of a teacher) are looked up by key and follow the view.
 7. The main process receives batches in order through shared memory and hands them out.
 
 `pipe:` shards have no places: there a worker draws from a stream (`streams.ShardStream`) in steps 1 to 5.
-
-Workers are forked: they start in milliseconds, need no second import of torch and share the index and the BPE table
-with their parent. They touch no GPU, and use one thread each, so forking is safe here. `run_workers` adds to torch's
-DataLoader: a `UserError` of a worker arrives without the worker's traceback, any other error as its last line; Ctrl-C
-and SIGTERM are left to the main process; a killed or stuck worker ends the run with advice instead of a hang; and no
-worker outlives its run.
 """
 
 from __future__ import annotations
@@ -38,7 +29,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -109,27 +100,20 @@ class PairLoader:
         self._logged: Counter[str] = Counter()
 
     def __iter__(self) -> Generator[Batch, None, None]:
-        if self._stream is not None:
-            batches = run_workers(self._stream(self.step), None, self._reading)
-        else:
-            batches = run_workers(self._steps, itertools.count(self.step), self._reading)
-        with contextlib.closing(batches):
+        dataset, numbers = (
+            (self._stream(self.step), None) if self._stream else (self._steps, itertools.count(self.step))
+        )
+        with contextlib.closing(run_workers(dataset, numbers, self._reading)) as batches:
             for batch in batches:
                 if isinstance(batch, Refusal):
                     raise UserError(batch.text)
-                self.damage.seen += len(batch.keys)
-                if batch.damage or self.damage.replaced:
-                    self._count(batch.damage)
+                for key, cause in self.damage.add(len(batch.keys), batch.damage):
+                    self._logged[cause] += 1
+                    if self._logged[cause] <= NAMED:
+                        log.warning("replaced a damaged sample: %s (%s)", key, cause)
+                self.damage.stop_if_too_many()
                 self.step += 1
                 yield batch
-
-    def _count(self, damaged: list[tuple[str, str]]) -> None:
-        """Count damaged pairs, name the first few of each cause in the log, and stop if there are too many."""
-        for key, cause in self.damage.add(0, damaged):
-            self._logged[cause] += 1
-            if self._logged[cause] <= NAMED:
-                log.warning("replaced a damaged sample: %s (%s)", key, cause)
-        self.damage.stop_if_too_many()
 
 
 @dataclass(frozen=True)
@@ -157,7 +141,10 @@ class _Steps:
     def _sample(self, epoch: int, place: int, damage: list[tuple[str, str]]) -> Sample:
         """Make the sample of a place, or of a replacement; add the (key, cause) of pairs that cannot be used."""
         for attempt in range(MOST_ATTEMPTS):
-            index = self._index(epoch, place, attempt)
+            if attempt == 0:
+                index = int(_order(self.seed, epoch, len(self.source))[place])
+            else:
+                index = below(generator(self.seed, Purpose.REPLACEMENT, epoch, place, attempt), len(self.source))
             captions = generator(self.seed, Purpose.CAPTION, epoch, place, attempt)
             try:
                 if self.rows is not None:  # an embedding of the whole image: there is no view to draw
@@ -171,20 +158,19 @@ class _Steps:
         count.add(0, damage)
         raise UserError(f"{MOST_ATTEMPTS} pairs in a row could not be used:\n{count.summary()}")
 
-    def _index(self, epoch: int, place: int, attempt: int) -> int:
-        if attempt == 0:
-            return int(_order(self.seed, epoch, len(self.source))[place])
-        return below(generator(self.seed, Purpose.REPLACEMENT, epoch, place, attempt), len(self.source))
-
 
 @lru_cache(maxsize=2)  # this epoch and the next one, which workers fetch ahead
 def _order(seed: int, epoch: int, size: int) -> np.ndarray:
-    """Cache the permutation: sorting ten million draws takes seconds."""
-    return permutation(seed, epoch, size)
+    return permutation(seed, epoch, size)  # sorting ten million draws takes seconds
 
 
 def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSettings) -> Generator[Any, None, None]:
-    """Yield `dataset[n]` for each n, in order; or all that an iterable data set yields (`numbers` None)."""
+    """Yield `dataset[n]` for each n, in order; or all that an iterable data set yields (`numbers` None).
+
+    Workers are forked: they start in milliseconds, need no second import of torch and share the index and the BPE table
+    with their parent. They touch no GPU, and use one thread each, so forking is safe here. Beyond torch's DataLoader,
+    an error arrives as its last line, a killed or stuck worker ends the run with advice, and no worker outlives it.
+    """
     workers = reading.workers
     loader = DataLoader(
         dataset,
@@ -198,16 +184,20 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         generator=torch.Generator(),  # the default draws from torch's global stream: resumes would differ
     )
-    with _signals_held():
+    # Ctrl-C and SIGTERM are left to this process. Held until `_start_worker` ignores them: torch takes a SIGTERM from
+    # the parent for a request to leave in good order, and then waits for that worker's batch until patience ends.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
         iterator = iter(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     processes = list(getattr(iterator, "_workers", ()))
     _running.append(processes)
     try:
         yield from iterator
     except Exception as error:
-        known = str(error).startswith((CAUGHT, TIMED_OUT))
         # A dead worker shows itself in many ways: torch's own error, or a connection that ends in the middle.
-        if not known and not _died(processes):
+        if not str(error).startswith((CAUGHT, TIMED_OUT)) and not _died(processes):
             raise
         raise UserError(advice(error, reading)) from error
     finally:
@@ -241,20 +231,6 @@ def _identity(item: Any) -> Any:
     return item
 
 
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """Fork workers within this block: they never see Ctrl-C and SIGTERM.
-
-    Otherwise a signal may reach a worker before `_start_worker` ignores it. Torch takes a SIGTERM from the parent for a
-    request to leave in good order, and then waits for that worker's batch until patience ends.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _start_worker(_number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -263,11 +239,7 @@ def _start_worker(_number: int) -> None:
 
 
 def _leave_with(parent: int) -> None:
-    """End this worker when its parent was killed.
-
-    torch's workers look for their parent too, but on leaving they wait for a queue's lock, which a killed sibling may
-    still hold: one in a few killed runs would leave a worker behind for ever.
-    """
+    """End this worker when its parent was killed. torch's own check waits for a lock that a killed sibling may hold."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

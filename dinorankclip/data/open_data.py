@@ -1,4 +1,4 @@
-"""Opens the pairs that a user names after `--data` (`open_pairs`):
+"""Opens the data that a user names. Pairs (`open_pairs`, after `--data`) are:
 
 scenes                             the built-in data, made on first use
 DIR of `data make scenes`          its pairs
@@ -8,6 +8,9 @@ DIR of .tar files, FILE.tar        WebDataset shards; also a-{000..123}.tar, glo
 pipe:COMMAND                       shards that come out of commands
 FILE.csv, .tsv, .parquet           image paths and captions
 DIR of images                      with .txt files beside them
+
+`open_images` takes the shards, tables (each image once) and folders of these with or without captions, and FILE.txt,
+a list of image paths, one a line, relative to the list. `open_captions` takes a text file, a table, or pairs.
 """
 
 from __future__ import annotations
@@ -15,19 +18,33 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from dinorankclip.config import FindingSettings
 from dinorankclip.data import splits, streams
-from dinorankclip.data.folders import FolderSource, has_images
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.decode import clean_captions
+from dinorankclip.data.folders_and_tables import (
+    TABLE_KINDS,
+    FolderSource,
+    ImageFiles,
+    TableSource,
+    content_hash,
+    find_images,
+    has_images,
+    table_rows,
+    without_image,
+)  # fmt: skip
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.streams import PipeSource, refuse_stream
-from dinorankclip.data.tables import TABLE_KINDS, TableSource
 from dinorankclip.data.tar_shards import ShardSource, shards_of_folder
-from dinorankclip.io import home, one_at_a_time
-from dinorankclip.types import Source, UserError
+from dinorankclip.io import digest, home, one_at_a_time
+from dinorankclip.types import CaptionSource, ImageSource, Source, UserError
 
 SPLITS = ("train", "val", "test", "all")
 SCENES = home() / "scenes"
@@ -37,14 +54,16 @@ ACCEPTED = (
     "clip-benchmark retrieval layout) or of images with .txt files; one such folder; a .csv, .tsv or .parquet table; "
     "FILE.tar, or 'a-{000..123}.tar'"
 )
+LIST_KIND = ".txt"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # Windows editors put it first
+_PIECE = 1 << 24  # bytes of a text file that are searched for line breaks at once
 PART_NAMES = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 
 
 def open_pairs(where: str | Path, reading: FindingSettings | None = None, split: str = "train") -> Source:
-    """Open one part of the pairs behind `where`.
+    """Open one part of the pairs behind `where`; "all" opens data that is not divided into parts.
 
-    A validation part that the data lacks is carved from the training part (`splits.carve`), which then loses
-    those images; `reading.train_items` chooses among the rest. "all" opens data that is not divided into parts.
+    A validation part that the data lacks is carved from the training part; `reading.train_items` chooses from the rest.
     """
     if split not in SPLITS:
         raise UserError(f"no part of data is called {split!r}, only {', '.join(SPLITS)}")
@@ -147,10 +166,9 @@ def _undivided(folder: Path, reading: FindingSettings) -> Source:
         raise UserError(f"{folder} holds several tables; name one: {', '.join(str(table) for table in tables)}")
     if has_images(folder):
         return FolderSource(folder)
-    inside = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
     raise UserError(
         f"no pairs in {folder}: expected .tar shards, a .csv, .tsv or .parquet table, or images with .txt files; "
-        f"found {inside}"
+        f"found {', '.join(sorted(os.listdir(folder))[:8]) or 'nothing'}"
     )
 
 
@@ -200,8 +218,133 @@ def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Sourc
 
 def nearest(path: Path) -> str:
     """Return a hint for a mistyped path: the nearest name in its folder."""
-    folder = path.parent
-    if not folder.is_dir():
-        return ""
-    near = difflib.get_close_matches(path.name, [file.name for file in folder.iterdir()], n=1)
-    return f" Did you mean {folder / near[0]}?" if near else ""
+    names = os.listdir(path.parent) if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f" Did you mean {path.parent / near[0]}?" if near else ""
+
+
+def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
+    """Open the images that a user names after `--images`."""
+    reading, path, where = reading or FindingSettings(), Path(where), str(where)
+    if os.path.isdir(path):
+        if shards := shards_of_folder(path):
+            return ImageShards(shards)
+        if not (names := find_images(path)[0]):
+            raise UserError(f"no images in {path} or below; to choose a part of a data set, name its folder of shards")
+        return ImageFiles(path, names)
+    kind, is_file = path.suffix.lower(), os.path.isfile(path)
+    if is_file and kind == LIST_KIND:
+        return ImageFiles(path.parent, listed_paths(path))
+    if is_file and kind in TABLE_KINDS:
+        rows = table_rows(path, {"image-column": reading.image_column})
+        cells = dict.fromkeys(cell.strip() or without_image(number) for number, (cell,) in enumerate(rows, 1))
+        if not cells:
+            raise UserError(f"{path} has a header but no rows")
+        return ImageFiles(path.parent, list(cells))
+    if where.startswith("pipe:"):
+        raise UserError("images are read in any order, which pipe: shards cannot be; store them first")
+    if (is_file and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
+        return ImageShards(local_shards(where))
+    if is_file:
+        raise UserError(f"{where}: images come from a folder, .tar, {LIST_KIND} list or {', '.join(TABLE_KINDS)} table")
+    raise UserError(f"there is no {where}.{nearest(path)}")
+
+
+def open_captions(where: str | Path, reading: FindingSettings | None = None, split: str = "all") -> CaptionSource:
+    """Open the captions that a user names after `--captions`: a text file, a table, or (a part of) pairs."""
+    reading, path = reading or FindingSettings(), Path(where)
+    if os.path.isfile(path) and path.suffix.lower() in (LIST_KIND, *TABLE_KINDS):
+        if path.suffix.lower() == LIST_KIND:
+            captions: Sequence[bytes] = TextLines(path)
+        else:
+            rows = table_rows(path, {"caption-column": reading.caption_column})
+            captions = [cell.encode("utf-8", "surrogateescape") for (cell,) in rows]
+        if not any(caption.strip() for caption in captions):
+            raise UserError(f"no captions in {path}")
+        return CaptionList(captions, digest("captions", content_hash(path), reading.caption_column))
+    if str(where).startswith("pipe:"):
+        raise UserError("captions are read in any order, which pipe: shards cannot be; store them first")
+    return open_stored(where, reading, split)
+
+
+def listed_paths(path: Path) -> list[str]:
+    """Read a list of paths. File names are bytes to the system, so bytes that are no UTF-8 stay as they are."""
+    text = path.read_bytes().removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape")
+    names = [name for line in text.split("\n") if (name := line.rstrip("\r")).strip()]
+    if not names:
+        raise UserError(f"{path} lists no images: one path a line is expected")
+    return names
+
+
+class ImageShards(ShardSource):
+    def _check_texts(self) -> None:
+        """Accept shards without any text beside the images."""
+
+
+class WithoutCaptions(Source):
+    """Presents images as a source of pairs with no captions. A missing caption does not damage an image."""
+
+    def __init__(self, images: ImageSource) -> None:
+        self.images, self.fingerprint = images, images.fingerprint
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def key(self, index: int) -> str:
+        return self.images.key(index)
+
+    def image(self, index: int) -> bytes:
+        return self.images.image(index)
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        return ()
+
+    def sizes(self) -> np.ndarray:
+        return self.images.sizes()
+
+    def stamps(self) -> np.ndarray:
+        return self.images.stamps()
+
+
+class TextLines(Sequence[bytes]):
+    """The lines of a text file, read when they are asked for: the index of ten million lines takes 80 MB."""
+
+    def __init__(self, path: Path) -> None:
+        self._text = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        pieces = range(0, len(self._text), _PIECE)
+        breaks = (np.flatnonzero(self._text[at : at + _PIECE] == ord("\n")) + (at + 1) for at in pieces)
+        self._starts = np.concatenate([np.zeros(1, np.int64), *breaks])
+        if self._starts[-1] != len(self._text):  # the last line does not end in a line break
+            self._starts = np.append(self._starts, len(self._text) + 1)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: Any) -> Any:  # places only, no slices
+        if index >= len(self):
+            raise IndexError(index)
+        start, end = int(self._starts[index]), int(self._starts[index + 1]) - 1
+        return self._text[start:end].tobytes().removeprefix(_BYTE_ORDER_MARK if index == 0 else b"")
+
+
+class CaptionList:
+    """Captions without images, from a text file or a column of a table. The key is the number of the caption."""
+
+    def __init__(self, captions: Sequence[bytes], fingerprint: str) -> None:
+        self._captions, self.fingerprint = captions, fingerprint
+
+    def __len__(self) -> int:
+        return len(self._captions)
+
+    def key(self, index: int) -> str:
+        return str(index + 1)
+
+    def stamps(self) -> np.ndarray:
+        return np.empty((len(self), 0), dtype=np.int64)  # the fingerprint covers all captions
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        try:
+            text = self._captions[index].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Damage("not-utf8", str(error)) from None
+        return clean_captions([text])

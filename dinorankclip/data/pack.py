@@ -1,8 +1,6 @@
 """Writes data sets: pairs in one of the three layouts that `open_pairs` reads, and classification sets.
 
-Images keep their bytes. A set is written into a temporary folder that gets its name at the end, so an interrupted
-conversion leaves nothing that looks complete.
-
+Images keep their bytes. A set is written into a temporary folder that gets its name at the end: no set is half there.
 `pack_classes` makes a classification set in the clip-benchmark layout of a folder with one subfolder of images a class.
 Subfolders in their natural order are the classes 0, 1, …; where all of them are numbers, the number is the class index
 (ImageNetV2 is published like that), and names come from another set.
@@ -28,7 +26,7 @@ from tqdm import tqdm
 from dinorankclip.data.benchmark_sets import CLASS_NAMES, TEMPLATES, read_class_names, read_templates
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.decode import decode, read_header
-from dinorankclip.data.folders import is_image
+from dinorankclip.data.folders_and_tables import is_image
 from dinorankclip.data.streams import SampleOrDamage, is_stream
 from dinorankclip.data.tar_shards import IMAGE_KINDS, natural_order
 from dinorankclip.io import whole_folder
@@ -41,10 +39,7 @@ _CHECKED_AT_ONCE = 64
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Yield a folder to fill; it becomes `out` if nothing goes wrong, and is removed otherwise.
-
-    Hidden files that are in `out` already, such as macOS's .DS_Store, stay.
-    """
+    """Yield a folder to fill; it becomes `out` if nothing goes wrong. Hidden files in `out`, as .DS_Store, stay."""
     if out.exists() and (not out.is_dir() or any(not path.name.startswith(".") for path in out.iterdir())):
         raise UserError(f"{out} exists already; remove it or choose another name")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -55,16 +50,10 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def good_pairs(source: Source, max_pixels: int, damage: DamageCount, title: str) -> Iterator[RawSample]:
-    """Yield the pairs of a source in order, each decoded once to see that it is whole; count damaged pairs.
-
-    `title` labels the progress bar.
-    """
+    """Yield the pairs of a source in order, each decoded once to see that it is whole; count damaged pairs."""
     items: Iterator[int | SampleOrDamage] = source.pairs() if is_stream(source) else iter(range(len(source)))
     total = None if is_stream(source) else len(source)
-    with (
-        ThreadPoolExecutor(os.cpu_count()) as pool,
-        tqdm(desc=title, total=total, unit="pair", file=sys.stderr) as bar,
-    ):
+    with ThreadPoolExecutor(os.cpu_count()) as pool, tqdm(desc=title, total=total, unit="pair", file=sys.stderr) as bar:
         while some := list(islice(items, _CHECKED_AT_ONCE)):  # `pool.map` reads all items into memory first
             for pair in pool.map(partial(_checked, source, max_pixels), some):
                 bar.update()
@@ -99,8 +88,7 @@ class Writer:
         """Write a part; return the number of pairs."""
         named = _named(samples)
         if self.layout == "shards":
-            folder = self.folder / (part or "train")
-            folder.mkdir()
+            (folder := self.folder / (part or "train")).mkdir()
             records: Iterator[dict[str, str | bytes]] = (
                 {"__key__": name.rpartition(".")[0], kind_of(pair.image): pair.image, "txt": _lines(pair).encode()}
                 for name, pair in named
@@ -111,10 +99,8 @@ class Writer:
         return self._folder(self.folder / part, named)
 
     def _table(self, part: str, samples: Iterator[tuple[str, RawSample]]) -> int:
-        images = PurePosixPath("images") / part
-        count = 0
-        path = self.folder / f"{part or 'pairs'}.csv"
-        # File names are bytes to the system: bytes that are no UTF-8 stay as they are, as in tables.py.
+        images, count, path = PurePosixPath("images") / part, 0, self.folder / f"{part or 'pairs'}.csv"
+        # File names are bytes to the system: bytes that are no UTF-8 stay as they are, as in folders_and_tables.py.
         with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as table:
             rows = csv.writer(table)
             rows.writerow(("image", "caption"))
@@ -135,10 +121,8 @@ class Writer:
 
 def kind_of(image: bytes) -> str:
     """Return the usual suffix of an image, by its first bytes."""
-    for magic, kind in _MAGIC.items():
-        if image.startswith(magic):
-            return kind
-    return "webp" if image[8:12] == b"WEBP" else "jpg"  # readers look at the bytes, not at the name
+    usual = "webp" if image[8:12] == b"WEBP" else "jpg"  # readers look at the bytes, not at the name
+    return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), usual)
 
 
 def _named(samples: Iterable[RawSample]) -> Iterator[tuple[str, RawSample]]:
@@ -192,10 +176,9 @@ def pack_classes(
     templates: Sequence[str] = (),
     shard_size: int = 1000,
 ) -> tuple[int, int]:
-    """Write one part; return its numbers of images and classes. A damaged image is an error.
+    """Write one part, perhaps beside others of the same classes; return its numbers of images and classes.
 
-    `listed` are the images of this part, as paths inside `folder`; by default all of them. `like` is a set whose class
-    names and templates are taken over. Further parts can be added to `out`, if their classes are the same.
+    `listed` are the images of this part, as paths inside `folder`; `like` is a set whose names and templates are taken.
     """
     if (out / split).exists():
         raise UserError(f"{out / split} exists already; remove it or choose another --split")
@@ -204,7 +187,7 @@ def pack_classes(
     names = names or tuple(class_name(name) for name in indices)
     if (out / CLASS_NAMES).is_file() and read_class_names(out) != tuple(names):
         raise UserError(f"{out} has other classes than {folder}")
-    prompts = tuple(templates) or (read_templates(like)[0] if like is not None else read_templates(out)[0])
+    prompts = tuple(templates) or read_templates(like or out)[0]
     out.mkdir(parents=True, exist_ok=True)
     with whole_folder(out / split) as aside:
         count = _write_shards(aside, _labelled_records(_labelled_files(folder, indices, listed)), shard_size)
@@ -234,10 +217,9 @@ def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str,
     if names is None:
         return {name: index for index, name in enumerate(inside)}
     times = Counter(names)
-    for name in inside:
+    for name in sorted(inside, key=lambda name: times[class_name(name)] > 1):
         if not times[class_name(name)]:
             raise UserError(f"{folder / name} is none of the {len(names)} classes of the other set")
-    for name in inside:
         if times[class_name(name)] > 1:
             raise UserError(
                 f"{folder / name} is the name of {times[class_name(name)]} classes of the other set: "
@@ -252,12 +234,10 @@ def class_name(folder: str) -> str:
 
 
 def _labelled_files(folder: Path, indices: dict[str, int], listed: Sequence[str] | None) -> Iterator[tuple[Path, int]]:
-    if listed is None:
-        for name, index in indices.items():
-            for path in sorted(path for path in (folder / name).rglob("*") if is_image(path.name)):
-                yield path, index
-        return
-    for line in listed:
+    for name, index in indices.items() if listed is None else ():
+        for path in sorted(path for path in (folder / name).rglob("*") if is_image(path.name)):
+            yield path, index
+    for line in listed or ():
         path = folder / line
         if not path.is_file():
             raise UserError(f"{path} is listed but is not there")
@@ -270,7 +250,7 @@ def _labelled_records(files: Iterator[tuple[Path, int]]) -> Iterator[dict[str, s
     for number, (path, label) in enumerate(tqdm(files, "packing", unit="image", leave=False, disable=None)):
         image = path.read_bytes()
         try:
-            decode(image, read_header(image))
+            decode(image)
         except Damage as damage:
             raise UserError(f"{path} cannot be used: {damage}") from None
         yield {"__key__": f"s{number:07d}", kind_of(image): image, "cls": str(label).encode()}

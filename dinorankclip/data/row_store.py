@@ -106,20 +106,16 @@ class RowStore:
 
     def _lacks(self, block: range, is_readable: Callable[[int], bool] | None) -> bool:
         causes = self.causes[block.start : block.stop]
-        if (causes == MISSING).any():
-            return True
-        return is_readable is not None and any(
-            is_readable(block.start + int(at)) for at in np.flatnonzero(causes == UNREADABLE)
-        )
+        if is_readable is None or (causes == MISSING).any():
+            return bool((causes == MISSING).any())
+        return any(is_readable(block.start + int(at)) for at in np.flatnonzero(causes == UNREADABLE))
 
     def _read_causes(self, folder: Path) -> None:
         """Read which rows the folder holds. Files that are damaged or do not fit together are removed."""
         try:
             causes = np.load(folder / CAUSES_FILE).astype(np.int8) + np.int8(MISSING)
-            has_rows = (causes == GOOD).any()
-            if len(causes) != self.count or (
-                has_rows and len(np.load(folder / ROWS_FILE, mmap_mode="r")) != self.count
-            ):
+            rows = np.load(folder / ROWS_FILE, mmap_mode="r") if (causes == GOOD).any() else causes
+            if not len(causes) == len(rows) == self.count:
                 raise ValueError("the files do not fit together")
             self.causes = causes
         except FileNotFoundError:

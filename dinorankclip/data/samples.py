@@ -4,9 +4,7 @@ Random draws depend on *where* a sample stands, not on what was drawn before it.
 key and counter name a point of its stream. (seed, purpose) is the key and (epoch, index, attempt) the counter, so any
 process or worker can make the generator of any sample without visiting the samples before it.
 
-A view (`types.View`) always lies on whole pixels of the decoded image: the box that is recorded is exactly the box that
-is shown, so cached teacher features can follow it.
-
+A view (`types.View`) lies on whole pixels of the decoded image, so cached teacher features can follow what is shown.
 `Recipe` makes the samples of training; `iterate_pairs` shows whole images in order, as evaluation sees them.
 """
 
@@ -46,11 +44,8 @@ def generator(seed: int, purpose: int, epoch: int, index: int, attempt: int = 0)
 
 
 def permutation(seed: int, epoch: int, size: int, purpose: int = Purpose.ORDER) -> np.ndarray:
-    """Return the order in which an epoch visits `size` samples.
-
-    Sorts raw 64-bit draws instead of calling `Generator.permutation`: numpy promises that the raw stream never
-    changes, so a run can be resumed after an update of numpy. The stable sort keeps equal draws in order.
-    """
+    """Return the order in which an epoch visits `size` samples."""
+    # Not `Generator.permutation`: numpy promises only of raw draws that they never change, and runs resume by them.
     return np.argsort(_philox(seed, purpose, epoch, 0, 0).random_raw(size), kind="stable")
 
 
@@ -116,8 +111,7 @@ def snap(view: View, height: int, width: int) -> View:
 def enough_pixels(view: View, size: int) -> tuple[int, int]:
     """Return height and width of the whole image from which `view` has twice the pixels it is shown with.
 
-    With twice the pixels, moving the box to whole pixels shifts it by at most a quarter of a shown pixel, and the
-    antialiased resize still does most of the filtering.
+    Moving the box to whole pixels then shifts it by at most a quarter of a shown pixel.
     """
     return math.ceil(2 * size / view.height), math.ceil(2 * size / view.width)
 
@@ -149,8 +143,7 @@ def render_whole(pixels: np.ndarray, size: int) -> Tensor:
 def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
     """Resize by torch's antialiased bicubic filter, which matches Pillow's to one level.
 
-    Colours stay side by side in memory, as decoders give them: torch resizes three interleaved channels at once. It
-    does so for a whole image in this layout only; it would sort the strided view of a crop into planes first.
+    Colours stay interleaved, as decoders give them, and are resized at once; of a strided crop torch would sort them.
     """
     if not (pixels.flags.c_contiguous and pixels.flags.writeable):  # torch warns about Pillow's read-only arrays
         pixels = pixels.copy()
@@ -187,8 +180,7 @@ class Recipe:
         view = random_view(view_draws, header.height, header.width, self.reading.crop_scale, self.reading.flip)
         pixels = decode(raw.image, header, least=enough_pixels(view, self.image.size))
         view = snap(view, *pixels.shape[:2])
-        image = render(pixels, view, self.image.size)
-        return self.captioned(raw.key, image, view, raw.captions, caption_draws)
+        return self.captioned(raw.key, render(pixels, view, self.image.size), view, raw.captions, caption_draws)
 
     def captioned(
         self, key: str, image: Tensor, view: View, captions: Sequence[str], draws: np.random.Generator
@@ -197,8 +189,7 @@ class Recipe:
         caption = captions[below(draws, len(captions))]
         if not self.second_caption:
             return Sample(key, image, view, caption)
-        others = [other for other in captions if other != caption]
-        if not others:
+        if not (others := [other for other in captions if other != caption]):
             raise UserError(
                 f"image {key} has only one caption, and ALIP compares two captions of each image. Use data with "
                 "several captions an image (a generated second caption will do), or another --method."
@@ -264,7 +255,7 @@ def iterate_pairs(
             if isinstance(loaded, Damage):
                 damage.add(0, [(source.key(index), loaded.cause)])
                 continue
-            damage.seen += 1
+            damage.add(1)
             keys.append(source.key(index))
             images.append(loaded[0])
             captions.append(loaded[1])

@@ -4,7 +4,6 @@ for pairs, `carve_validation` for labelled images), and the choice of a few trai
 The cut depends on the data alone (not on the seed of a run): images, or groups of them, with the smallest hashes
 of their names are set aside. The same photo may be stored under two names; training images whose bytes equal a
 validation image's are left out of both parts, so no image that is scored was trained on.
-
 The choice goes by other hashes, so that it is the same for every seed and a smaller choice is part of a larger one.
 """
 
@@ -23,8 +22,6 @@ from dinorankclip.io import digest, one_at_a_time
 from dinorankclip.types import Grouped, RawSample, Source, UserError
 
 log = logging.getLogger(__name__)
-
-LABELLED_VAL_FRACTION = 0.2  # of the training images, class by class
 
 
 class SplitPart(Source):
@@ -75,8 +72,7 @@ def carve(source: Source, reading: FindingSettings) -> tuple[SplitPart, SplitPar
             "data is no table; without groups, leave it out"
         )
     name = digest("cut", 1, source.fingerprint, reading.val_fraction, reading.val_most, reading.group_column or "")
-    cut = io.load_table(name)
-    if cut is None:
+    if (cut := io.load_table(name)) is None:
         with one_at_a_time("cut", io.INDEX_FOLDER):
             cut = io.load_table(name) or _cut(source, reading)
             io.save_table(name, cut)
@@ -100,9 +96,8 @@ def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
         groups.setdefault(group_of(index), []).append(index)
     most = min(reading.val_most, max(1, round(reading.val_fraction * len(source))))
     if len(groups) < 2:
-        raise UserError(
-            f"{len(source)} images in {len(groups)} group cannot be divided into training and validation parts"
-        )
+        found = f"{len(source)} images in {len(groups)} group"
+        raise UserError(f"{found} cannot be divided into training and validation parts")
     chosen: list[int] = []
     for group in sorted(groups, key=name_hash)[: len(groups) - 1]:  # at least one group is left to train on
         if chosen and len(chosen) + len(groups[group]) > most:
@@ -110,20 +105,16 @@ def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
         chosen += groups[group]
     val = np.sort(np.array(chosen, dtype=np.int64))
     train = np.setdiff1d(np.arange(len(source)), val)
-    copies = _same_bytes(source, val, train)
-    if len(copies):
+    if len(copies := _same_bytes(source, val, train)):
         log.warning("%d training images are copies of validation images and are left out", len(copies))
         train = np.setdiff1d(train, copies)
     return {"train": train, "val": val}
 
 
-def carve_validation(
-    keys: Sequence[str], labels: np.ndarray, fraction: float = LABELLED_VAL_FRACTION
-) -> tuple[np.ndarray, np.ndarray]:
+def carve_validation(keys: Sequence[str], labels: np.ndarray, fraction: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
     """Return positions (train, val) of a training part; val gets the images of each class with the smallest key hashes.
 
-    The cut depends on keys and labels alone. A class of one image keeps it for training; any other class gives at
-    least one image and keeps at least one.
+    A class of one image keeps it for training; any other class gives at least one image and keeps at least one.
     """
     places: dict[int, list[int]] = {}
     for at in sorted(range(len(keys)), key=lambda at: name_hash(keys[at])):
@@ -139,14 +130,9 @@ def name_hash(name: str) -> bytes:
 
 
 def _same_bytes(source: Source, val: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Return the training images whose bytes equal a validation image's.
-
-    Only images of the same length as some validation image are read: a few per cent.
-    """
+    """Return the training images whose bytes equal a validation image's; read only those of equal lengths."""
     sizes = source.sizes()
     candidates = train[np.isin(sizes[train], sizes[val]) & (sizes[train] > 0)]
-    if not len(candidates):
-        return candidates
     against = val[np.isin(sizes[val], sizes[candidates])]
     known = {content for index in against if (content := _content(source, int(index)))}
     return np.array([index for index in candidates if _content(source, int(index)) in known], dtype=np.int64)

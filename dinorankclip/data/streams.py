@@ -183,8 +183,8 @@ class ShardStream(IterableDataset):
                 if not isinstance(arrived, RawSample):
                     damage.append((arrived[0], arrived[1].cause))
                     continue
-                place = (self.reached, number, lane)
-                views, captions = (generator(self.seed, p, *place) for p in (Purpose.VIEW, Purpose.CAPTION))
+                views = generator(self.seed, Purpose.VIEW, self.reached, number, lane)
+                captions = generator(self.seed, Purpose.CAPTION, self.reached, number, lane)
                 try:
                     samples.append(self.recipe.sample(arrived, views, captions))
                 except Damage as reason:
@@ -233,16 +233,13 @@ class ShardStream(IterableDataset):
 
 
 def held_out(shards: Sequence[str], reading: FindingSettings) -> tuple[list[str], list[str]]:
-    """Return (validation shards, training shards): the first shards, at least one, are held out.
-
-    No more shards are held out than validation reads: nobody would see the others.
-    """
+    """Return (validation shards, training shards): the first shards, at least one, are held out."""
     if len(shards) < 2:
         raise UserError(
             "one pipe: shard cannot be divided into training and validation parts; give at least two shards"
         )
     share = reading.val_fraction * len(shards)
-    if reading.epoch_samples:  # no more shards than `val_most` samples fill
+    if reading.epoch_samples:  # no more shards than `val_most` samples fill: nobody would see the others
         share = min(share, math.ceil(reading.val_most * len(shards) / reading.epoch_samples))
     count = min(len(shards) - 1, max(1, round(share)))
     return list(shards[:count]), list(shards[count:])

@@ -88,12 +88,10 @@ class _Rows:
     def table(self) -> dict[str, np.ndarray]:
         for row in self.rows:
             absent = "missing-image" if row["image_at"] < 0 else "no-caption" if row["caption_at"] < 0 else None
-            cause = row["cause"] or absent
-            row["cause"] = CAUSE_LIST.index(cause) if cause else -1
+            row["cause"] = CAUSE_LIST.index(cause) if (cause := row["cause"] or absent) else -1
             row["key"] = row["key"].encode("utf-8", "surrogateescape")
-        types = {"key": np.bytes_, "json": np.bool_, "cause": np.int8}
-        names = self.rows[0]
-        return {name: np.array([row[name] for row in self.rows], dtype=types.get(name, np.int64)) for name in names}
+        types = dict.fromkeys(self.rows[0], np.int64) | {"key": np.bytes_, "json": np.bool_, "cause": np.int8}
+        return {name: np.array([row[name] for row in self.rows], dtype=kind) for name, kind in types.items()}
 
 
 def index_shard(path: Path, beside: frozenset[str] = CAPTION_KINDS) -> dict[str, np.ndarray]:
@@ -185,24 +183,19 @@ def read_at(path: str, stamp: str, at: int, size: int) -> bytes:
 
 
 class ShardSource(Source):
-    """Reads the samples of all shards, in the order of the shards and of their members.
-
-    Keys are the members' names. If two shards use the same key, every key gets its shard's name in front.
-    """
+    """Reads the samples of all shards in order. If two shards use a key, all keys get their shard's name in front."""
 
     beside = CAPTION_KINDS  # kinds of members that hold the text of an image
 
     def __init__(self, shards: Sequence[Path]) -> None:
         self.shards = [Path(shard) for shard in shards]
-        missing = [str(shard) for shard in self.shards if not shard.is_file()]
-        if missing:
+        if missing := [str(shard) for shard in self.shards if not shard.is_file()]:
             raise UserError(
                 f"{len(missing)} shards do not exist: {', '.join(missing[:3])}{' …' * (len(missing) > 3)}\n"
                 "Name yours, to train as --data 'FOLDER/{0000..0331}.tar' or --data FOLDER"
             )
         self._stamps, tables = _indexes(self.shards, self.beside)
-        counts = [len(table["key"]) for table in tables]
-        self._shard = np.repeat(np.arange(len(tables), dtype=np.int32), counts)
+        self._shard = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table["key"]) for table in tables])
         joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0] if name != "digest"}
         self._image_at, self._image_bytes = joined["image_at"], joined["image_bytes"]
         self._caption_at, self._caption_bytes = joined["caption_at"], joined["caption_bytes"]
@@ -230,8 +223,7 @@ class ShardSource(Source):
         return self._image_bytes
 
     def stamps(self) -> np.ndarray:
-        """Return int64 [n, 0]: the fingerprint covers all images."""
-        return np.empty((len(self), 0), dtype=np.int64)
+        return np.empty((len(self), 0), dtype=np.int64)  # the fingerprint covers all images
 
     def captions(self, index: int) -> tuple[str, ...]:
         data = self.text(index)
@@ -258,16 +250,14 @@ class ShardSource(Source):
 
 def shards_of_folder(folder: Path) -> list[Path]:
     """Return the tars of a folder: `0.tar` … as `nshards.txt` counts them, else all, numbers in numeric order."""
-    count_file = folder / "nshards.txt"
-    if not count_file.is_file():
+    if not (count_file := folder / "nshards.txt").is_file():
         return sorted(folder.glob(SHOWN_TARS), key=lambda path: natural_order(path.name))
     try:
         number = int(count_file.read_text().strip())
     except ValueError:
         raise UserError(f"{count_file} should hold one number, the count of shards") from None
     shards = [folder / f"{n}.tar" for n in range(number)]
-    missing = [shard.name for shard in shards if not shard.is_file()]
-    if missing:
+    if missing := [shard.name for shard in shards if not shard.is_file()]:
         raise UserError(f"{count_file} says {number} shards, but {', '.join(missing[:5])} are not there")
     return shards
 
@@ -287,29 +277,25 @@ def file_stamp(path: Path, *purpose: str) -> str:
 def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
     """Return every shard's stamp and table of contents, which is made now if it is not stored."""
     stamps = [file_stamp(shard, *(() if beside == CAPTION_KINDS else sorted(beside))) for shard in shards]
-    tables = {stamp: table for stamp in stamps if (table := io.load_table(stamp)) is not None}
+    tables = _stored(stamps)
     if len(tables) < len(set(stamps)):
-        with one_at_a_time("shards", io.INDEX_FOLDER):
-            _index_missing(dict(zip(stamps, shards)), tables, beside)
+        with one_at_a_time("shards", io.INDEX_FOLDER), contextlib.ExitStack() as stack:
+            tables |= _stored(set(stamps) - set(tables))  # by another process, while this one waited
+            missing = {stamp: path for stamp, path in zip(stamps, shards) if stamp not in tables}
+            volume = sum(path.stat().st_size for path in missing.values())
+            indexing: Iterable[dict[str, np.ndarray]] = map(index_shard, missing.values(), repeat(beside))
+            if len(missing) > 1 and volume > _WORTH_A_POOL and "fork" in get_all_start_methods():
+                log.info("indexing %d shards (%.1f GB), once", len(missing), volume / 1e9)
+                pool = ProcessPoolExecutor(min(len(missing), os.cpu_count() or 1), mp_context=get_context("fork"))
+                indexing = stack.enter_context(pool).map(index_shard, missing.values(), repeat(beside))
+            for stamp, table in zip(missing, indexing):
+                tables[stamp] = table
+                io.save_table(stamp, table)
     return stamps, [tables[stamp] for stamp in stamps]
 
 
-def _index_missing(shards: dict[str, Path], tables: dict[str, dict[str, np.ndarray]], beside: frozenset[str]) -> None:
-    """Add the tables that are missing. Another process may have stored them while this one waited."""
-    tables |= {stamp: table for stamp in shards if stamp not in tables and (table := io.load_table(stamp)) is not None}
-    missing = [stamp for stamp in shards if stamp not in tables]
-    paths = [shards[stamp] for stamp in missing]
-    volume = sum(path.stat().st_size for path in paths)
-    with contextlib.ExitStack() as stack:
-        indexing: Iterable[dict[str, np.ndarray]] = map(index_shard, paths, repeat(beside))
-        if len(paths) > 1 and volume > _WORTH_A_POOL and "fork" in get_all_start_methods():
-            log.info("indexing %d shards (%.1f GB), once", len(paths), volume / 1e9)
-            workers = min(len(paths), os.cpu_count() or 1)
-            pool = stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("fork")))
-            indexing = pool.map(index_shard, paths, repeat(beside))
-        for stamp, table in zip(missing, indexing):
-            tables[stamp] = table
-            io.save_table(stamp, table)
+def _stored(stamps: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
+    return {stamp: table for stamp in stamps if (table := io.load_table(stamp)) is not None}
 
 
 def _unique(keys: np.ndarray, shard: np.ndarray, shards: list[Path]) -> np.ndarray:

@@ -65,11 +65,9 @@ class Tokenizer:
 
     def encode(self, caption: str) -> list[int]:
         """Return start, the caption's ids, end: at most the context length; a longer caption loses its last words."""
-        ids = self._known.get(caption)
-        if ids is None:
+        if (ids := self._known.get(caption)) is None:
             bpe = self.load()._bpe
-            words = bpe.encode(caption)[: self.spec.context_length - 2]
-            ids = [bpe.sot_token_id, *words, bpe.eot_token_id]
+            ids = [bpe.sot_token_id, *bpe.encode(caption)[: self.spec.context_length - 2], bpe.eot_token_id]
             if len(self._known) >= REMEMBERED:
                 del self._known[next(iter(self._known))]  # the oldest
             self._known[caption] = ids

@@ -14,14 +14,11 @@ retrieval.py           R@k both ways
 probe.py               linear probe, and its errors by family of classes
 logistic.py            the logistic regression of the probe, for a path of penalties
 logistic_span.py       its softmax, and the best point in the span of known points
-graded.py              ranking quality with graded relevance; agreement of the orders of two modalities
-rank_metrics.py        Kendall, Spearman and NDCG with ties
-modality_gap.py        angle and distance between images and texts
+rank_metrics.py        Kendall, Spearman, NDCG with ties; ranking quality; agreement of the orders of two modalities
+geometry.py            the gap between images and texts; gates and angles of fusion
 fidelity.py            students beside their teacher
-fusion_inspection.py   gates and angles of fusion
 intervals.py           bootstrap intervals, and paired differences of two models
-scores_file.py         reads and writes scores.json and the items beside it
-comparison.py          two scored models side by side
+scores_file.py         reads and writes scores.json and the items beside it; two models side by side
 examples.py            data for pictures: retrieval examples, hardest classes, embeddings in a plane
 during_training.py     the scores that `train` takes before, during and after a run
 """

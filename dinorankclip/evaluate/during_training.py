@@ -11,6 +11,7 @@ inside `final_scores`. Scores for evaluation sets are scorers (scores.py), not h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.evaluate.embeddings import EmbeddedImages, embed_images, embed_texts
 from dinorankclip.evaluate.fidelity import FidelityEvaluator, OwnProjector
-from dinorankclip.evaluate.fusion_inspection import inspect, inspection_table
+from dinorankclip.evaluate.geometry import inspect_fusion, inspection_table
 from dinorankclip.evaluate.retrieval import retrieval_scores
 from dinorankclip.evaluate.scores import Score
 from dinorankclip.evaluate.scores_file import HELD_OUT, write_training_scores
@@ -40,21 +41,17 @@ from dinorankclip.train.run_folder import say
 from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
 
 
+@dataclass
 class RetrievalEvaluator:
-    """Scores retrieval on held-out pairs, with every caption of an image. `rows`: those of a frozen image side."""
+    """Scores retrieval on held-out pairs, with every caption of an image."""
 
-    def __init__(
-        self,
-        name: str,
-        source: Source,
-        image: ImageSpec,
-        tokenizer: Tokenizer,
-        rows: ImageRows | None = None,
-        max_pixels: int = MAX_PIXELS,
-    ):
-        self.name, self.max_pixels = name, max_pixels
-        self.source, self.image, self.tokenizer, self.rows = source, image, tokenizer, rows
-        self.scores: list[Score] = []  # of the last call, with items
+    name: str
+    source: Source
+    image: ImageSpec
+    tokenizer: Tokenizer
+    rows: ImageRows | None = None  # of a frozen image side
+    max_pixels: int = MAX_PIXELS
+    scores: list[Score] = field(default_factory=list, init=False)  # of the last call, with items
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]:
         if self.rows is not None:
@@ -74,38 +71,31 @@ class RetrievalEvaluator:
 
 def _stored_images(source: Source, rows: ImageRows) -> EmbeddedImages:
     """Return what `embed_images` would return, unit-norm, from stored rows."""
-    usable: list[Tensor] = []
-    indices: list[int] = []
+    usable: dict[int, Tensor] = {}
     damaged: list[tuple[str, str]] = []
     for index in range(len(source)):
         try:
             row = rows(index)
             source.captions(index)  # a pair is usable if both of its sides are
+            usable[index] = row
         except Damage as damage:
             damaged.append((source.key(index), damage.cause))
-            continue
-        usable.append(row)
-        indices.append(index)
     if not usable:
         raise UserError(f"none of the {len(source)} held-out pairs can be read: {damaged[0][0]} ({damaged[0][1]})")
-    return EmbeddedImages({"embedding": F.normalize(torch.stack(usable), dim=-1)}, np.array(indices), damaged)
+    table = F.normalize(torch.stack(list(usable.values())), dim=-1)
+    return EmbeddedImages({"embedding": table}, np.array(list(usable)), damaged)
 
 
 def evaluators(parts: RunParts, *splits: str) -> list[RetrievalEvaluator]:
     """Return an evaluator for each of these held-out parts that the data has."""
     if not traits_of(parts.settings.method).contrasts:  # the trunk does not learn: its retrieval says nothing
         return []
+    image, max_pixels = parts.state.model.trunk.image_spec, parts.settings.reading.max_pixels
+    rows = parts.frozen.rows if parts.frozen else {}
+    sources = {split: parts.held_out[split] for split in splits if split in parts.held_out}
     return [
-        RetrievalEvaluator(
-            split,
-            parts.held_out[split],
-            parts.state.model.trunk.image_spec,
-            parts.tokenizer,
-            parts.frozen.rows[split] if parts.frozen else None,
-            parts.settings.reading.max_pixels,
-        )
-        for split in splits
-        if split in parts.held_out
+        RetrievalEvaluator(split, source, image, parts.tokenizer, rows.get(split), max_pixels)
+        for split, source in sources.items()
     ]
 
 
@@ -138,8 +128,7 @@ def take_fidelity(parts: RunParts) -> dict[str, float]:
     model = parts.state.model.eval()
     numbers: dict[str, float] = {}
     try:
-        for name, value in evaluator(model, distillation.branches):
-            numbers[name] = value
+        numbers.update(evaluator(model, distillation.branches))
     except UserError as error:
         say(f"the fidelity of the students was not measured: {error}")
     model.train()
@@ -218,6 +207,6 @@ def _final_inspection(parts: RunParts, folder: Path) -> None:
 
 def _take_inspection(parts: RunParts) -> dict[str, Any]:
     model = parts.state.model.eval()
-    branches = inspect(model, parts.held_out["val"], parts.tokenizer, max_pixels=parts.settings.reading.max_pixels)
+    numbers = inspect_fusion(model, parts.held_out["val"], parts.tokenizer, parts.settings.reading.max_pixels)
     model.train()
-    return {branch: inspected.numbers() for branch, inspected in branches.items()}
+    return numbers

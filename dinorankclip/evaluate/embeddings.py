@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import simplejpeg
@@ -38,10 +38,7 @@ IMAGES_AT_ONCE = 256
 KINDS = {"embedding": "encode_image", "features": "image_features"}  # kind of row → method of a loaded model
 TRIAL_CAPTION = "a photo of a cat, 2 dogs & a boat"
 Encode = Callable[[Tensor], Tensor]
-
-
-class Tokenize(Protocol):
-    def __call__(self, captions: Sequence[str]) -> Tensor: ...
+Tokenize = Callable[[Sequence[str]], Tensor]
 
 
 @dataclass
@@ -98,18 +95,16 @@ def embed_images(
 
 def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, label: str = "") -> Tensor:
     """fp32 [T, D] in the order of `texts`. Captions of similar length are batched together, to pad them less."""
+    if not texts:
+        raise UserError("there is no caption to embed")
     by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    table: Tensor | None = None
+    parts = []
     with tqdm(total=len(texts), desc=label, unit="text", disable=None if label else True, leave=False) as bar:
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             batch = by_length[start : start + TEXTS_AT_ONCE]
-            rows = encode(tokenize([texts[i] for i in batch])).float().cpu()
-            if table is None:
-                table = torch.empty(len(texts), rows.shape[1])
-            table[torch.tensor(batch)] = rows
+            parts.append(encode(tokenize([texts[i] for i in batch])).float().cpu())
             bar.update(len(batch))
-    if table is None:
-        raise UserError("there is no caption to embed")
+    table = torch.cat(parts)[torch.tensor(by_length).argsort()]
     refuse_non_finite(table, "text")
     return table
 
@@ -129,9 +124,8 @@ class EmbeddingStore:
         max_pixels: int = MAX_PIXELS,
     ) -> EmbeddedImages:
         """Rows of every kind; those that are not stored yet are computed in one pass over the images."""
-        stores = {
-            kind: self._store(_image_key(model, source, kind, max_pixels), len(source), model, kind) for kind in kinds
-        }
+        keys = {kind: _image_key(model, source, kind, max_pixels) for kind in kinds}
+        stores = {kind: self._store(key, len(source), model, kind) for kind, key in keys.items()}
         encoders = {kind: getattr(model, KINDS[kind]) for kind in kinds}
         return embed_images(encoders, source, model.image_spec, label=label, max_pixels=max_pixels, stores=stores)
 

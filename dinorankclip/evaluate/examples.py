@@ -175,9 +175,7 @@ def picture_at(embedded: EmbeddedSet, at: int) -> bytes:
 def _some(places: np.ndarray, seed: int) -> list[int]:
     """Choose queries to show: hits, then misses, each drawn by the seed."""
     order = np.random.default_rng(seed).permutation(len(places))
-    hits = [int(query) for query in order if places[query] == 0][:QUERIES]
-    misses = [int(query) for query in order if places[query] > 0][:QUERIES]
-    return hits + misses
+    return [*order[places[order] == 0][:QUERIES].tolist(), *order[places[order] > 0][:QUERIES].tolist()]
 
 
 def _nearest(similarity: Tensor) -> list[int]:

@@ -79,13 +79,13 @@ class Fidelity:
     centred_cosine: Tensor  # [N], after the ridge map and without the training mean on both sides
     held_out: Sides
 
+    def _cosines(self) -> dict[str, Tensor]:
+        columns = "cosine", "cosine of the mean", "centred cosine"
+        return dict(zip(columns, (self.cosine, self.cosine_of_mean, self.centred_cosine)))
+
     def numbers(self) -> dict[str, float]:
-        numbers = {
-            "cosine": self.cosine.mean().item(),
-            "cosine of the mean": self.cosine_of_mean.mean().item(),
-            "centred cosine": self.centred_cosine.mean().item(),
-            "above 0.9": (self.cosine > 0.9).double().mean().item(),
-        }
+        numbers = {name: column.mean().item() for name, column in self._cosines().items()}
+        numbers["above 0.9"] = (self.cosine > 0.9).double().mean().item()
         columns = {"gram distance": self.held_out.gram_distance, "own projector's cosine": self.held_out.own_cosine}
         for name, column in columns.items():
             if column is not None and len(values := comparable(column)):
@@ -94,12 +94,7 @@ class Fidelity:
 
     def scores(self, branch: str) -> list[Score]:
         """Return the columns that are means over items, with the items that have a value."""
-        columns = {
-            "cosine": self.cosine,
-            "cosine of the mean": self.cosine_of_mean,
-            "centred cosine": self.centred_cosine,
-            "gram distance": comparable(self.held_out.gram_distance),
-        }
+        columns = self._cosines() | {"gram distance": comparable(self.held_out.gram_distance)}
         return [mean_score(f"{branch} {name}", v.numpy(), unit="number") for name, v in columns.items() if len(v)]
 
 
@@ -113,12 +108,8 @@ def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
     mapping, _ = ridge(train.student, train.teacher, val.student, val.teacher)
     mean = train.teacher.mean(0)
     mapped = mapping(test.student)
-    return Fidelity(
-        cosine=F.cosine_similarity(mapped, test.teacher, dim=-1),
-        cosine_of_mean=F.cosine_similarity(mean[None], test.teacher, dim=-1),
-        centred_cosine=F.cosine_similarity(mapped - mean, test.teacher - mean, dim=-1),
-        held_out=test,
-    )
+    sides = (mapped, test.teacher), (mean[None], test.teacher), (mapped - mean, test.teacher - mean)
+    return Fidelity(*(F.cosine_similarity(a, b, dim=-1) for a, b in sides), held_out=test)
 
 
 def ridge(
@@ -163,7 +154,7 @@ def collect(
     """
     cache.check_data(source)
     shows_images = branch == "image"
-    columns: dict[str, list[Tensor]] = {"student": [], "teacher": [], "gram_distance": [], "own": []}
+    columns: dict[str, list[Tensor]] = {"student": [], "teacher": [], "gram_distance": []}
     keys: list[str] = []
     shown: list[tuple[Tensor, Tensor]] = []
     samples = islice(_samples(source, model.trunk.image_spec.size if shows_images else None, max_pixels), most)
@@ -181,19 +172,13 @@ def collect(
         columns["student"].append(pair.summary.cpu())
         columns["teacher"].append(pair.teacher[f"{branch}_summary"])
         if projector is not None:
-            columns["own"].append(_own_cosine(projector, pair, branch))
+            columns.setdefault("own_cosine", []).append(_own_cosine(projector, pair, branch))
         keys += [key for key, _, _ in batch]
     joined = {name: torch.cat(parts) if parts else torch.empty(0) for name, parts in columns.items()}
-    same_size = shows_images and shown
-    return Sides(
-        joined["student"],
-        joined["teacher"],
-        joined["gram_distance"],
-        keys,
-        torch.stack([ours for ours, _ in shown]) if same_size else None,
-        torch.stack([gram for _, gram in shown]) if same_size else None,
-        joined["own"] if projector is not None else None,
-    )
+    sides = Sides(**joined, keys=keys)
+    if shows_images and shown:  # of one size
+        sides.student_grams, sides.teacher_grams = (torch.stack(grams) for grams in zip(*shown))
+    return sides
 
 
 @dataclass
@@ -264,24 +249,20 @@ def _own_cosine(projector: OwnProjector, pair: _Pair, branch: str) -> Tensor:
     return (cosines * mask).sum(1) / mask.sum(1)
 
 
+@dataclass
 class FidelityEvaluator:
     """Measures the fidelity of a model's students, or of the trunk that was taught, on held-out pairs.
 
     `sources` are the training part, on which the ridge map is fitted, "val", on which its penalty is chosen, and
-    "test"; without a test part the validation part is scored. `cache` is the folder of the teacher cache.
+    "test"; without a test part the validation part is scored.
     """
 
-    def __init__(
-        self,
-        cache: str,
-        compare_grid: int | None,
-        sources: dict[str, Source],
-        tokenizer: Tokenizer,
-        projectors: dict[str, OwnProjector] | None = None,
-        max_pixels: int = MAX_PIXELS,
-    ):
-        self.cache, self.compare_grid, self.sources = cache, compare_grid, sources
-        self.tokenizer, self.projectors, self.max_pixels = tokenizer, projectors or {}, max_pixels
+    cache: str  # folder of the teacher cache
+    compare_grid: int | None
+    sources: dict[str, Source]
+    tokenizer: Tokenizer
+    projectors: dict[str, OwnProjector] = field(default_factory=dict)
+    max_pixels: int = MAX_PIXELS
 
     def __call__(self, model: JointModel, branches: Iterable[str]) -> Iterator[tuple[str, float]]:
         """Yield names and numbers for the branches that were taught; a fine-tuned model may have other students."""

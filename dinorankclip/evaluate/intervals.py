@@ -17,7 +17,6 @@ from statistics import NormalDist
 import numpy as np
 
 NUMBERS_AT_ONCE = 1 << 21  # of a block of draws: 16 MB of float64
-FLIPS_AT_ONCE = 1 << 22
 ALIKE_SHARE = 16  # equal clusters are grouped if there are this many times fewer groups
 POWER = 0.8  # of `Difference.detectable`
 ROUNDING = 2.0**-23  # half a last digit of single precision, twice: either of two sums may be off
@@ -63,9 +62,8 @@ def interval_of(
     """
     labels = np.arange(n_items) if clusters is None else np.unique(clusters, return_inverse=True)[1]
     whole = np.asarray(statistic(np.ones((1, n_items), np.float32)))[0]
-    rng = np.random.default_rng(seed)
-    blocks = [np.asarray(statistic(counts[:, labels])) for counts in _counts(labels.max() + 1, draws, rng)]
-    drawn = np.concatenate(blocks)
+    counts = _counts(labels.max() + 1, draws, np.random.default_rng(seed))
+    drawn = np.concatenate([np.asarray(statistic(block[:, labels])) for block in counts])
     return _quantiles(drawn - drawn.mean(0) + whole, level)
 
 
@@ -107,10 +105,9 @@ def _counts(n: int, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray
         yield np.bincount(chosen.ravel(), minlength=block * n).reshape(block, n).astype(np.float32)
 
 
-def _blocks(draws: int, width: int) -> Iterator[int]:
+def _blocks(draws: int, width: int) -> list[int]:
     most = max(1, NUMBERS_AT_ONCE // width)
-    for start in range(0, draws, most):
-        yield min(most, draws - start)
+    return [min(most, draws - start) for start in range(0, draws, most)]
 
 
 def _quantiles(draws: np.ndarray, level: float):
@@ -168,20 +165,11 @@ def compare(
         raise ValueError(f"{a.shape} against {b.shape}: the items are not the same")
     sums, sizes = cluster_sums(b - a, clusters, weights)
     sizes_of_items, _ = cluster_sums(np.abs(a) + np.abs(b), clusters, weights)
-    mean = sums.sum() / sizes.sum()
     low, high = interval(b - a, clusters, level, draws, seed, weights)
-    normal = NormalDist()
-    reach = normal.inv_cdf((1 + level) / 2) + normal.inv_cdf(POWER)
-    return Difference(
-        mean=float(mean),
-        low=low,
-        high=high,
-        n=len(a),
-        clusters=len(sums),
-        p=_sign_flips(sums, ROUNDING * float(sizes_of_items.sum()), draws, np.random.default_rng(seed)),
-        detectable=reach * _standard_error(sums, sizes),
-        level=level,
-    )
+    p = _sign_flips(sums, ROUNDING * float(sizes_of_items.sum()), draws, np.random.default_rng(seed))
+    reach = NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(POWER)
+    detectable = reach * _standard_error(sums, sizes)
+    return Difference(float(sums.sum() / sizes.sum()), low, high, len(a), len(sums), p, detectable, level)
 
 
 def fewest_draws(level: float) -> int:
@@ -206,10 +194,8 @@ def _sign_flips(sums: np.ndarray, slack: float, draws: int, rng: np.random.Gener
     sizes, members = np.unique(np.abs(sums[sums != 0]), return_counts=True)
     if not len(sizes):
         return 1.0
-    reached = 0
-    bar = abs(sums.sum()) - slack
-    most = max(1, FLIPS_AT_ONCE // len(sizes))
-    for start in range(0, draws, most):
-        positive = rng.binomial(members, 0.5, (min(most, draws - start), len(sizes)))
+    reached, bar = 0, abs(sums.sum()) - slack
+    for block in _blocks(draws, len(sizes)):
+        positive = rng.binomial(members, 0.5, (block, len(sizes)))
         reached += int((np.abs((2 * positive - members) @ sizes) >= bar).sum())
     return (1 + reached) / (1 + draws)

@@ -2,23 +2,18 @@
 
     F(W, b) = C·Σ_i -log softmax(W·x_i + b)[y_i] + ½‖W‖²        (scikit-learn's objective; the bias is free)
 
-With two classes this is the two-row softmax; scikit-learn's own binary form is the same problem at C/2. It is fast
-because a product with the data costs fifty times a pass over the logits:
- 1. Points are stored together with their logits, and the best point in the span of known points is found without
-    the data (logistic_span.py).
- 2. The path goes from small to large C. Solutions move smoothly along it: the best combination, class by class, of the
-    last two is within a per cent of the next, later within a hundredth of one.
- 3. A step costs two products: one for the gradient, one for the logits of the new direction. The direction is the
-    gradient divided by a model of the curvature: mean curvature between classes (K×K) times spread of the features. The
-    length of the step is chosen class by class, together with the last step (as conjugate gradients do). One number
-    for the spread does for good features; if progress is slow, the spread in every direction is computed once.
- 4. It stops by proof, of the value and of the weights. The residuals C·(Y - P) are a point of the dual problem, and the
-    distance between primal and dual value there is ½‖∂F/∂W‖²; the bias adds its own ½·g²/curvature. `Fit.gap` is that
-    sum. The penalty alone curves F by 1, so the solution is no farther than ‖∂F/∂W‖. For a small C only that helps: F
-    is flat, and weights that are far off give nearly the least objective. Moreover the model of the curvature, which
-    knows more than the penalty, must expect the solution closer still. Where the penalty is next to nothing beside
-    the loss, a proof would need more digits than there are: once the spread is known, it is enough that the model also
-    promises no more than a tenth of the tolerance (measured: gaps of 2 to 6 promises).
+With two classes scikit-learn's own binary form is the same problem at C/2. A product with the data costs fifty times a
+pass over the logits. So points are stored with their logits, and the best point in the span of known points is found
+without the data (logistic_span.py). The path goes from small to large C: the best combination, class by class, of the
+last two solutions is within a per cent of the next. A step costs two products, for the gradient and for the logits of
+the new direction: the gradient divided by a model of the curvature (`Problem.divided`). The length of the step is
+chosen class by class, together with the last step, as conjugate gradients do.
+
+It stops by proof, of the value (`proven_gap`) and of the weights: the penalty alone curves F by 1, so the solution is
+no farther than ‖∂F/∂W‖. For a small C only that helps: F is flat, and weights that are far off give nearly the least
+objective. Moreover the model of the curvature must expect the solution closer still. Where the penalty is next to
+nothing beside the loss, a proof would need more digits than there are: once the spread of the features is known in
+every direction, a promise of the model of a tenth of the tolerance is enough (measured: gaps of 2 to 6 promises).
 
 Shapes: N items, W feature width, K classes.
 """
@@ -59,19 +54,6 @@ class Fit:
         return torch.addmm(self.bias, features.to(self.weight.dtype), self.weight.T)
 
 
-def fit(
-    features: Tensor,
-    labels: Tensor,
-    classes: int,
-    C: float,
-    start: Fit | None = None,
-    tolerance: float = TOLERANCE,
-    limit: int = LIMIT,
-) -> Fit:
-    """Minimise F for one C; see `fit_path`. `start` is a fit to the same classes and width, say for a nearby C."""
-    return fit_path(features, labels, classes, [C], start, tolerance, limit)[0]
-
-
 @torch.no_grad()
 def fit_path(
     features: Tensor,
@@ -85,10 +67,10 @@ def fit_path(
 ) -> list[Fit]:
     """Return a fit for each of `Cs`, in their order: features [N, W], labels int64 [N], every class present.
 
-    `tolerance` bounds the gap relative to F and the squared distance from the solution relative to ‖W‖². A tenth of it
-    bounds the expected distance, and that of the bias relative to the mean squared length of the logits W·x. Double
-    precision is worth it from 1e-6 down. `converged` is False if `limit` gradients were not enough. A `label` names the
-    progress bar.
+    `start` is a fit to the same classes and width. `tolerance` bounds the gap relative to F and the squared distance
+    from the solution relative to ‖W‖². A tenth of it bounds the expected distance, and that of the bias relative to the
+    mean squared length of the logits W·x. Double precision is worth it from 1e-6 down. `converged` is False if `limit`
+    gradients were not enough. A `label` names the progress bar.
     """
     _check(features, labels, classes, Cs)
     problem = Problem(features, labels, classes)

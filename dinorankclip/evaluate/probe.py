@@ -27,7 +27,7 @@ from torch import Tensor
 
 from dinorankclip.data.splits import carve_validation
 from dinorankclip.evaluate.intervals import interval
-from dinorankclip.evaluate.logistic import Fit, fit, fit_path
+from dinorankclip.evaluate.logistic import Fit, fit_path
 from dinorankclip.evaluate.scores import EmbeddedSet, Score, mean_score
 from dinorankclip.evaluate.zero_shot import per_class_weights
 from dinorankclip.types import UserError
@@ -91,20 +91,13 @@ def linear_probe(
 
     features, labels = torch.cat([train_features, val_features]), torch.cat([train_labels, val_labels])
     scaling = Scaling.of(features)
-    final = fit(scaling(features), labels, classes, best.C, start=best)
+    final = fit_path(scaling(features), labels, classes, [best.C], start=best)[0]
     if not all(each.converged for each in (*path, final)):
         log.warning("%s: a regression has not converged; its accuracy may be off", label or "linear probe")
     predicted = final.logits(scaling(test_features)).argmax(1)
     correct = (predicted == test_labels).cpu().numpy()
-    return ProbeResult(
-        accuracy=float(correct.mean()),
-        mean_per_class=float(np.average(correct, weights=per_class_weights(test_labels.cpu().numpy()))),
-        C=best.C,
-        correct=correct,
-        predicted=predicted.cpu().numpy(),
-        val_accuracy=val_accuracy,
-        fit=final,
-    )
+    recall = float(np.average(correct, weights=per_class_weights(test_labels.cpu().numpy())))
+    return ProbeResult(float(correct.mean()), recall, best.C, correct, predicted.cpu().numpy(), val_accuracy, final)
 
 
 def _checked(part: str, features: Tensor, labels: Labels, classes: int) -> Tensor:
@@ -141,7 +134,11 @@ class ProbeScorer:
             yield mean_score(f"{kind} probe mean per class", result.correct, weights=weights, chance=1 / len(names))
             if embedded.benchmark.families:
                 family = family_of_class(names, embedded.benchmark.families)
-                yield from _family_share(f"{kind} probe errors in family", result.predicted, labels, family)
+                errors = family_errors(result.predicted, labels, family)
+                if count := len(errors.inside):  # without items: models err on different images, nothing to pair
+                    low, high = interval(errors.inside)
+                    name = f"{kind} probe errors in family"
+                    yield Score(name, errors.share, count, low=low, high=high, chance=errors.chance)
 
 
 def probe_parts(embedded: EmbeddedSet, kind: str) -> tuple[Tensor, np.ndarray, Tensor, np.ndarray]:
@@ -154,14 +151,6 @@ def probe_parts(embedded: EmbeddedSet, kind: str) -> tuple[Tensor, np.ndarray, T
         return rows, labels, embedded.images(kind, "val"), embedded.labels("val")
     train, val = carve_validation(embedded.keys("train"), labels)
     return rows[train], labels[train], rows[val], labels[val]
-
-
-def _family_share(name: str, predicted: np.ndarray, labels: np.ndarray, family: np.ndarray) -> Iterator[Score]:
-    """Yield the share without items: models err on different images, so there is nothing to pair."""
-    errors = family_errors(predicted, labels, family)
-    if len(errors.inside):
-        low, high = interval(errors.inside)
-        yield Score(name, errors.share, len(errors.inside), low=low, high=high, chance=errors.chance)
 
 
 @dataclass(frozen=True)

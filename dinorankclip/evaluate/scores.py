@@ -115,11 +115,8 @@ class EmbeddedSet:
         kinds: Sequence[str] = ("embedding",),
         max_damaged: float = 0.0,
     ) -> None:
-        self.benchmark = benchmark
-        self.split = split
-        self.kinds = tuple(kinds)
-        self.max_damaged = max_damaged
-        self._model, self._store = model, store
+        self.benchmark, self.split, self.kinds = benchmark, split, tuple(kinds)
+        self._model, self._store, self._max_damaged = model, store, max_damaged
         self._sources: dict[str, Source] = {}
         self._images: dict[str, EmbeddedImages] = {}
         self._texts: dict[tuple[str, ...], Tensor] = {}
@@ -180,6 +177,6 @@ class EmbeddedSet:
             source, label = self.source(split), f"{self.name}: {split} images"
             max_pixels = self.benchmark.reading.max_pixels
             images = self._store.images(self._model, source, self.kinds, label, max_pixels)
-            refuse_damage(f"{self.name}/{split}", images.damaged, len(source), self.max_damaged)
+            refuse_damage(f"{self.name}/{split}", images.damaged, len(source), self._max_damaged)
             self._images[split] = images
         return self._images[split]

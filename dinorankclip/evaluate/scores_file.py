@@ -1,4 +1,4 @@
-"""Reads and writes the scores of a model: `scores.json`, and the contributions of single items beside it.
+"""Reads, writes and compares scores of models: `scores.json`, and the contributions of single items beside it.
 
 `scores.json` has two halves. `train` writes "scores": {"val/i2t R@1": 0.21, …} at the end of a run, with the
 fingerprints of the parts that it scored in "held_out". `score` writes "sets": {SET: {"fingerprint": …, "scores":
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dinorankclip.evaluate.intervals import Difference, compare
 from dinorankclip.evaluate.scores import OWN_LEVEL, Score
 from dinorankclip.evaluate.suite import SetResult, SuiteResult
 from dinorankclip.formatting import Unit
@@ -209,3 +210,70 @@ def _arrays(scores: Mapping[str, Score]) -> dict[str, np.ndarray]:
         if score.weights is not None:
             arrays[f"{name}#weights"] = score.weights.astype(np.float32)
     return arrays
+
+
+@dataclass(frozen=True)
+class ComparedScore:
+    """One score of two models; `difference` is None where the items of a model are not stored."""
+
+    set: str
+    metric: str
+    unit: Unit
+    a: float
+    b: float
+    chance: float | None
+    difference: Difference | None
+
+
+@dataclass
+class Comparison:
+    """`refused` says, set by set, why scores that both models have cannot be compared."""
+
+    rows: list[ComparedScore] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def compare_scores(
+    a: dict[str, StoredScore], b: dict[str, StoredScore], level: float = 0.95, draws: int = 1000
+) -> Comparison:
+    """Compare every score that both have, in the order of `a`; scores on other data or items are refused."""
+    comparison = Comparison()
+    for name in (name for name in a if name in b):
+        set_name, metric = name.split("/", 1)
+        first, second = a[name], b[name]
+        if reason := _why_not(first, second):
+            comparison.refused.setdefault(set_name, reason)
+            continue
+        difference = None
+        if first.items and second.items and first.data is not None and second.data is not None:
+            difference = compare(
+                first.items.values, second.items.values, first.items.clusters, level=level, draws=draws,
+                weights=first.items.weights,
+            )  # fmt: skip
+        shared = set_name, metric, first.unit
+        comparison.rows.append(ComparedScore(*shared, first.value, second.value, first.chance, difference))
+    return comparison
+
+
+def only_one(a: ModelScores, b: ModelScores) -> list[str]:
+    """Return the sets that only one of the two models was scored on."""
+    of_a, of_b = ({name.split("/", 1)[0] for name in [*model.trained, *model.sets]} for model in (a, b))
+    return sorted(of_a ^ of_b)
+
+
+def _why_not(a: StoredScore, b: StoredScore) -> str:
+    """Say why two scores of one name measure different things; empty if they do not."""
+    if a.data != b.data and None not in (a.data, b.data):
+        return "the data differs"
+    if a.version != b.version:
+        return f"scorer versions {a.version} and {b.version}"
+    if a.items is not None and b.items is not None and not _same_layout(a.items, b.items):
+        return "the items differ"
+    return ""
+
+
+def _same_layout(a: Items, b: Items) -> bool:
+    return a.values.shape == b.values.shape and all(
+        x is y is None or (x is not None and y is not None and np.array_equal(x, y))
+        for x, y in ((a.clusters, b.clusters), (a.weights, b.weights))
+    )

@@ -7,17 +7,17 @@ added. Scores that need several sets (shift, averages) come at the end. A new sc
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dinorankclip.data.benchmark_sets import BenchmarkSet, SetLocation, open_set
 from dinorankclip.data.damage import Damage
-from dinorankclip.evaluate.catalogue import Catalogue, catalogue
+from dinorankclip.evaluate.catalogue import catalogue
 from dinorankclip.evaluate.embeddings import EmbeddingStore
-from dinorankclip.evaluate.graded import OrderAgreementScorer, RankingQualityScorer
-from dinorankclip.evaluate.modality_gap import ModalityGapScorer
+from dinorankclip.evaluate.geometry import ModalityGapScorer
 from dinorankclip.evaluate.probe import ProbeScorer
+from dinorankclip.evaluate.rank_metrics import OrderAgreementScorer, RankingQualityScorer
 from dinorankclip.evaluate.retrieval import RetrievalScorer
 from dinorankclip.evaluate.scores import EmbeddedSet, Score, Scorer, average_score, with_intervals
 from dinorankclip.evaluate.zero_shot import SHIFT, SHIFT_VERSION, Shift, ZeroShotScorer, shift_scores, unlike
@@ -78,11 +78,10 @@ def run_suite(
     scorers: Sequence[Scorer],
     store: EmbeddingStore,
     options: SuiteOptions | None = None,
-    known: Catalogue | None = None,
     report: Callable[[SetResult], None] = lambda result: None,
 ) -> SuiteResult:
     """Score a loaded model on sets; `report` is called with the result of each set when it is done."""
-    options, known = options or SuiteOptions(), known or catalogue()
+    options, known = options or SuiteOptions(), catalogue()
     places = [replace(place, name=known.name_of(place.name)) for place in places]
     shifts = (Shift(known.name_of(shift.base), tuple(map(known.name_of, shift.renditions))) for shift in options.shifts)
     options = replace(options, shifts=tuple(shifts))
@@ -90,7 +89,7 @@ def run_suite(
     suite = SuiteResult(level=options.level)
     for place in places:
         try:
-            embedded = _embed(model, place, scorers, store, options, known)
+            embedded = _embed(model, place, scorers, store, options)
             usual, name = embedded.split == embedded.benchmark.usual_split, embedded.name
             result = SetResult(
                 name if usual else f"{name} {embedded.split}", embedded.kind, embedded.split, len(embedded.indices()),
@@ -99,7 +98,7 @@ def run_suite(
         except Exception as error:
             suite.errors[place.name] = _message(error)
             continue
-        for scorer in _scorers_of(embedded.benchmark, scorers, options, known):
+        for scorer in _scorers_of(embedded.benchmark, scorers, options):
             try:
                 if scorer.applies(embedded):
                     add_scores(result, scorer(embedded), scorer.name, scorer.version, options)
@@ -107,7 +106,7 @@ def run_suite(
                 suite.errors[f"{name}, {scorer.name}"] = _message(error)
         suite.sets[name], suite.embedded[name] = result, embedded
         report(result)
-    for result in [*_shifts(suite, options, known), _averages(suite, options, known)]:
+    for result in [*_shifts(suite, options), _averages(suite, options)]:
         if result.scores:
             suite.sets[result.name] = result
             report(result)
@@ -123,9 +122,8 @@ def add_scores(result: SetResult, scores: Iterable[Score], scorer: str, version:
 def _refuse_doubles(places: Sequence[SetLocation]) -> None:
     where: dict[str, str] = {}
     for place in places:
-        if where.setdefault(place.name, place.where) != place.where:
-            both = f"{where[place.name]} and {place.where}"
-            raise UserError(f"two sets are called {place.name}: {both}; score them apart")
+        if (first := where.setdefault(place.name, place.where)) != place.where:
+            raise UserError(f"two sets are called {place.name}: {first} and {place.where}; score them apart")
 
 
 def _message(error: Exception) -> str:
@@ -136,40 +134,33 @@ def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _scorers_of(
-    benchmark: BenchmarkSet, scorers: Sequence[Scorer], options: SuiteOptions, known: Catalogue
-) -> list[Scorer]:
+def _scorers_of(benchmark: BenchmarkSet, scorers: Sequence[Scorer], options: SuiteOptions) -> list[Scorer]:
     if options.metrics is not None:
         return [scorer for scorer in scorers if scorer.name in options.metrics]
-    listed = known.find(benchmark.name)
+    listed = catalogue().find(benchmark.name)
     return [scorer for scorer in scorers if scorer.name != PROBE or listed is None or PROBE in listed.tasks]
 
 
 def _embed(
-    model: Any,
-    place: SetLocation,
-    scorers: Sequence[Scorer],
-    store: EmbeddingStore,
-    options: SuiteOptions,
-    known: Catalogue,
+    model: Any, place: SetLocation, scorers: Sequence[Scorer], store: EmbeddingStore, options: SuiteOptions
 ) -> EmbeddedSet:
     """Open a set, check it against the catalogue, and embed the part that is scored."""
     benchmark = open_set(place)
     split = benchmark.scored_split(options.split)
-    probed = any(scorer.name == PROBE for scorer in _scorers_of(benchmark, scorers, options, known))
+    probed = any(scorer.name == PROBE for scorer in _scorers_of(benchmark, scorers, options))
     kinds = ("embedding", "features") if probed and "train" in benchmark.splits else ("embedding",)
     embedded = EmbeddedSet(benchmark, split, model, store, kinds, options.max_damaged)
-    known.check(benchmark, split, len(embedded.source()))
+    catalogue().check(benchmark, split, len(embedded.source()))
     if len(kinds) > 1:
-        known.check(benchmark, "train", len(embedded.source("train")))
+        catalogue().check(benchmark, "train", len(embedded.source("train")))
     embedded.indices()
     return embedded
 
 
-def _shifts(suite: SuiteResult, options: SuiteOptions, known: Catalogue) -> Iterator[SetResult]:
+def _shifts(suite: SuiteResult, options: SuiteOptions) -> Iterator[SetResult]:
     if options.metrics is not None and SHIFT not in options.metrics:
         return
-    for shift in (*options.shifts, *known.shifts):
+    for shift in (*options.shifts, *catalogue().shifts):
         try:
             result = _shift_result(shift, suite, asked=shift in options.shifts)
             if result is not None:
@@ -188,9 +179,8 @@ def _shift_result(shift: Shift, suite: SuiteResult, asked: bool) -> SetResult | 
     if shift.base not in suite.embedded or not there:
         if asked:
             missing = ", ".join(name for name in (shift.base, *shift.renditions) if name not in suite.embedded)
-            raise UserError(
-                f"--shift names {missing}, which was not scored; sets are {', '.join(suite.embedded) or 'none'}"
-            )
+            scored = ", ".join(suite.embedded) or "none"
+            raise UserError(f"--shift names {missing}, which was not scored; sets are {scored}")
         return None
     for name in there:
         if reason := unlike(suite.embedded[shift.base], suite.embedded[name]):
@@ -203,10 +193,10 @@ def _shift_result(shift: Shift, suite: SuiteResult, asked: bool) -> SetResult | 
     return result
 
 
-def _averages(suite: SuiteResult, options: SuiteOptions, known: Catalogue) -> SetResult:
+def _averages(suite: SuiteResult, options: SuiteOptions) -> SetResult:
     """Average probe accuracies: over all probed sets, and over the fine-grained sets."""
     probed = {name: result for name, result in suite.sets.items() if _probe_scores(result)}
-    fine = [name for name in probed if known.is_fine_grained(name) or suite.embedded[name].benchmark.families]
+    fine = [name for name in probed if catalogue().is_fine_grained(name) or suite.embedded[name].benchmark.families]
     images = sum(result.images for result in probed.values())
     fingerprint = digest("average", *(f"{name}/{result.fingerprint}" for name, result in probed.items()))
     average = SetResult(AVERAGES, "average", "", images, fingerprint)
@@ -222,6 +212,5 @@ def _averages(suite: SuiteResult, options: SuiteOptions, known: Catalogue) -> Se
     return average
 
 
-def _probe_scores(result: SetResult) -> Mapping[str, Score]:
-    scores = result.scores.items()
-    return {name: score for name, score in scores if score.scorer == PROBE and name.endswith("accuracy")}
+def _probe_scores(result: SetResult) -> list[str]:
+    return [name for name, score in result.scores.items() if score.scorer == PROBE and name.endswith("accuracy")]

@@ -14,9 +14,7 @@ SHORTEST = 1e-8  # a row shorter than this has no direction; dividing by its len
 EVERY_ROW = slice(None)
 
 CYCLIP_IN, CYCLIP_CROSS = 0.25, 0.25  # CyCLIP's recipe
-ALIP_MOMENTUM = 0.99  # ALIP: H ← 0.99·H + 0.01·mean
 ALIP_SHARPNESS = 2.0  # ALIP: weights are exp(2(s - H))
-ALIP_START = 1.0  # ALIP: H at the start
 
 
 def single(x: Tensor) -> Tensor:
@@ -87,11 +85,7 @@ def cyclip_consistency(image: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def alip_weights(
-    text_second: Tensor,
-    text_image: Tensor,
-    second_image: Tensor,
-    thresholds: Tensor,
-    sharpness: float = ALIP_SHARPNESS,
+    text_second: Tensor, text_image: Tensor, second_image: Tensor, thresholds: Tensor, sharpness: float = ALIP_SHARPNESS
 ) -> tuple[Tensor, Tensor, Tensor]:
     """ALIP's weights (Yang et al. 2023): pairs whose captions or image disagree count less. No gradient.
 

@@ -22,18 +22,7 @@ from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.config import DistilSettings
-from dinorankclip.losses.distillation import (
-    cosine_gram,
-    cosine_loss,
-    crd_loss,
-    gram_distance,
-    gram_loss,
-    gram_loss_to,
-    mse_loss,
-    normalise_gram,
-    rkd_items,
-    rkd_loss,
-)
+from dinorankclip.losses import distillation as losses
 from dinorankclip.losses.resampling import resample_grid, resample_tokens, word_pooling
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import Embeddings, Progress, UserError
@@ -46,7 +35,7 @@ NEEDS: dict[str, tuple[frozenset[str], ...]] = {
     "mse": (frozenset({"tokens"}),),
     "cosine": (frozenset({"tokens"}),),
 }
-ON_TOKENS = {"mse": mse_loss, "cosine": cosine_loss}
+ON_TOKENS = {"mse": losses.mse_loss, "cosine": losses.cosine_loss}
 
 
 @dataclass(frozen=True)
@@ -61,9 +50,8 @@ class Branch:
 def needed(criterion: str, keep: str) -> frozenset[str]:
     """Return the features that a criterion uses of a cache made with `--keep` "gram", "tokens" or "both"."""
     cached = {"summary", *(("gram", "tokens") if keep == "both" else (keep,))}
-    for needs in NEEDS[criterion]:
-        if needs <= cached:
-            return needs
+    if fitting := [needs for needs in NEEDS[criterion] if needs <= cached]:
+        return fitting[0]
     raise UserError(f"--distil.criterion {criterion} needs cached tokens: make the cache with --keep tokens or both")
 
 
@@ -112,8 +100,8 @@ class DistillationLoss(nn.Module):
                 terms[f"{term}_{name}"] = weight * value
         if detailed and "image_gram" in features:
             with torch.no_grad():
-                student = cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
-                distance = gram_distance(student, normalise_gram(features["image_gram"]))
+                student = losses.cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
+                distance = losses.gram_distance(student, losses.normalise_gram(features["image_gram"]))
             report["gram_distance_image"] = distance.nanmean().item()
         return terms, report
 
@@ -129,13 +117,14 @@ class DistillationLoss(nn.Module):
         student = distributed.gather_rows(embeddings.named[f"{name}_student_class"])
         teacher = distributed.gather_rows(features[f"{name}_summary"])
         if criterion == "crd":
-            return {"crd": crd_loss(self.projectors[name](student), teacher.to(student.dtype))}
-        items = rkd_items(len(student), self.seed, progress.step, self.settings.relational_items).to(student.device)
-        relational = {"relational": rkd_loss(student[items], teacher[items])}
+            return {"crd": losses.crd_loss(self.projectors[name](student), teacher.to(student.dtype))}
+        items = losses.rkd_items(len(student), self.seed, progress.step, self.settings.relational_items)
+        items = items.to(student.device)
+        relational = {"relational": losses.rkd_loss(student[items], teacher[items])}
         if criterion == "rkd":
             return relational
         tokens, mask = self._tokens(name, embeddings, features)
-        known, loss = ("gram", gram_loss_to) if f"{name}_gram" in features else ("tokens", gram_loss)
+        known, loss = ("gram", losses.gram_loss_to) if f"{name}_gram" in features else ("tokens", losses.gram_loss)
         return {"gram": loss(tokens, features[f"{name}_{known}"], mask, self.settings.gram_reduction)} | relational
 
     def _tokens(

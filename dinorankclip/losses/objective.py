@@ -20,21 +20,13 @@ from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.config import LossSettings
-from dinorankclip.losses.contrastive import (
-    ALIP_MOMENTUM,
-    ALIP_START,
-    CYCLIP_CROSS,
-    CYCLIP_IN,
-    alip_weights,
-    cyclip_rows,
-    info_nce_rows,
-    unit_rows,
-)
+from dinorankclip.losses.contrastive import CYCLIP_CROSS, CYCLIP_IN, alip_weights, cyclip_rows, info_nce_rows, unit_rows
 from dinorankclip.losses.distillation_terms import DistillationLoss
 from dinorankclip.losses.ranking import RankingLoss
 from dinorankclip.methods import traits_of
 from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
 
+ALIP_START, ALIP_MOMENTUM = 1.0, 0.99  # ALIP's running thresholds: H starts at 1; H ← 0.99·H + 0.01·mean
 NO_SECOND_TEXT = (
     "ALIP weighs each pair by a second caption of the same image, and this data gives none: "
     "use data with several captions an image (or precomputed recaptions), or another --method"

@@ -5,15 +5,11 @@ Shapes: N rows (lists), M items, K ≤ M listed positions, H width of queries an
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from dinorankclip.losses.contrastive import single
 from dinorankclip.losses.plackett_luce_blocked import REMOVED, FirstOrderLists, MeanOfTransitionLists, TransitionLists
-
-Backend = Literal["auto", "reference", "blocked"]
 
 # MKL picks its kernel for exp at the first call; when two threads make that call at once, one of them sometimes
 # gets a kernel with errors of 1e-4 (observed with torch 2.13 in one process of ten). One call on one thread decides it.
@@ -21,12 +17,7 @@ torch.zeros(1).exp()
 
 
 def plackett_luce_nll(
-    theta: Tensor,
-    order: Tensor,
-    queries: Tensor | None = None,
-    keys: Tensor | None = None,
-    *,
-    backend: Backend = "auto",
+    theta: Tensor, order: Tensor, queries: Tensor | None = None, keys: Tensor | None = None, *, backend: str = "auto"
 ) -> Tensor:
     """Negative log-likelihood of each row's list: [N]. Equation 6; without queries, equation 2.
 
@@ -61,12 +52,7 @@ def plackett_luce_nll(
 
 
 def mean_plackett_luce_nll(
-    theta: Tensor,
-    order: Tensor,
-    queries: Tensor | None = None,
-    keys: Tensor | None = None,
-    *,
-    backend: Backend = "auto",
+    theta: Tensor, order: Tensor, queries: Tensor | None = None, keys: Tensor | None = None, *, backend: str = "auto"
 ) -> Tensor:
     """`plackett_luce_nll(…).mean()`, a scalar, as training calls it. With queries and keys it is faster: the weights of
     rows are known, so the forward pass computes gradients, with three products instead of four and half of the

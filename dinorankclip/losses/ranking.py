@@ -22,13 +22,7 @@ from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.losses.contrastive import unit_rows
-from dinorankclip.losses.plackett_luce import (
-    Backend,
-    mean_plackett_luce_nll,
-    rankclip_nll,
-    reference_order,
-    symmetrised,
-)
+from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised
 from dinorankclip.losses.telemetry import relative_spread
 from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.run_files import gate_name, spread_name
@@ -41,6 +35,7 @@ RAMP_SLOPE, RAMP_TOP = 3.0, 2.0  # μ = clip(3i/(n-1), 0, 2): RankCLIP's public 
 SHORT_RUN = 8  # epochs; in shorter runs the ramp counts steps instead of whole epochs (D12)
 STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
 GATE_L1 = {2: 1e-4, 3: 1e-3}  # η_r of the paper's table; ten times larger for each order above 3 (D11)
+Scale = Tensor | float  # exp(logit_scale)
 
 
 def ranking_weight(progress: Progress, ramp: str = "rankclip") -> float:
@@ -129,7 +124,7 @@ class RankingLoss(nn.Module):
         utility: str = "scaled",
         ramp: str = "rankclip",
         staged: bool = True,
-        backend: Backend = "auto",
+        backend: str = "auto",
         rankclip_eps: float = 0.0,
         seed: int = 0,
     ):
@@ -153,7 +148,7 @@ class RankingLoss(nn.Module):
         """Tell `forward` that `step` steps of `total_steps` are done, in a run of `epochs` epochs."""
         self.progress = Progress(step, total_steps, epochs)
 
-    def forward(self, image: Tensor, text: Tensor, scale: Tensor | float, detailed: bool = False) -> LossTerms:
+    def forward(self, image: Tensor, text: Tensor, scale: Scale, detailed: bool = False) -> LossTerms:
         """`detailed` adds gates, spreads and unweighted values to the report (for a log line; costs a little)."""
         self._check(image, text)
         first = distributed.world().rank * len(image)
@@ -180,13 +175,7 @@ class RankingLoss(nn.Module):
             )
 
     def own_rows(
-        self,
-        images: Tensor,
-        texts: Tensor,
-        own: slice,
-        scale: Tensor | float,
-        progress: Progress | None,
-        detailed: bool = False,
+        self, images: Tensor, texts: Tensor, own: slice, scale: Scale, progress: Progress | None, detailed: bool = False
     ) -> LossTerms:
         """The loss of rows `own` among all unit-norm images and texts [M, D]; without `progress`, at full weight."""
         if progress is None:
@@ -208,7 +197,7 @@ class RankingLoss(nn.Module):
         return LossTerms(reduce(add, terms.values()), terms, report)
 
     @torch.no_grad()
-    def nll_with(self, image: Tensor, text: Tensor, scale: Tensor | float, orders: tuple[int, ...]) -> dict[str, float]:
+    def nll_with(self, image: Tensor, text: Tensor, scale: Scale, orders: tuple[int, ...]) -> dict[str, float]:
         """Return the unweighted NLL of `in` and `cross` when only these orders above 1 act: leave one out to see its
         effect. Nothing is gathered from other processes."""
         with torch.autocast(image.device.type, enabled=False):
@@ -221,7 +210,7 @@ class RankingLoss(nn.Module):
         images: Tensor,
         texts: Tensor,
         own: slice,
-        scale: Tensor | float,
+        scale: Scale,
         active: tuple[int, ...],
         length: int,
         report: dict[str, float] | None,

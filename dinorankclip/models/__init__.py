@@ -3,8 +3,7 @@
 trunk.py               the contrastive trunk: an open_clip model, its captions cut to their length
 open_clip_blocks.py    open_clip's transformer blocks, run on sequences of several lengths
 open_clip_weights.py   `open_clip:…` as a model, and the checks that its captions and images are read our way
-students.py            image and text students (ViT, text transformer) and their features
-students_conv.py       convolutional image students
+students.py            image students (ViT, convolutional), text students, and their features
 fusion.py              the equations of fusion, and the gate
 fusion_variants.py     pyramid, attention, refiner, and the six variants that are built from them
 joint.py               trunk, students and fusion wired to one model
@@ -12,8 +11,7 @@ weights_file.py        safetensors files, hashes of weights, models without init
 folder.py              the model folder: save, find, load; the vocabulary beside an export
 loaded.py              `load_model`: pictures and captions in, embeddings out
 card.py                provenance of a model, and the README of an export
-export_formats.py      writers of a model folder, an open_clip folder and ONNX graphs
-export_model.py        `write_export`: load a model, write its formats, put the folder in its place
+export_model.py        `write_export`: a model folder, an open_clip folder or ONNX graphs, put in their place
 """
 
 from dinorankclip.device import declare_missing

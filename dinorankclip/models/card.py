@@ -19,7 +19,6 @@ from dinorankclip.models.folder import CONFIG
 from dinorankclip.models.joint import parameters_by_part
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.models.trunk import trunk_config, trunk_name
-from dinorankclip.run_files import inert_orders, inert_words
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
 
 RECORD = "provenance.json"  # in exported folders, so that an export of an export still knows
@@ -63,7 +62,7 @@ def _of_run(checkpoint: Path) -> dict[str, Any]:
     environment = _read(run / run_files.ENVIRONMENT)
     scores = _read(run / run_files.SCORES)
     known: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
-    if inert := inert_orders(run):
+    if inert := run_files.inert_orders(run):
         known["inert_orders"] = inert
     if settings:
         known |= {"settings": _without_paths(settings), "teachers": _teachers(settings), "images": _images(settings)}
@@ -204,7 +203,9 @@ def _training(known: dict[str, Any]) -> str:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
     budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
     method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
-    if inert := inert_words(known.get("inert_orders", [])):  # a named order without effect is no cause of a score
+    if inert := run_files.inert_words(
+        known.get("inert_orders", [])
+    ):  # a named order without effect is no cause of a score
         method += f"; {inert}: the corrections ended below a thousandth of the spread they correct"
     start = settings.get("init") or settings.get("model", {}).get("weights")
     lines = [

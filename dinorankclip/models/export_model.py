@@ -1,34 +1,64 @@
-"""`write_export`: load the model that a user names, write each format, put the folder in its place.
+"""Exports a model: loads what a user names, writes each format, puts the folder in its place.
 
+    folder      a model folder that `load_model` reads
+    open-clip   the trunk alone, for open_clip.create_model_and_transforms("local-dir:FOLDER")
+    onnx        graphs of both encoders with students and fusion, checked against PyTorch; B is free:
+        image.onnx   uint8 pixels [B, 3, S, S] → unit-norm embeddings [B, D]; pixels are normalised inside
+        text.onnx    int64 ids [B, context length], padded with 0 → unit-norm embeddings [B, D]
+
+Preprocessing, vocabulary, provenance and card lie beside the weights of every format.
 The folder is new or takes the place of an older export, never of anything else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from tqdm import tqdm
 
 from dinorankclip.io import whole_folder
-from dinorankclip.models.card import RECORD, provenance
-from dinorankclip.models.export_formats import (
-    TOLERANCE,
-    demand_onnx,
-    write_model_folder,
-    write_onnx_folder,
-    write_open_clip_folder,
-    write_record,
-)
-from dinorankclip.models.folder import find_model
-from dinorankclip.models.loaded import load_model, try_out
-from dinorankclip.models.open_clip_weights import PREFIX
-from dinorankclip.types import UserError
+from dinorankclip.models.card import RECORD, card, provenance
+from dinorankclip.models.folder import OPEN_CLIP_CONFIG, find_model, save_model, write_vocabulary
+from dinorankclip.models.joint import JointModel
+from dinorankclip.models.loaded import LoadedModel, load_model, trial_pairs, try_out
+from dinorankclip.models.open_clip_weights import PREFIX, RESIZING
+from dinorankclip.models.weights_file import skip_init, write_weights
+from dinorankclip.types import UserError, first_line
 
 FORMATS = {"folder": "", "open-clip": "open_clip", "onnx": "onnx"}  # subfolders, where there are several formats
+PREPROCESSING = "preprocess.json"
+CARD = "README.md"
+OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"  # the name that open_clip prefers
+IMAGE, TEXT, DESCRIPTION = "image.onnx", "text.onnx", "onnx.json"
+ANGLE_TRIALS = 32  # scenes on which fused embeddings are compared with the trunk's
+TOLERANCE = 1e-3  # between an ONNX graph and PyTorch
+BATCHES = (1, 2, 7)  # a graph whose batch size was frozen by mistake fails at one of them
+_LARGEST_FILE = 1_500_000_000  # bytes; protobuf ends at 2 GB, above it weights lie beside the graph
+LOADING_OURS = """\
+from dinorankclip import load_model
+model = load_model("{name}")
+model.encode_image(model.preprocess("photo.jpg")[None]) @ model.encode_text(["a red mug"]).T"""
+LOADING_OPEN_CLIP = """\
+import open_clip
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:{name}")
+tokenizer = open_clip.get_tokenizer("local-dir:{name}")"""
+LOADING_ONNX = """\
+import onnxruntime
+image, text = (onnxruntime.InferenceSession(f"{name}/{{part}}.onnx") for part in ("image", "text"))
+similarity = image.run(None, {{"images": pixels}})[0] @ text.run(None, {{"ids": ids}})[0].T  # uint8, int64"""
 
 
 @dataclass
@@ -87,7 +117,7 @@ def write_export(
                     for file, worst in differences.items()
                 ]
         if not (aside / RECORD).exists():  # all formats lie in subfolders; the mark of an export is at its top
-            write_record(aside, known)
+            _write_json(aside / RECORD, known)
     if not licence:
         written.remarks.append("the licence in README.md is open: fill it in before you publish the folder")
     return written
@@ -125,3 +155,172 @@ def _put_back(older: Path, out: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             older.rmdir()  # empty, if it was never moved
+
+
+def write_model_folder(model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = "") -> None:
+    """Write everything needed to use the model into an empty folder that will be called `name`."""
+    save_model(model.parts, folder, seal=True)
+    _write_side_files(model, folder, known, LOADING_OURS.format(name=name), licence)
+
+
+def _write_side_files(
+    model: LoadedModel, folder: Path, known: dict[str, Any], loading: str, licence: str, warning: str = ""
+) -> None:
+    """Write preprocessing, vocabulary, provenance and card."""
+    (folder / CARD).write_text(card(model, known, loading, warning, licence))
+    write_vocabulary(folder, model.text_spec)
+    _write_json(folder / RECORD, known)
+    spec = model.image_spec
+    preprocessing = {  # in words and numbers that another program can follow
+        "upright": "EXIF orientation applied; transparency laid on white; RGB",
+        "resize": f"the shorter side to {spec.size}, the longer one in proportion, rounded down",
+        "crop": f"the centre, {spec.size} by {spec.size}, after resizing",
+        "interpolation": "bicubic, antialiased",
+        "mean": list(spec.mean),
+        "std": list(spec.std),
+        "normalise": "(pixel/255 - mean)/std",
+    }
+    _write_json(folder / PREPROCESSING, preprocessing)
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def write_open_clip_folder(
+    model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
+) -> str:
+    """Write the trunk into an empty folder that will be called `name`. Returns what it leaves out ("" if nothing)."""
+    warning = _fusion_left_out(model)
+    if warning:
+        known = known | {"scores": None, "set_scores": None}  # they are of the whole model
+    with skip_init():
+        alone = JointModel(model.parts.trunk.config)
+    trunk = alone.trunk = model.parts.trunk
+    model = LoadedModel(alone, model.name, model.placement)
+    spec = model.image_spec
+    # Not for open_clip's constructors: preprocess_cfg has a place of its own, a captioning head is never built here.
+    towers = {key: value for key, value in trunk.config.items() if key not in ("preprocess_cfg", "multimodal_cfg")}
+    images = {"mean": list(spec.mean), "std": list(spec.std), **RESIZING}
+    _write_json(folder / OPEN_CLIP_CONFIG, {"model_cfg": towers, "preprocess_cfg": images})
+    write_weights(trunk.towers.state_dict(), folder / OPEN_CLIP_WEIGHTS)
+    _write_side_files(model, folder, known, LOADING_OPEN_CLIP.format(name=name), licence, warning)
+    return warning
+
+
+def _fusion_left_out(model: LoadedModel) -> str:
+    """For a fused model: how far its embeddings are from the trunk's own, in words."""
+    if model.parts.image_fusion is None and model.parts.text_fusion is None:
+        return ""
+    pictures, captions = trial_pairs(ANGLE_TRIALS)
+    images = model.look(torch.stack([model.preprocess(picture) for picture in pictures]))
+    texts = model.read(captions)
+    turns = [
+        f"{side} embeddings by {float(angle.mean()):.1f}° on average ({float(angle.max()):.1f}° at most)"
+        for side, angle in (("image", images.angle), ("text", texts.angle))
+        if angle is not None
+    ]
+    return (
+        f"This is the trunk alone, not the whole model: students and fusion, which are left out, turn "
+        f"{' and '.join(turns)}, measured on {ANGLE_TRIALS} built-in scenes. Scores of the whole model do not hold for "
+        "it."
+    )
+
+
+class _UnitRows(nn.Module):
+    """One encoder as a module of one input, for the exporter. `model` registers the weights."""
+
+    def __init__(self, model: JointModel, encode: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.model = model
+        self.encode = encode
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return F.normalize(self.encode(inputs), dim=-1)
+
+
+def write_onnx_folder(
+    model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
+) -> dict[str, float]:
+    """Write graphs into an empty folder that will be called `name`. Returns each graph's largest difference to PyTorch.
+
+    The graphs are compared with the model on drawn pairs, at several batch sizes.
+    """
+    demand_onnx()
+    parts, size = model.parts, model.image_spec.size
+    pictures, captions = trial_pairs(max(BATCHES))
+    images = torch.stack([model.preprocess(picture) for picture in pictures])
+    ids = model.tokenizer(captions, full=True)
+    look = _UnitRows(parts, lambda pixels: parts.see(parts.normalised(pixels)).raw)
+    read = _UnitRows(parts, lambda texts: parts.read(texts).raw)
+    graphs = {
+        IMAGE: (look, "images", images, model.encode_image(images), f"uint8 [B, 3, {size}, {size}]"),
+        TEXT: (read, "ids", ids, model.encode_text(ids), f"int64 [B, {model.text_spec.context_length}]"),
+    }
+    described: dict[str, dict[str, Any]] = {}
+    for file, (module, input_name, inputs, expected, shape) in tqdm(
+        graphs.items(), desc="ONNX", unit="graph", leave=False
+    ):
+        _trace(module, inputs, input_name, folder / file)
+        described[file] = {
+            "input": f"{input_name}: {shape}",
+            "output": f"embeddings: float32 [B, {model.dim}], unit norm",
+            "difference": _difference(folder / file, input_name, inputs, expected),
+        }
+    _write_json(folder / DESCRIPTION, described)
+    _write_side_files(model, folder, known, LOADING_ONNX.format(name=name), licence)
+    return {file: about["difference"] for file, about in described.items()}
+
+
+def demand_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        install = "pip install 'dinorankclip[onnx]'"
+        raise UserError(f"ONNX needs packages that are not installed ({error.name}): {install}") from error
+
+
+def _trace(module: nn.Module, example: Tensor, input_name: str, path: Path) -> None:
+    module.eval()
+    size = sum(tensor.numel() * tensor.element_size() for tensor in module.state_dict().values())
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter's internals
+            torch.onnx.export(
+                module,
+                (example,),
+                path,
+                dynamo=True,
+                input_names=[input_name],
+                output_names=["embeddings"],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                external_data=size > _LARGEST_FILE,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        raise UserError(f"PyTorch cannot write this model as ONNX: {first_line(error)}") from error
+    finally:
+        logger.setLevel(before)
+
+
+def _difference(path: Path, input_name: str, inputs: Tensor, expected: Tensor) -> float:
+    """The largest difference between the graph and PyTorch; raises if it exceeds the tolerance."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    outputs = (torch.from_numpy(session.run(None, {input_name: inputs[:batch].numpy()})[0]) for batch in BATCHES)
+    differences = torch.stack([(rows - expected[: len(rows)].cpu()).abs().max() for rows in outputs])
+    worst = float(differences.max())  # NaN if any row holds one
+    if not worst <= TOLERANCE:
+        raise UserError(
+            f"{path.name} differs from PyTorch by {worst:.1e}, more than {TOLERANCE}: nothing was written. Please "
+            "report it with the trunk's name"
+        )
+    return worst

@@ -14,21 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dinorankclip.models.fusion import Fused, fused_angle
+from dinorankclip.models.fusion import Fused, Fusion, fused_angle
 from dinorankclip.models.fusion_variants import build_fusion
-from dinorankclip.models.students import StudentFeatures, image_student, text_student, token_table
+from dinorankclip.models.students import (
+    ImageStudent,
+    StudentFeatures,
+    TextStudent,
+    image_student,
+    text_student,
+    token_table,
+)
 from dinorankclip.models.trunk import OwnImageTokens, OwnTextTokens, Trunk
 from dinorankclip.types import Embeddings
-
-if TYPE_CHECKING:
-    from dinorankclip.models.students import ImageStudent, TextStudent
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ class JointModel(nn.Module):
         self.students, self.fusion = Students(), FusionDesign()
         self.image_student: ImageStudent | None = None
         self.text_student: TextStudent | None = None
-        self.image_fusion: nn.Module | None = None
-        self.text_fusion: nn.Module | None = None
+        self.image_fusion: Fusion | None = None
+        self.text_fusion: Fusion | None = None
         self.students_only = False  # distil-only training leaves the trunk alone
         # Branches whose trunk learns from the teacher in a student's stead: set for training, stored nowhere.
         self.own_tokens: dict[str, OwnImageTokens | OwnTextTokens] = {}
@@ -112,7 +116,7 @@ class JointModel(nn.Module):
 
     def _fusion_for(
         self, student: ImageStudent | TextStudent | None, fusion: FusionDesign, branch: str, seed: int
-    ) -> nn.Module | None:
+    ) -> Fusion | None:
         if student is None or fusion.variant == "none":
             return None
         return build_fusion(fusion.variant, fusion.gate, self.dim, student.width, branch, seed)
@@ -187,11 +191,7 @@ class JointModel(nn.Module):
         return self._fuse(self.trunk.encode_text, texts, features, self.text_fusion)
 
     def _fuse(
-        self,
-        encode: Callable[[Tensor], Tensor],
-        items: Tensor,
-        features: StudentFeatures | None,
-        fusion: nn.Module | None,
+        self, encode: Callable[[Tensor], Tensor], items: Tensor, features: StudentFeatures | None, fusion: Fusion | None
     ) -> Encoded:
         if self.students_only:
             nothing = items.new_empty(len(items), 0)

@@ -44,7 +44,7 @@ def open_clip_model(where: str) -> tuple[JointModel, str]:
         return JointModel(config), "random weights from seed 0, as asked"
     if not Path(file).is_file():
         raise UserError(f"{where}: {_advice(name, file)}")
-    return _load(config, file), caution_about_weights(name)
+    return _load(config, file), weights_caution(name)
 
 
 def _from_folder(folder: Path) -> JointModel:
@@ -110,7 +110,7 @@ def refuse_foreign_captions(config: dict[str, Any], name: str) -> None:
         config["vision_cfg"]["timm_model_pretrained"] = False
 
 
-def caution_about_weights(name: str) -> str:
+def weights_caution(name: str) -> str:
     """A caution for a file with weights of the model `name`; "" if no difference to our way is known.
 
     A bare file tells neither how images were shown to it nor which activation it was trained with; open_clip's records

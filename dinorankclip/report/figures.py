@@ -24,15 +24,8 @@ from dinorankclip.run_files import INERT_SPREAD, MODALITIES, gate_name, logged_o
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines on white.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-    "#1a1a1a",
-)
+BLUE, ORANGE, GREEN, RED = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+PURPLE, SKY, BLACK = "#cc79a7", "#56b4e9", "#1a1a1a"
 GREY, FAINT, GRID = "#6e6e6e", "#9a9a9a", "#e4e4e4"
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -46,34 +39,16 @@ AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", ["#b2182b", "#f4a
 SEQUENTIAL = "cividis"
 
 _STYLE: dict[Any, Any] = {  # Any: matplotlib's stubs list every name
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.5,
-    "axes.edgecolor": GREY,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": BLACK,
-    "ytick.labelcolor": BLACK,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5.5,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "dinorankclip",  # the same figure gives the same file
-}
+    "font.family": "DejaVu Sans", "font.size": 9.5,
+    "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelsize": 9.5,
+    "axes.edgecolor": GREY, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": False, "axes.axisbelow": True, "grid.color": GRID, "grid.linewidth": 0.8,
+    "xtick.labelsize": 8.5, "xtick.color": GREY, "xtick.labelcolor": BLACK,
+    "ytick.labelsize": 8.5, "ytick.color": GREY, "ytick.labelcolor": BLACK,
+    "legend.fontsize": 8.5, "legend.frameon": False, "lines.linewidth": 1.8, "lines.markersize": 5.5,
+    "figure.facecolor": "white", "savefig.facecolor": "white",
+    "svg.fonttype": "path", "svg.hashsalt": "dinorankclip",  # the same figure gives the same file
+}  # fmt: skip
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:

@@ -1,13 +1,16 @@
-"""Writes self-contained HTML files from the templates beside this file, and collects the parts of a report page.
+"""Writes self-contained HTML files from the templates beside this file: report pages, answers of a search, contact
+sheets of `data show`.
 
-Style and pictures are inside the file, so a page fetches nothing. Jinja2 escapes every text; markdown-it renders our
-Markdown without raw HTML. Colours follow the reader's light or dark system; figures stay on white.
-Jinja2 and markdown-it are imported when a page is written, because `--help` must answer at once.
+Style and pictures are inside the file, so a page fetches nothing. Jinja2 escapes every text, because queries, captions
+and file names come from outside; markdown-it renders our Markdown without raw HTML. Colours follow the reader's light
+or dark system; figures stay on white. Jinja2 and markdown-it are imported when a page is written, because `--help` must
+answer at once.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -16,11 +19,21 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image, ImageOps
+
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.decode import decode
+from dinorankclip.data.folders_and_tables import read_file
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from dinorankclip.data.inspect import ShownPair
     from dinorankclip.report.figures import Drawn
+    from dinorankclip.search.photo_search import Answer, Hit
 
+_HEIGHT, _WIDEST = 240, 480  # pixels of a small copy; the page shows it smaller, so it is sharp on dense screens
+_QUALITY = 82
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -172,3 +185,49 @@ def add_markdown(page: Page, text: str, level: int, prefix: str = "") -> None:
         next(queue)  # the end of the heading
         page.section(heading, min(6, level + int(token.tag[1:]) - highest), prefix)
     add_blocks()
+
+
+def write_search_page(path: Path, answers: Sequence[Answer], photos: Path, model: str, searched: int) -> None:
+    """Write the answers to queries with small copies of the photos; `searched` is the number of photos in the folder
+    `photos` that were searched. A click on a copy opens the photo itself, as long as the file is where it was."""
+    text = render(
+        "search.html",
+        title="; ".join(str(answer.query) for answer in answers),
+        header=f"{searched:,} photos in {photos}, searched by {model}",
+        answers=[_answer(answer, photos) for answer in answers],
+    )
+    write_html(path, text)
+
+
+def write_contact_sheet(path: Path, pairs: Sequence[ShownPair], title: str) -> None:
+    """Write pairs with their keys and all of their captions."""
+    shown = [{"key": pair.key, "captions": pair.captions, "source": _encoded(pair.image, "PNG")} for pair in pairs]
+    write_html(path, render("contact_sheet.html", title=title, pairs=shown))
+
+
+def _answer(answer: Answer, photos: Path) -> dict[str, Any]:
+    hits = [_hit(hit, photos) for hit in answer.hits]
+    if isinstance(answer.query, Path):
+        return {"query": answer.query.name, "photo": _small_copy(answer.query), "hits": hits}
+    return {"query": answer.query, "photo": None, "hits": hits}
+
+
+def _hit(hit: Hit, photos: Path) -> dict[str, Any]:
+    name, link = hit.path.relative_to(photos).as_posix(), hit.path.resolve().as_uri()
+    return {"name": name, "link": link, "score": hit.score, "photo": _small_copy(hit.path)}
+
+
+def _small_copy(path: Path) -> dict[str, str]:
+    """Return the source of an <img>, or the cause if the file is gone or was damaged since it was indexed."""
+    try:
+        pixels = decode(read_file(path, missing="missing-image"), least=(_HEIGHT, _HEIGHT))
+    except Damage as damage:
+        return {"source": "", "cause": damage.cause}
+    image = ImageOps.contain(Image.fromarray(pixels), (_WIDEST, _HEIGHT))
+    return {"source": _encoded(image, "JPEG", quality=_QUALITY)}
+
+
+def _encoded(image: Image.Image, kind: str, **options: Any) -> str:
+    data = io.BytesIO()
+    image.save(data, kind, **options)
+    return data_uri(kind.lower(), data.getvalue())

@@ -12,8 +12,8 @@ from dinorankclip.run_files import BEST, CHECKPOINTS, read_metrics, read_setting
 from dinorankclip.train import checkpoints
 from dinorankclip.train.ending import DIVERGED, STOPPED, read_ending, train_command, way_on
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
-from dinorankclip.train.optimizer import warmup_length
 from dinorankclip.train.run_folder import has_begun
+from dinorankclip.train.step import warmup_length
 from dinorankclip.types import Finding
 
 STUCK_WITHIN = 0.03  # share of ln B: a loss so near to ln B is no better than guessing

@@ -7,30 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dinorankclip import run_files
 from dinorankclip.config import flatten
 from dinorankclip.evaluate.scores import OWN_LEVEL
 from dinorankclip.formatting import MISSING, RECALLS, described, held_out, written
 from dinorankclip.report.figures import Unavailable, loss_curves, order_telemetry, score_curves
 from dinorankclip.report.html import Page
 from dinorankclip.report.run_findings import examine_run
-from dinorankclip.run_files import (
-    ENVIRONMENT,
-    FUSION,
-    INERT_SPREAD,
-    MODALITIES,
-    gate_name,
-    is_inert,
-    logged_orders,
-    read_metrics,
-    read_settings,
-    spread_name,
-    stored_scores,
-)
 from dinorankclip.train.cost import spending
 
 
 def run_page(run: Path) -> Page:
-    settings, lines, spent = read_settings(run), read_metrics(run), spending(run)
+    settings, lines, spent = run_files.read_settings(run), run_files.read_metrics(run), spending(run)
     page = Page(f"Run {run.name}", f"{spent.method} on {settings['data']}, seed {settings['seed']}")
     page.section("How it went")
     pairs, parameters = ("unknown" if n is None else f"{n:,}" for n in (spent.pairs_seen, spent.model_parameters))
@@ -47,15 +35,15 @@ def run_page(run: Path) -> Page:
         except Unavailable as why:
             page.text(f"Left out: {why}.", "note")
     _orders(page, lines)
-    if (run / FUSION).is_file():
-        _fusion(page, json.loads((run / FUSION).read_text()))
-    if stored := stored_scores(run):
+    if (run / run_files.FUSION).is_file():
+        _fusion(page, json.loads((run / run_files.FUSION).read_text()))
+    if stored := run_files.stored_scores(run):
         _scores(page, stored)
     page.section("Settings")
     rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(flatten(settings).items())]
     page.details("All settings", ("setting", "value"), rows)
-    if (run / ENVIRONMENT).is_file():
-        environment = json.loads((run / ENVIRONMENT).read_text())
+    if (run / run_files.ENVIRONMENT).is_file():
+        environment = json.loads((run / run_files.ENVIRONMENT).read_text())
         page.section("Environment")
         page.text(f"Revision {environment['revision'] or 'unknown'}; {described(environment)}.")
         page.command(" ".join(environment["command"]))
@@ -68,14 +56,16 @@ def _orders(page: Page, lines: list[dict[str, Any]]) -> None:
     for line in lines:
         last |= line
     rows = []
-    for order in logged_orders(last):
-        spreads = [last.get(spread_name(order, side), 0.0) for side in MODALITIES]
-        gates = [last.get(gate_name(order, side), 0.0) for side in MODALITIES]
-        state = "inert" if is_inert(max(spreads)) else "acts"
+    for order in run_files.logged_orders(last):
+        spreads = [last.get(run_files.spread_name(order, side), 0.0) for side in run_files.MODALITIES]
+        gates = [last.get(run_files.gate_name(order, side), 0.0) for side in run_files.MODALITIES]
+        state = "inert" if run_files.is_inert(max(spreads)) else "acts"
         rows.append((str(order), *(f"{value:.4f}" for value in (*gates, *spreads)), state))
     if rows:
         page.table(("order", "λ image", "λ text", "spread image", "spread text", ""), rows)
-        page.text(f"An order whose spread is below {INERT_SPREAD:g} of that of the utilities is inert.", "note")
+        page.text(
+            f"An order whose spread is below {run_files.INERT_SPREAD:g} of that of the utilities is inert.", "note"
+        )
 
 
 def _fusion(page: Page, stored: dict[str, Any]) -> None:

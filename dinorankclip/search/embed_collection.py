@@ -29,8 +29,8 @@ from tqdm import tqdm
 from dinorankclip.config import flatten
 from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
+from dinorankclip.data.open_data import WithoutCaptions
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, embed_rows, npy_header
-from dinorankclip.data.unpaired import WithoutCaptions
 from dinorankclip.io import digest, whole_file, write_json
 from dinorankclip.types import CaptionSource, ImageSource, UserError
 
@@ -57,17 +57,12 @@ def plan_of(
     max_pixels: int = MAX_PIXELS,
 ) -> dict[str, Any]:
     """Describe what must stay the same for a folder to be resumed, in words that an error message can use."""
-    spec = model.image_spec
+    size, mean, std = model.image_spec.size, list(model.image_spec.mean), list(model.image_spec.std)
+    shown = {"resize": "short side, bicubic with antialiasing", "crop": "centre, after resizing"}
     plan = {
         "the model": model.identity,
         "computed in": f"{model.placement.precision} on {model.device.type}",
-        "preprocessing": {
-            "size": spec.size,
-            "resize": "short side, bicubic with antialiasing",
-            "crop": "centre, after resizing",
-            "mean": list(spec.mean),
-            "std": list(spec.std),
-        },
+        "preprocessing": {"size": size, **shown, "mean": mean, "std": std},
         "the images": _summary(images),
         "the captions": _summary(captions),
         "items of a part": part,
@@ -232,10 +227,8 @@ def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
     schema = arrow.schema([*((name, arrow.string()) for name in columns), ("embedding", vector)])
     with contextlib.ExitStack() as stack:
         aside = stack.enter_context(whole_file(path))
-        files = [
-            stack.enter_context(open(file, encoding="utf-8", errors="replace", newline="\n"))
-            for file in columns.values()
-        ]
+        opened = (open(file, encoding="utf-8", errors="replace", newline="\n") for file in columns.values())
+        files = [stack.enter_context(file) for file in opened]
         writer = stack.enter_context(parquet.ParquetWriter(aside, schema))
         for start in range(0, len(embeddings), _ROWS_AT_ONCE):
             group = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])

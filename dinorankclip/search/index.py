@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from dinorankclip.data.damage import DamageCount
-from dinorankclip.data.folders import find_images, sizes_and_times
+from dinorankclip.data.folders_and_tables import find_images, sizes_and_times
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, MISSING, UNREADABLE, embed_rows
 from dinorankclip.io import digest, home, whole_file
 from dinorankclip.types import UserError
@@ -133,7 +133,7 @@ def updated_index(
     """Index `photos` and save the index at `path`. Rows of `old` are reused; `model` computes the others."""
     from tqdm import tqdm
 
-    from dinorankclip.data.unpaired import ImageFiles, WithoutCaptions
+    from dinorankclip.data.open_data import ImageFiles, WithoutCaptions
 
     count = len(photos.names)
     rows, causes = np.zeros((count, model.dim), np.float32), np.full(count, MISSING, np.int8)

@@ -23,7 +23,7 @@ import numpy as np
 
 from dinorankclip import __version__
 from dinorankclip.data.damage import Damage, DamageCount
-from dinorankclip.data.folders import read_file, sizes_and_times
+from dinorankclip.data.folders_and_tables import read_file, sizes_and_times
 from dinorankclip.io import digest, one_at_a_time, write_json
 from dinorankclip.run_files import CHECKPOINTS, LAST
 from dinorankclip.search.index import DAMAGED_FILE, PhotoIndex, QueryMemo, find_photos, index_folder, updated_index

@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save
+from safetensors.numpy import load_file
+from safetensors.torch import save
 from torch import Tensor
 from tqdm import tqdm
 
@@ -34,10 +35,9 @@ from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.samples import permutation
 from dinorankclip.io import write_bytes
 from dinorankclip.teachers import cache_format
-from dinorankclip.teachers.cache_format import IMAGE_BASIS, REDUCED, TEXT_BASIS, CacheLayout
-from dinorankclip.teachers.caption_words import pool_words
-from dinorankclip.teachers.feature_codecs import ImageRecord, TextRecord, image_record, text_record
+from dinorankclip.teachers.cache_format import IMAGE_BASIS, REDUCED, TEXT_BASIS, CacheLayout, ImageRecord, TextRecord
 from dinorankclip.teachers.frozen_teacher import Teacher, TextTeacher, whole_images
+from dinorankclip.teachers.text_teachers import pool_words
 from dinorankclip.types import Source, UserError
 
 BATCH = 64  # images or captions that a teacher receives at once
@@ -130,11 +130,9 @@ class _CacheBuilder:
         if self.layout.keep != "gram":
             distributed.leader_first(self._fit_bases)
         for part, source in self.parts.items():
-            self._write_images(part, source, image_record(plan))
+            self._write_images(part, source, cache_format.image_record(plan))
         if self.text_teacher is not None:
-            self._write_captions(self.text_teacher, text_record(plan))
-
-    # ------------------------------------------------------------------------------------------------------ PCA
+            self._write_captions(self.text_teacher, cache_format.text_record(plan))
 
     def _fit_bases(self) -> None:
         """Fit the PCA on images and captions whose choice depends on the data alone."""
@@ -155,13 +153,8 @@ class _CacheBuilder:
         write_bytes(path, save(bases))
 
     @cached_property
-    def _bases(self) -> dict[str, Tensor]:
-        return load_file(self.folder / cache_format.BASIS)
-
-    def _basis(self, name: str) -> np.ndarray | None:
-        return None if self.layout.keep == "gram" else self._bases[name].numpy()
-
-    # --------------------------------------------------------------------------------------------------- images
+    def _bases(self) -> dict[str, np.ndarray]:
+        return {} if self.layout.keep == "gram" else load_file(self.folder / cache_format.BASIS)
 
     def _write_images(self, part: str, source: Source, record: ImageRecord) -> None:
         shards = self._missing_shards(part, len(source), self.layout.rows)
@@ -190,15 +183,12 @@ class _CacheBuilder:
         features = self.teacher.dense(images)
         tokens = features.tokens.cpu().numpy()
         values = {"summary": features.summary.cpu().numpy(), "gram": tokens}
-        basis = self._basis(IMAGE_BASIS)
-        if basis is not None:
-            values["tokens"] = (tokens @ basis.T).reshape(len(tokens), -1)
+        if IMAGE_BASIS in self._bases:
+            values["tokens"] = (tokens @ self._bases[IMAGE_BASIS].T).reshape(len(tokens), -1)
         return record.encode(**values)
 
-    # ------------------------------------------------------------------------------------------------- captions
-
     def _write_captions(self, teacher: TextTeacher, record: TextRecord) -> None:
-        captions, basis = self._captions, self._basis(TEXT_BASIS)
+        captions, basis = self._captions, self._bases.get(TEXT_BASIS)
         shards = self._missing_shards(cache_format.TEXT, len(captions), self.layout.captions)
         self.say(f"text: {len(captions)} different captions")
         with self._bar("text", sum(map(len, shards.values())), "caption") as bar:
@@ -224,8 +214,6 @@ class _CacheBuilder:
                     refuse_transient([(source.key(index), damage.cause)])
         return list(captions)
 
-    # ------------------------------------------------------------------------------------------------------ end
-
     def finish(self, plan: dict[str, Any]) -> None:
         """Write the keys and the manifest."""
         for part, source in self.parts.items():
@@ -234,7 +222,7 @@ class _CacheBuilder:
         if self.text_teacher is not None:
             self._write_keys(cache_format.TEXT, cache_format.hashes(self._captions))
             licences["text"] = self.text_teacher.licence
-        damaged = sum(self._count_damaged(part, image_record(plan).bytes) for part in self.parts)
+        damaged = sum(self._count_damaged(part, cache_format.image_record(plan).bytes) for part in self.parts)
         manifest = cache_format.finish(self.folder, plan, damaged, licences)
         size = sum(manifest["files"].values())
         without = f", {damaged} damaged ones left out" if damaged else ""
@@ -251,11 +239,9 @@ class _CacheBuilder:
         write_bytes(self.folder / name, buffer.getvalue())
 
     def _count_damaged(self, part: str, size: int) -> int:
-        count = 0
-        for number in range(cache_format.shard_count(len(self.parts[part]), self.layout.rows)):
-            rows = np.memmap(self.folder / cache_format.shard_name(part, number), np.uint8, "r").reshape(-1, size)
-            count += int((rows[:, 0] == 0).sum())
-        return count
+        shards = range(cache_format.shard_count(len(self.parts[part]), self.layout.rows))
+        files = (np.memmap(self.folder / cache_format.shard_name(part, number), np.uint8, "r") for number in shards)
+        return sum(int((file[::size] == 0).sum()) for file in files)
 
     def _missing_shards(self, part: str, items: int, size: int) -> dict[int, range]:
         """Return the items of each shard that this process has yet to write."""
@@ -291,8 +277,8 @@ def encode_captions(
         for count in np.unique(counts):  # captions of as many words are coded together
             rows = np.flatnonzero(counts == count)
             words = pooled[rows, :count]
-            coded = record.encode(words, None if basis is None else words @ basis.T, summaries[rows])
-            for row, data in zip(rows, coded):
+            reduced = None if basis is None else words @ basis.T
+            for row, data in zip(rows, record.encode(words, reduced, summaries[rows])):
                 records[batch[row]] = data
         on_batch(len(batch))
     return b"".join(records), np.cumsum([0, *map(len, records)], dtype=np.int64)
@@ -304,14 +290,11 @@ def fit_basis(batches: Iterable[Tensor], most: int = REDUCED) -> Tensor:
     It is not centred. Cosines would need the mean added back, and crops, flips and averages of tokens stay plain
     linear functions of what is stored.
     """
-    moment: Tensor | None = None
-    for tokens in batches:
-        tokens = tokens.double()
-        product = tokens.T @ tokens
-        moment = product if moment is None else moment + product
-    if moment is None:
+    moments = (tokens.T @ tokens for tokens in (batch.double() for batch in batches))
+    first = next(moments, None)
+    if first is None:
         raise ValueError("no tokens to fit a basis to")
-    basis = torch.linalg.eigh(moment).eigenvectors.T.flip(0)[:most]
+    basis = torch.linalg.eigh(sum(moments, first)).eigenvectors.T.flip(0)[:most]
     # The sign of a direction is arbitrary: make its largest entry positive, so that a basis is reproducible.
     largest = basis.gather(1, basis.abs().argmax(1, keepdim=True))
     return (basis * largest.sign()).float().contiguous()

@@ -31,9 +31,8 @@ from dinorankclip.data.splits import undivided
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses.resampling import resample_gram, resample_grid, resample_tokens
 from dinorankclip.teachers import cache_format
-from dinorankclip.teachers.cache_format import BASIS, IMAGE_BASIS, TEXT
-from dinorankclip.teachers.caption_words import bpe_word_ids
-from dinorankclip.teachers.feature_codecs import GramCodec, image_record, text_record
+from dinorankclip.teachers.cache_format import BASIS, IMAGE_BASIS, TEXT, GramCodec
+from dinorankclip.teachers.text_teachers import bpe_word_ids
 from dinorankclip.types import Source, UserError, View
 
 # The class token represents a view with at least this share of the image (D19). Boxes are moved to whole pixels of
@@ -76,7 +75,7 @@ class TeacherCache:
             )
         self.compare_grid = (side, side)
         self._tokenizer = tokenizer
-        self._record = image_record(self.plan)
+        self._record = cache_format.image_record(self.plan)
         self._index = _Index(self.folder / cache_format.keys_name(self.part))
         self._maps: dict[str, np.ndarray] = {}
         self._most_maps = max(FEWEST_MAPS, _open_files() // 4)
@@ -86,7 +85,7 @@ class TeacherCache:
         if tokenizer is not None:
             if self.plan["text"] is None:
                 raise UserError(f"{self.folder} holds no text features; make it with --text-teacher minilm")
-            self._text_record = text_record(self.plan)
+            self._text_record = cache_format.text_record(self.plan)
             self._text_index = _Index(self.folder / cache_format.keys_name(TEXT))
 
     @property
@@ -117,8 +116,6 @@ class TeacherCache:
         if self._tokenizer is not None:
             features |= self.texts(captions)
         return features
-
-    # --------------------------------------------------------------------------------------------------- images
 
     def images(self, keys: Sequence[str], views: Sequence[View]) -> dict[str, Tensor]:
         """Return features of the views, in the order of the keys."""
@@ -173,8 +170,6 @@ class TeacherCache:
                 "command that made it again"
             )
         return rows
-
-    # --------------------------------------------------------------------------------------------------- captions
 
     def texts(self, captions: Sequence[str]) -> dict[str, Tensor]:
         assert self._tokenizer is not None, "captions are looked up by a cache with a tokenizer"

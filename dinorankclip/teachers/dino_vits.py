@@ -1,10 +1,10 @@
-"""Vision transformers as image teachers: DINO through timm or transformers, and random controls for both modalities.
+"""Vision transformers as image teachers: DINO through timm or transformers, and a random control.
 
 timm:NAME[:FILE]   DINOv1, DINOv2, DINOv3 and any other ViT of timm with a class token. Weights come from timm's
                    repositories on the hub, or from a file in timm's layout or that of the authors (timm converts it).
 hf:FOLDER_OR_NAME  DINOv3 of transformers: config.json, preprocessor_config.json, *.safetensors.
-random-vit, random-text   Random weights from a seed, for tests and as the control row of a study. A student's gain
-                   from such a teacher is due to the prior of the architecture and to regularisation.
+random-vit[:SEED]  Random weights, for tests and as the control row of a study. A student's gain from such a teacher
+                   is due to the prior of the architecture and to regularisation.
 
 Tokens are taken after the final norm. timm's `forward_features` and transformers' `last_hidden_state` apply the norm;
 timm's `get_intermediate_layers` and transformers' `hidden_states[-1]` do not.
@@ -23,29 +23,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import declare_missing
 from dinorankclip.seeds import drawing_from
 from dinorankclip.teachers import weights_files
-from dinorankclip.teachers.dinotxt import HEAD_WIDTH, TextTower, clip_reader
-from dinorankclip.teachers.frozen_teacher import (
-    USUAL_SIZE,
-    Interpolation,
-    Preprocessing,
-    Teacher,
-    TeacherCard,
-    TextTeacher,
-    grid_of,
-)
+from dinorankclip.teachers.frozen_teacher import USUAL_SIZE, Preprocessing, Teacher, TeacherCard, control_card, grid_of
 from dinorankclip.teachers.registry import FeatureShape
 from dinorankclip.types import UserError
 
 # Words in the file names of published weights that fix their preprocessing. timm's tags contain the same words.
 _CORPORA = ("lvd1689m", "sat493m", "lvd142m")
 _BILINEAR, _BICUBIC = 2, 3  # Pillow's numbers, which transformers stores
-_CONTROL = "random weights: a control"
 PATCH, WIDTH, DEPTH = 16, 192, 12  # ViT-Tiny
-TEXT_WIDTH, TEXT_DEPTH, CONTEXT = 3 * HEAD_WIDTH, 4, 77
 
 
 class PatchTokens(nn.Module):
@@ -84,9 +72,6 @@ def check_final_norm(teacher: Teacher, norm: nn.LayerNorm) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------------------------- timm
-
-
 def open_timm(argument: str, input_size: int | None) -> Teacher:
     """Open the teacher of a spec's NAME[:FILE]."""
     name, _, file = argument.partition(":")
@@ -110,27 +95,22 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
         raise UserError(f"timm publishes no weights of {name}; give a file: {source}:FILE. {weights_files.INSTEAD}")
     tensors = weights_files.read_tensors(path)
     size = input_size or USUAL_SIZE
-    overlay = {"file": str(path)}
+    options = {"pretrained_cfg_overlay": {"file": str(path)}, "num_classes": 0, "img_size": size, **shape}
     try:
         # timm prints the tensors that it drops; `_check_biases` judges them instead.
         with contextlib.redirect_stdout(io.StringIO()):
-            vit: Any = timm.create_model(
-                name, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=0, img_size=size, **shape
-            )
+            vit: Any = timm.create_model(name, pretrained=True, **options)
     except (RuntimeError, KeyError, ValueError, AssertionError) as error:
         raise UserError(f"{path} does not hold the weights of {name}: {weights_files.complaint(error)}") from error
     except TypeError as error:
         raise UserError(f"{source} is no ViT (it takes no image size), so it has no patch tokens") from error
     check_tokens(vit, source)
     _check_biases(vit, tensors, name, path)
-    interpolation: Interpolation = "bilinear" if config.interpolation == "bilinear" else "bicubic"
-    teacher = Teacher(
-        TeacherCard(source, config.license or "see timm"),
-        _timm_tokens(vit),
-        weights_files.hash_of(tensors),
-        Preprocessing(size, tuple(config.mean), tuple(config.std), interpolation),
-        grid_of(size, vit.patch_embed.patch_size[0], source),
-    )
+    bilinear = config.interpolation == "bilinear"
+    preprocessing = Preprocessing(size, tuple(config.mean), tuple(config.std), "bilinear" if bilinear else "bicubic")
+    grid = grid_of(size, vit.patch_embed.patch_size[0], source)
+    card = TeacherCard(source, config.license or "see timm")
+    teacher = Teacher(card, _timm_tokens(vit), weights_files.hash_of(tensors), preprocessing, grid)
     check_final_norm(teacher, vit.norm)
     return teacher
 
@@ -194,9 +174,6 @@ def _check_biases(vit: Any, tensors: dict[str, Tensor], name: str, path: Path) -
                 raise UserError(f"{path} holds query and value biases: use timm:{architecture}_qkvb{dot}{tag}:{path}")
 
 
-# -------------------------------------------------------------------------------------------------- transformers
-
-
 def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
     """Open a folder, or a name on the hub such as facebook/dinov3-vits16-pretrain-lvd1689m."""
     source = f"hf:{where}"
@@ -243,11 +220,8 @@ def _stored_preprocessing(stored: dict[str, Any], size: int, source: str) -> Pre
     mean, std = stored.get("image_mean"), stored.get("image_std")
     if not stored.get("do_normalize", True) or abs(rescale * 255 - 1) > 1e-3 or not mean or not std:
         raise UserError(f"{source}: preprocessor_config.json asks for something else than (pixel/255 - mean)/std")
-    interpolation: Interpolation = "bicubic" if stored.get("resample", _BILINEAR) == _BICUBIC else "bilinear"
-    return Preprocessing(size, tuple(mean), tuple(std), interpolation)
-
-
-# ------------------------------------------------------------------------------------------------------ controls
+    bicubic = stored.get("resample", _BILINEAR) == _BICUBIC
+    return Preprocessing(size, tuple(mean), tuple(std), "bicubic" if bicubic else "bilinear")
 
 
 def random_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
@@ -255,29 +229,12 @@ def random_teacher(argument: str = "", input_size: int | None = None) -> Teacher
     declare_missing()
     from timm.models.vision_transformer import VisionTransformer
 
-    seed = _seed(argument)
-    source = f"random-vit:{seed}"
+    seed, card = control_card("random-vit", argument)
     size = input_size or USUAL_SIZE
-    grid = grid_of(size, PATCH, source)
+    grid = grid_of(size, PATCH, card.name)
     with drawing_from(seed, "random-vit"):
         vit = VisionTransformer(
             img_size=size, patch_size=PATCH, embed_dim=WIDTH, depth=DEPTH, num_heads=WIDTH // 64, num_classes=0
         )
     preprocessing = Preprocessing(size, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    card = TeacherCard(source, "none", _CONTROL)
     return Teacher(card, _timm_tokens(vit), weights_files.hash_of(vit.state_dict()), preprocessing, grid)
-
-
-def random_text_teacher(argument: str = "") -> TextTeacher:
-    """Open a small causal transformer over CLIP's byte pairs; `argument` is the seed."""
-    seed = _seed(argument)
-    with drawing_from(seed, "random-text"):
-        tower = TextTower(Tokenizer().vocabulary, CONTEXT, TEXT_WIDTH, TEXT_DEPTH, 4 * TEXT_WIDTH, TEXT_WIDTH)
-    card = TeacherCard(f"random-text:{seed}", "none", _CONTROL)
-    return TextTeacher(card, tower, weights_files.hash_of(tower.state_dict()), clip_reader(CONTEXT))
-
-
-def _seed(argument: str) -> int:
-    if argument and not argument.isdecimal():
-        raise UserError(f"'{argument}' is no seed of a random teacher: it must be a number")
-    return int(argument or 0)

@@ -52,11 +52,10 @@ class Preprocessing:
 
     def resize(self, image: Tensor) -> Tensor:
         """Squeeze a whole image, uint8 [3, H, W] → uint8 [3, S, S]. Nothing is cut off: crops come later (D19)."""
-        if image.shape[1:] == (self.size, self.size):
+        square = (self.size, self.size)
+        if image.shape[1:] == square:
             return image
-        return F.interpolate(
-            image[None], (self.size, self.size), mode=self.interpolation, antialias=True, align_corners=False
-        )[0]
+        return F.interpolate(image[None], square, mode=self.interpolation, antialias=True, align_corners=False)[0]
 
     def normalise(self, images: Tensor) -> Tensor:
         """Convert uint8 [B, 3, S, S] to float: (p/255 - mean)/std, as one multiply and one add."""
@@ -171,6 +170,14 @@ def grid_of(size: int, patch: int, source: str) -> tuple[int, int]:
         nearest = max(1, round(size / patch)) * patch
         raise UserError(f"{source} cuts images into patches of {patch} pixels; {size} is no multiple, {nearest} is")
     return size // patch, size // patch
+
+
+def control_card(name: str, argument: str) -> tuple[int, TeacherCard]:
+    """Return the seed that the argument of a spec gives, by default 0, and the card of a teacher drawn from it."""
+    if argument and not argument.isdecimal():
+        raise UserError(f"'{argument}' is no seed of a random teacher: it must be a number")
+    seed = int(argument or 0)
+    return seed, TeacherCard(f"{name}:{seed}", "none", "random weights: a control")
 
 
 def whole_images(

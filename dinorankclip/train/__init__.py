@@ -4,8 +4,7 @@ assemble.py       from settings to the objects of a run: data, model, objective,
 distil_setup.py   what distillation adds to a run: students, the teacher cache, the loss
 frozen_rows.py    training with a frozen image side, whose rows are computed once
 loop.py           the training loop: fetch, gradients, step, log, score, save
-gradients.py      from a batch to gradients, whole or in chunks
-optimizer.py      weight-decay rules, learning-rate schedule, AdamW step
+step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, AdamW step
 checkpoints.py    the training state, and its checkpoint folders
 run_folder.py     the run folder: its settings, log, machine and list of damaged samples
 ending.py         why a run ended early, and the command that goes on

@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import TrainSettings
+from dinorankclip.config import TrainSettings, for_method, preset
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
 from dinorankclip.data.tokens import Tokenizer
@@ -19,22 +19,16 @@ from dinorankclip.losses.objective import Objective
 from dinorankclip.methods import traits_of
 from dinorankclip.models.folder import load_folder
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
-from dinorankclip.models.open_clip_weights import (
-    PREFIX,
-    caution_about_weights,
-    open_clip_model,
-    refuse_foreign_captions,
-)
+from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model, refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
-from dinorankclip.presets import for_method, preset
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.distil_setup import distillation_loss, open_cache, students_and_fusion, teach
 from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.train.loop import Length
-from dinorankclip.train.optimizer import Updater, freeze
 from dinorankclip.train.run_folder import say
+from dinorankclip.train.step import Updater, freeze
 from dinorankclip.types import Source, UserError
 
 Choice = TypeVar("Choice", str, FusionDesign)
@@ -116,7 +110,7 @@ def build_model(settings: TrainSettings) -> JointModel:
         refuse_foreign_captions(config, settings.model.trunk)
         model = JointModel(config, settings.seed, *students_and_fusion(settings))
         if settings.model.weights is not None:
-            if caution := caution_about_weights(settings.model.trunk):
+            if caution := weights_caution(settings.model.trunk):
                 say(f"mind: {caution}")
             model.trunk.load_weights(settings.model.weights)
     teach(model, settings)

@@ -22,8 +22,7 @@ from dinorankclip.models.folder import load_weights, save_model
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.weights_file import read_weights, write_weights
 from dinorankclip.run_files import BEST, LAST, NUMBERS, STEP, TENSORS
-from dinorankclip.train.gradients import random_state, set_random_state
-from dinorankclip.train.optimizer import Updater
+from dinorankclip.train.step import Updater, random_state, set_random_state
 from dinorankclip.types import UserError
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from dinorankclip import run_files as files
 from dinorankclip.config import FindingSettings, TrainSettings, difference
 from dinorankclip.data.benchmark_sets import SetLocation
 from dinorankclip.data.loader import PairLoader
@@ -29,24 +30,11 @@ from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, traits_
 from dinorankclip.models.card import with_own_trunk
 from dinorankclip.models.joint import parameters_by_part
 from dinorankclip.models.students import describe
-from dinorankclip.run_files import (
-    CHECKPOINTS,
-    ENVIRONMENT,
-    LAST,
-    NUMBERS,
-    TENSORS,
-    inert_orders,
-    inert_words,
-    is_run,
-    read_object,
-    read_settings,
-    stored_scores,
-)
 from dinorankclip.teachers.cache_format import PLAN
 from dinorankclip.train.checkpoints import TrainingState
-from dinorankclip.train.gradients import backward
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
+from dinorankclip.train.step import backward
 from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
@@ -54,12 +42,8 @@ TIMED_STEPS = 3
 OF_THE_METHOD = ("preset", "method", "loss.", "distil.", "fusion.")
 # Gradients are the same however a batch is cut and wherever it is computed.
 WITHOUT_EFFECT = ("budget.chunk", "budget.device", "record.")
-DIVIDING = (
-    "val_fraction",
-    "val_most",
-    "group_column",
-    "epoch_samples",
-)  # settings that decide which images are held out
+# Settings that decide which images are held out.
+DIVIDING = ("val_fraction", "val_most", "group_column", "epoch_samples")
 NONE_HELD_OUT = "the model was trained on these pairs"
 OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"
 
@@ -153,7 +137,7 @@ class Spending:
         settings, traits = self.settings, traits_of_stored(self.settings["method"])
         words = [traits.title or settings["method"]]
         if traits.fixed_order is None:
-            inert = inert_words(list(self.inert))
+            inert = files.inert_words(list(self.inert))
             words.append(f"order {settings['loss']['order']}" + (f" ({inert})" if inert else ""))
         fusion = settings.get("fusion", {}).get("variant", "none")
         if fusion != "none":
@@ -166,11 +150,12 @@ class Spending:
 
 def spending(run: Path) -> Spending:
     """Read what `run` has spent up to its last checkpoint, or up to its scores if they are later."""
-    last = run / CHECKPOINTS / LAST
-    settings = with_own_trunk(read_settings(run), last)
-    numbers, environment = (read_object(path) if path.is_file() else {} for path in (last / NUMBERS, run / ENVIRONMENT))
-    steps = stored_scores(run).get("step", numbers.get("step"))
-    trained = _trained_parameters(last / TENSORS) if (last / TENSORS).is_file() else None
+    last = run / files.CHECKPOINTS / files.LAST
+    settings = with_own_trunk(files.read_settings(run), last)
+    paths = (last / files.NUMBERS, run / files.ENVIRONMENT)
+    numbers, environment = (files.read_object(path) if path.is_file() else {} for path in paths)
+    steps = files.stored_scores(run).get("step", numbers.get("step"))
+    trained = _trained_parameters(last / files.TENSORS) if (last / files.TENSORS).is_file() else None
     return Spending(
         settings,
         None if steps is None else steps * settings["budget"]["batch"],
@@ -181,7 +166,7 @@ def spending(run: Path) -> Spending:
         _teacher(settings.get("distil", {}).get("cache")),
         environment.get("device"),
         environment.get("precision"),
-        tuple(inert_orders(run)),
+        tuple(files.inert_orders(run)),
     )
 
 
@@ -191,7 +176,7 @@ def _teacher(cache: str | None) -> str | None:
         return None
     if not (Path(cache) / PLAN).is_file():
         return f"of {cache}"
-    plan = read_object(Path(cache) / PLAN)
+    plan = files.read_object(Path(cache) / PLAN)
     sides = [plan, *([plan["text"]] if plan.get("text") else [])]
     return ", ".join(side["teacher"] + (f" ({side['note']})" if side.get("note") else "") for side in sides)
 
@@ -267,8 +252,8 @@ def run_data(model: str | Path) -> RunData | None:
     """The data of a run, or of the run that a checkpoint belongs to; None for other models."""
     path = Path(model)
     for folder in (path, *path.absolute().parents[:2]) if path.is_dir() else ():  # RUN/checkpoints/last
-        if is_run(folder):
-            settings = read_settings(folder)
+        if files.is_run(folder):
+            settings = files.read_settings(folder)
             return RunData(str(settings["data"]), stored_reading(settings["reading"]))
     return None
 

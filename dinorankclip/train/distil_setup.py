@@ -25,16 +25,9 @@ from dinorankclip.methods import AUTO, traits_of
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
 from dinorankclip.teachers.cache_format import REDUCED, CacheLayout
 from dinorankclip.teachers.cache_read import WHOLE_VIEW, TeacherCache, half_as_fine
-from dinorankclip.teachers.cache_request import (
-    AUTOMATIC,
-    CacheSpec,
-    amount,
-    automatic_folder,
-    cache_of_data,
-    is_complete,
-)
-from dinorankclip.teachers.caption_words import bpe_word_ids
+from dinorankclip.teachers.cache_request import CacheSpec, amount, automatic_folder, cache_of_data, is_complete
 from dinorankclip.teachers.registry import check_teacher_spec, shape_of
+from dinorankclip.teachers.text_teachers import bpe_word_ids
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Source, UserError, View
 
@@ -120,7 +113,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """
     announced = False
     while True:
-        with if_free(folder.name, AUTOMATIC) if distributed.world().leads else nullcontext(False) as free:
+        with if_free(folder.name, folder.parent) if distributed.world().leads else nullcontext(False) as free:
             if distributed.any_process(free)[0]:
                 yield
                 distributed.wait_for_all()

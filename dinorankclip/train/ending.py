@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import distributed
-from dinorankclip.config import as_dict, flatten
+from dinorankclip.config import as_dict, flatten, for_method, preset
 from dinorankclip.io import write_json
-from dinorankclip.presets import for_method, preset
 from dinorankclip.run_files import BEST, CHECKPOINTS, ENDED
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState

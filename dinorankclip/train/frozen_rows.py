@@ -10,7 +10,6 @@ weights, another image or another size lead to other rows. Process r of W comput
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -25,9 +24,9 @@ from tqdm import tqdm
 from dinorankclip import distributed
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage, DamageCount
+from dinorankclip.data.open_data import WithoutCaptions
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, RowStore, can_read, embed_rows
 from dinorankclip.data.streams import refuse_stream
-from dinorankclip.data.unpaired import WithoutCaptions
 from dinorankclip.io import digest, home
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import refuse_non_finite
@@ -66,7 +65,7 @@ def freeze_image_side(model: JointModel) -> None:
 
 def image_identity(model: JointModel) -> str:
     """Hash the design and the weights of the image side, whatever the text side is."""
-    design = {"trunk": model.trunk.config, "student": model.students.image, "fusion": dataclasses.asdict(model.fusion)}
+    design = {"trunk": model.trunk.config, "student": model.students.image, "fusion": asdict(model.fusion)}
     weights = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(IMAGE_SIDE)}
     return identity(design, weights_hash(weights))
 
@@ -78,13 +77,8 @@ def frozen_images(
 
     A dry run prints what the computation would take, and goes on with random rows.
     """
-    maker = RowMaker(
-        lambda pixels: model.encode_image(pixels, normalize=False),
-        image_identity(model),
-        model.trunk.image_spec,
-        model.dim,
-        reading.max_pixels,
-    )
+    encode = partial(model.encode_image, normalize=False)
+    maker = RowMaker(encode, image_identity(model), model.trunk.image_spec, model.dim, reading.max_pixels)
     learning = model.training
     model.eval()
     rows: dict[str, ImageRows] = {}
@@ -121,12 +115,8 @@ class RowMaker:
         return FOLDER / digest("image rows", FORMAT, self.identity, self.image, self.max_pixels, *data)
 
     def store(self, source: Source) -> RowStore:
-        about = {
-            "image side": self.identity,
-            "preprocessing": asdict(self.image),
-            "data": source.fingerprint,
-            "images": len(source),
-        }
+        about = {"image side": self.identity, "preprocessing": asdict(self.image)}
+        about |= {"data": source.fingerprint, "images": len(source)}
         return RowStore(self.folder(source), len(source), about)
 
     def make(self, source: Source, name: str, max_damaged: float = 1.0) -> StoredRows:
@@ -164,11 +154,11 @@ class RowMaker:
         """Estimate the time that the missing rows would take one process, from one batch."""
         begin = time.perf_counter()
         first = range(min(BATCH, len(source)))
-        self._rows(source, first, DamageCount(max_damaged=1.0), lambda count: None)
+        self._rows(source, first, DamageCount(max_damaged=1.0))
         return sum(map(len, self.store(source).missing())) * (time.perf_counter() - begin) / max(1, len(first))
 
     def _rows(
-        self, source: Source, block: range, damage: DamageCount, progress: Callable[[int], object]
+        self, source: Source, block: range, damage: DamageCount, progress: Callable[[int], object] = lambda count: None
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, causes = embed_rows(
             {"embedding": self.encode}, WithoutCaptions(source), block, self.image, batch=BATCH,

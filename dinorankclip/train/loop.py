@@ -23,8 +23,8 @@ from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.ending import Diverged
-from dinorankclip.train.gradients import NonFinite, backward
 from dinorankclip.train.run_folder import DamagedFile, Records
+from dinorankclip.train.step import NonFinite, backward
 from dinorankclip.types import Evaluator, LossTerms, Progress
 
 CHOOSES_BEST, ITS_CHANCE = "val/mean R@1", "val/chance R@1"

@@ -18,27 +18,12 @@ from typing import Any
 import torch
 
 from dinorankclip import distributed
+from dinorankclip import run_files as files
 from dinorankclip.config import ReadingSettings, difference
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
 from dinorankclip.io import if_free, write_json, write_text
-from dinorankclip.run_files import (
-    BEFORE,
-    CHECKPOINTS,
-    CONFIG,
-    DAMAGED,
-    DAMAGED_OF_ALL,
-    ENDED,
-    ENVIRONMENT,
-    FUSION,
-    METRICS,
-    SCORES,
-    STEP,
-    TENSORBOARD,
-    read_object,
-    read_settings,
-)
 from dinorankclip.types import Source, UserError
 
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
@@ -76,7 +61,7 @@ def given_back(run: Path) -> Iterator[None]:
         yield
     except BaseException:
         if new and distributed.world().leads and not has_begun(run):
-            quickly_made = {CONFIG, ENVIRONMENT, METRICS, TENSORBOARD, ENDED}
+            quickly_made = {files.CONFIG, files.ENVIRONMENT, files.METRICS, files.TENSORBOARD, files.ENDED}
             if {path.name for path in run.glob("*")} <= quickly_made:
                 shutil.rmtree(run, ignore_errors=True)
         raise
@@ -84,8 +69,8 @@ def given_back(run: Path) -> Iterator[None]:
 
 def has_begun(run: Path) -> bool:
     """True if a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
-    logged = (run / METRICS).is_file() and (run / METRICS).stat().st_size > 0
-    return logged or (run / SCORES).is_file() or any((run / CHECKPOINTS).glob(f"{STEP}*"))
+    logged = (run / files.METRICS).is_file() and (run / files.METRICS).stat().st_size > 0
+    return logged or (run / files.SCORES).is_file() or any((run / files.CHECKPOINTS).glob(f"{files.STEP}*"))
 
 
 def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
@@ -102,26 +87,26 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         os.replace(run, aside)
         say(f"moved the old run to {aside}")
-    if (run / CONFIG).exists():
+    if (run / files.CONFIG).exists():
         _compare_with_stored(run, settings, about)
     elif run.exists() and any(run.iterdir()):
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)
-    write_json(run / CONFIG, settings)
-    write_json(run / ENVIRONMENT, about)
+    write_json(run / files.CONFIG, settings)
+    write_json(run / files.ENVIRONMENT, about)
 
 
 def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
     """Refuse other settings than those that the run was begun with."""
     try:
-        stored = read_settings(run)
+        stored = files.read_settings(run)
     except UserError as error:  # other programs write a config.json, too, which must not be overwritten
         raise UserError(f"{error}; choose another --run, or --restart to move the folder aside") from error
-    earlier = read_object(run / ENVIRONMENT) if (run / ENVIRONMENT).is_file() else {}
+    earlier = files.read_object(run / files.ENVIRONMENT) if (run / files.ENVIRONMENT).is_file() else {}
     changed = changes(stored, settings, earlier.get("precision"), about["precision"])
     if changed and not has_begun(run):
         # A start that was refused or failed left it: nothing is lost, and its first numbers are of other settings.
-        for leftover in (run / BEFORE, run / FUSION, *run.glob(DAMAGED_OF_ALL)):
+        for leftover in (run / files.BEFORE, run / files.FUSION, *run.glob(files.DAMAGED_OF_ALL)):
             leftover.unlink(missing_ok=True)
         say(f"{run} was made with other settings, but no step was taken: it now belongs to these")
     elif changed:
@@ -195,7 +180,7 @@ class Records:
         self.file = None
         if not distributed.world().leads:
             return
-        path = run / METRICS
+        path = run / files.METRICS
         if path.exists():
             # Lines of steps that will be done again would appear twice.
             lines = [line for line in path.read_text().splitlines() if _is_up_to(line, from_step)]
@@ -204,7 +189,7 @@ class Records:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.writer = SummaryWriter(run / TENSORBOARD, purge_step=from_step + 1)
+            self.writer = SummaryWriter(run / files.TENSORBOARD, purge_step=from_step + 1)
 
     def write(self, step: int, numbers: dict[str, Any]) -> None:
         if self.file is None:
@@ -234,7 +219,7 @@ class DamagedFile:
 
     def __init__(self, run: Path, count: DamageCount):
         rank = distributed.world().rank
-        self.path = run / (f"damaged-{rank}.tsv" if rank else DAMAGED)
+        self.path = run / (f"damaged-{rank}.tsv" if rank else files.DAMAGED)
         self.count = count
         count.keys |= _read_damaged(self.path)
         self.written = len(count.keys)
@@ -262,8 +247,8 @@ def _read_damaged(path: Path) -> dict[str, str]:
 
 def damage_line(run: Path, train: Source) -> str:
     """A line with the number of training images that no process could use and their list; "" without any."""
-    keys = {key for path in run.glob(DAMAGED_OF_ALL) for key in _read_damaged(path)}
+    keys = {key for path in run.glob(files.DAMAGED_OF_ALL) for key in _read_damaged(path)}
     if not keys:
         return ""
     of = "" if is_stream(train) else f" of {len(train)}"
-    return f"{len(keys)}{of} training images could not be used: {run / DAMAGED}"
+    return f"{len(keys)}{of} training images could not be used: {run / files.DAMAGED}"

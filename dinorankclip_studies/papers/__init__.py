@@ -4,8 +4,8 @@ printed_values.py   numbers that a paper prints           measures.py      score
 claims_file.py      reads claims.toml
 
 A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml, contradictions.md;
-and Python for what is computed: plans.py (studies), paper_tables.py, paper_claims.py, extra_tables.py,
-paper_figures.py. Its `__init__.py` says `PAPER = Paper(__name__, …)`. To add a paper, add a folder, and its name to
+and Python for what is computed: plans.py (studies, claims), paper_tables.py, extra_tables.py, figures. Its
+`__init__.py` says `PAPER = Paper(__name__, …)` and lists the figures. To add a paper, add a folder, and its name to
 `PAPERS`.
 """
 
@@ -73,11 +73,11 @@ class Paper:
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        return self._module("paper_claims").CLAIMS
+        return self._module("plans").CLAIMS
 
     def claims_of(self, measures: Measures) -> tuple[Claim, ...]:
         """Return the claims that a kind of study can judge."""
-        return self._module("paper_claims").claims_of(measures)
+        return self._module("plans").claims_of(measures)
 
     def difference_tables(self, material: StudyMaterial) -> list[PlainTable]:
         return self._module("extra_tables").paired_differences(material)
@@ -94,7 +94,7 @@ class Paper:
 
     def figures(self, material: StudyMaterial) -> dict[tuple[str, str], Callable[[], Drawn]]:
         """Return (name, title) → a function that draws the figure, in the order of the report."""
-        return self._module("paper_figures").figure_makers(material)
+        return import_module(self.package).figure_makers(material)
 
 
 def papers() -> list[Paper]:

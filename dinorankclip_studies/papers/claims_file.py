@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dinorankclip_studies.claim import AllBelow, AllEquivalent, AllHold, Claim, Contrast, Judge
 from dinorankclip_studies.papers.printed_values import PaperValues
@@ -42,16 +42,8 @@ class _Reader:
 
     def claim(self, entry: Entry) -> Claim:
         _check_keys(entry, CLAIM_KEYS, MORE_CLAIM_KEYS)
-        return Claim(
-            entry["id"],
-            entry["says"],
-            entry["where"],
-            tuple(entry["tables"]),
-            self.judge(entry),
-            entry.get("remark", ""),
-            entry.get("only", ""),
-            entry.get("control", False),
-        )
+        same = {key: entry[key] for key in ("id", "says", "where", "remark", "only", "control") if key in entry}
+        return Claim(experiments=tuple(entry["tables"]), judge=self.judge(entry), **same)
 
     def judge(self, entry: Entry) -> Judge:
         contrasts, also, given = (self.contrasts(entry.get(key, ())) for key in ("contrasts", "also", "given"))
@@ -79,13 +71,10 @@ class _Reader:
         _check_keys(entry, {"score"}, CONTRAST_KEYS)
         if "label" not in entry and ("minus_score" in entry or entry.keys().isdisjoint(("over", "steps"))):
             raise ValueError(f"a contrast that is no difference of cells in one score needs a label: {dict(entry)}")
-        if "steps" in entry:
-            for before, cell in pairwise(entry["steps"]):
-                yield self._contrast(entry, cell, before)
-        else:
-            others = entry.get("over")
-            for over in others if isinstance(others, list) else [others]:
-                yield self._contrast(entry, entry["of"], over)
+        others = entry.get("over")
+        pairs = ((over, entry["of"]) for over in (others if isinstance(others, list) else [others]))
+        for over, cell in pairwise(entry["steps"]) if "steps" in entry else pairs:
+            yield self._contrast(entry, cell, over)
 
     def _contrast(self, entry: Entry, cell: str, over: str | None) -> Contrast:
         score, relative = _score(entry["score"], entry.get("unit")), entry.get("relative", False)
@@ -102,14 +91,9 @@ class _Reader:
             size = self._size(entry["claimed"], cell, over, score.unit, relative)
             if "claimed_minus" in entry:
                 size -= self._size(entry["claimed_minus"], cell, over, score.unit, relative)
-        return Contrast(
-            entry.get("label", f"{label}, {score.word}" if score.word else label),
-            quantity,
-            -1 if entry.get("less") else 1,
-            size,
-            score.unit,
-            entry.get("borrowed", ""),
-        )
+        label = entry.get("label", f"{label}, {score.word}" if score.word else label)
+        direction: Literal[1, -1] = -1 if entry.get("less") else 1
+        return Contrast(label, quantity, direction, size, score.unit, entry.get("borrowed", ""))
 
     def _size(self, claimed: Sequence[Any], cell: str, over: str, unit: Unit, relative: bool) -> float:
         """Return the printed difference without its sign: points as a share, other units as printed."""

@@ -10,7 +10,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 # Scores of the image student, the same in every kind of study; runs without a teacher lack them.
 COSINE = "fidelity/image cosine"
@@ -18,6 +17,16 @@ ABOVE_09 = "fidelity/image above 0.9"  # share of items
 CENTRED_COSINE = "fidelity/image centred cosine"
 GRAM_DISTANCE = "fidelity/image gram distance"
 OWN_COSINE = "fidelity/image own projector's cosine"  # only of criteria that have a projector
+
+
+class _Name:
+    """A score name that depends on fields of its `Measures`."""
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+
+    def __get__(self, measures: Measures, owner: type[Measures]) -> str:
+        return self.template.format_map(vars(measures))
 
 
 @dataclass(frozen=True)
@@ -48,9 +57,17 @@ class Measures:
     items: str = "scenes"
     items_factor: int = 1  # a cell -n1000 has 1000 times this many different items
 
-    @property
-    def top1(self) -> str:
-        return self.top(1)
+    top1 = _Name("{zero_shot}/T@1")
+    mean_r1 = _Name("{retrieval}/mean R@1")
+    # Of captions that CLIP's run of the same seed misses at 1 and has among the first 10.
+    near_misses = _Name("{retrieval}/t2i R@1 of clip's near misses")
+    base_top1 = _Name("{shift_base}/T@1")
+    shift = _Name("shift from {shift_base}/mean T@1")
+    relative_drop = _Name("shift from {shift_base}/relative drop")
+    fine_errors_in_family = _Name("{fine}/embedding probe errors in family")
+    coarse_probe = _Name("{coarse}/embedding probe accuracy")
+    probe_average = _Name("averages/linear probe: embedding")
+    cone = _Name("{retrieval}/cone separation")
 
     def top(self, k: int) -> str:
         return f"{self.zero_shot}/T@{k}"
@@ -69,15 +86,6 @@ class Measures:
         return f"{self.retrieval}/{way} R@{k}"
 
     @property
-    def near_misses(self) -> str:
-        """Of captions that CLIP's run of the same seed misses at 1 and has among the first 10."""
-        return f"{self.retrieval}/t2i R@1 of clip's near misses"
-
-    @property
-    def mean_r1(self) -> str:
-        return f"{self.retrieval}/mean R@1"
-
-    @property
     def accuracy(self) -> str:
         """The score that decides where the paper says "accuracy" and means ImageNet1K top-1: top-1 at the paper's
         scale, mean R@1 of both directions in small studies.
@@ -92,18 +100,6 @@ class Measures:
         return "T@1" if self.judged_by_top1 else "R@1"
 
     @property
-    def base_top1(self) -> str:
-        return f"{self.shift_base}/T@1"
-
-    @property
-    def shift(self) -> str:
-        return f"shift from {self.shift_base}/mean T@1"
-
-    @property
-    def relative_drop(self) -> str:
-        return f"shift from {self.shift_base}/relative drop"
-
-    @property
     def fine_probe(self) -> str:
         return self._fine_probe("embedding")
 
@@ -115,22 +111,6 @@ class Measures:
         return f"averages/Fine-grained Probe: {kind}" if self.several_fine else f"{self.fine}/{kind} probe accuracy"
 
     @property
-    def fine_errors_in_family(self) -> str:
-        return f"{self.fine}/embedding probe errors in family"
-
-    @property
-    def coarse_probe(self) -> str:
-        return f"{self.coarse}/embedding probe accuracy"
-
-    @property
-    def probe_average(self) -> str:
-        return "averages/linear probe: embedding"
-
-    @property
-    def cone(self) -> str:
-        return f"{self.retrieval}/cone separation"
-
-    @property
     def ranking_quality(self) -> str:
         """τ-b between a caption's order of all images and their true relevance; else between the two modalities."""
         return f"{self.retrieval}/{'t2i tau-b' if self.graded else 'cross-modal tau-b'}"
@@ -140,9 +120,7 @@ def load_measures(path: Path) -> dict[str, Measures]:
     """Read the kinds of study; a wrong or missing key is named with its kind."""
     found = {}
     for kind, entries in tomllib.loads(path.read_text(encoding="utf-8")).items():
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()
-        }
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
         try:
             found[kind] = Measures(kind, **values)
         except TypeError as error:

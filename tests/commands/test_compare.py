@@ -1,13 +1,16 @@
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 
-from dinorankclip.commands.compare import main
+from dinorankclip.commands.compare import compare
+from dinorankclip.commands.shared import call_verb
 from dinorankclip.types import UserError
 from tests.train.test_cost import of, write_run
 
+main = partial(call_verb, compare, "compare")
 TRAINED = {
     "val/i2t R@1": 0.21,
     "val/t2i R@1": 0.15,

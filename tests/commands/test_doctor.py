@@ -1,17 +1,21 @@
 import json
+from functools import partial
 
 import pytest
 
 from dinorankclip.commands import entry
-from dinorankclip.commands.doctor import examine, main
+from dinorankclip.commands.doctor import doctor, examine
+from dinorankclip.commands.shared import call_verb
 from dinorankclip.config import CheckingSettings
-from dinorankclip.data.folders import FolderSource
+from dinorankclip.data.folders_and_tables import FolderSource
 from dinorankclip.data.inspect import _samples
 from dinorankclip.run_files import is_run, read_settings
 from dinorankclip.types import UserError
 from tests.report.test_run_findings import run_folder
 from tests.set_making import patch
 from tests.train.running import small_pairs
+
+main = partial(call_verb, doctor, "doctor")
 
 
 def test_a_run_without_a_step_is_said_to_have_no_checkpoint(tmp_path):

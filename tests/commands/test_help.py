@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dinorankclip.commands.entry import VERBS, main
-from dinorankclip.presets import PRESETS
+from dinorankclip.config import PRESETS
 
 CALLS = [[], *([verb] for verb in VERBS), ["teacher", "cache"]]
 CALLS += [["data", verb] for verb in ("make", "pack", "pack-classes", "show")]

@@ -9,10 +9,9 @@ from pair_making import ListSource, raw
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.folders import FolderSource
+from dinorankclip.data.folders_and_tables import FolderSource, TableSource
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.splits import SplitPart
-from dinorankclip.data.tables import TableSource
 from dinorankclip.types import ImageSpec
 
 READING = ReadingSettings(workers=0, crop_scale=(1.0, 1.0), max_damaged=0.9)

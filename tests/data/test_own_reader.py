@@ -9,10 +9,10 @@ from dinorankclip.config import FindingSettings, ReadingSettings
 from dinorankclip.data.benchmark_sets import source_digest
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.loader import PairLoader
+from dinorankclip.data.open_data import WithoutCaptions
 from dinorankclip.data.samples import iterate_pairs
 from dinorankclip.data.splits import carve, choose, chosen_among, undivided
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.data.unpaired import WithoutCaptions
 from dinorankclip.types import ImageSpec, RawSample, Source, UserError
 
 

@@ -12,12 +12,10 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data import tar_shards
 from dinorankclip.data.benchmark_sets import find_sets
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.folders import FolderSource
-from dinorankclip.data.open_data import open_pairs, splits_of
+from dinorankclip.data.folders_and_tables import FolderSource, TableSource
+from dinorankclip.data.open_data import open_captions, open_images, open_pairs, splits_of
 from dinorankclip.data.splits import carve
-from dinorankclip.data.tables import TableSource
 from dinorankclip.data.tar_shards import ShardSource
-from dinorankclip.data.unpaired import open_captions, open_images
 from dinorankclip.types import UserError
 
 

@@ -9,7 +9,7 @@ from dinorankclip import io
 from dinorankclip.data.scenes.make import captioned_scene, make_scenes
 from dinorankclip.data.scenes.relevance import caption_relevance_matrix, relevance_matrix
 from dinorankclip.data.scenes.scene import holds_scenes, stored_scenes
-from dinorankclip.evaluate.graded import graded_quality
+from dinorankclip.evaluate.rank_metrics import graded_quality
 from tests.data.scene_oracles import caption_relevance
 from tests.train.running import small_pairs
 

@@ -6,11 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dinorankclip.evaluate.logistic import fit, fit_path
+from dinorankclip.evaluate.logistic import fit_path
 from dinorankclip.evaluate.logistic_span import Point, Targets, _Span, place, search
 from dinorankclip.types import UserError
 
 GRID = [10.0**power for power in range(-3, 5)]
+
+
+def fit(features, labels, classes, C, **options):
+    return fit_path(features, labels, classes, [C], **options)[0]
 
 
 def blobs(items, width, classes, apart=1.0, seed=0, dtype=torch.float64):

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dinorankclip.evaluate.graded import order_agreement
+from dinorankclip.evaluate.rank_metrics import order_agreement
 from tests.evaluate.slow_orders import slow_kendall, slow_spearman
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from dinorankclip.evaluate.graded import OrderAgreementScorer, order_agreement
-from dinorankclip.evaluate.modality_gap import MEASURES, ModalityGapScorer
-from tests.evaluate.test_modality_gap import cone, slow_measures
+from dinorankclip.evaluate.geometry import MEASURES, ModalityGapScorer
+from dinorankclip.evaluate.rank_metrics import OrderAgreementScorer, order_agreement
+from tests.evaluate.test_geometry import cone, slow_measures
 
 
 class Rows:

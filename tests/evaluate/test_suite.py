@@ -9,7 +9,7 @@ from dinorankclip.data.benchmark_sets import SetLocation, find_sets
 from dinorankclip.evaluate.catalogue import catalogue
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.examples import hardest_classes, retrieval_examples
-from dinorankclip.evaluate.modality_gap import ModalityGapScorer
+from dinorankclip.evaluate.geometry import ModalityGapScorer
 from dinorankclip.evaluate.probe import ProbeScorer
 from dinorankclip.evaluate.retrieval import RetrievalScorer
 from dinorankclip.evaluate.scores_file import read_scores, write_scores

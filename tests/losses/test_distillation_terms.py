@@ -209,7 +209,7 @@ def whole_step():
 
 def gradients(model, batch, method, criterion, chunk):
     from dinorankclip.device import choose
-    from dinorankclip.train.gradients import backward
+    from dinorankclip.train.step import backward
 
     image = dataclasses.replace(IMAGE, student=model.image_student.width)
     text = dataclasses.replace(TEXT, student=model.text_student.width)

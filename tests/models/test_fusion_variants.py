@@ -21,7 +21,7 @@ from dinorankclip.models.fusion_variants import (
 )
 from dinorankclip.models.students import StudentFeatures, image_student, text_student, token_table
 from dinorankclip.models.trunk import Trunk, trunk_config
-from dinorankclip.train.optimizer import parameter_groups
+from dinorankclip.train.step import parameter_groups
 from dinorankclip.types import UserError
 from tests.models.features import ConstantGate, draw, image_features, text_features
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dinorankclip.models.students import count, describe, image_student, text_student, token_table
-from dinorankclip.models.students_conv import stride_for
+from dinorankclip.models.students import count, describe, image_student, stride_for, text_student, token_table
 from dinorankclip.models.trunk import Trunk, trunk_config
 from dinorankclip.types import UserError
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.unpaired import open_captions, open_images
+from dinorankclip.data.open_data import open_captions, open_images
 from dinorankclip.models.loaded import load_model
 from dinorankclip.search import embed_collection
 from dinorankclip.search.embed_collection import COLUMNS, EmbeddingFolder
@@ -196,7 +196,7 @@ def test_what_cannot_be_read_now_stops_the_run_and_is_not_kept(tmp_path, model, 
 
     sources = {missing: (open_images if missing == "images" else open_captions)(photos)}
     with monkeypatch.context() as patched, pytest.raises(UserError, match=r"1 of the files .*first is 5\.jpg"):
-        patched.setattr("dinorankclip.data.folders.read_file", away)
+        patched.setattr("dinorankclip.data.folders_and_tables.read_file", away)
         embed(tmp_path / "out", model, **sources)
     assert "unreadable" not in embed(tmp_path / "out", model, **sources).damaged
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.unpaired import ImageFiles
+from dinorankclip.data.open_data import ImageFiles
 from dinorankclip.models.loaded import load_model
 from dinorankclip.search import index, photo_search
 from dinorankclip.search.index import HIDDEN, PhotoIndex, index_folder

@@ -6,7 +6,7 @@ import pytest
 from dinorankclip.methods import LABEL
 from dinorankclip_studies.claims_page import claims_markdown
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.paper_claims import CLAIMS
+from dinorankclip_studies.papers.dinorankclip.plans import CLAIMS
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.verdicts import VERDICTS
 from tests.studies.worlds import bench, results

@@ -3,8 +3,7 @@ import pytest
 from dinorankclip_studies.claim import AllHold, caveat, judged
 from dinorankclip_studies.papers.claims_file import load_claims
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.paper_claims import CLAIMS
-from dinorankclip_studies.papers.dinorankclip.plans import CELLS, PAPER_TEACHER_CELLS
+from dinorankclip_studies.papers.dinorankclip.plans import CELLS, CLAIMS, PAPER_TEACHER_CELLS
 from dinorankclip_studies.quantities import Context
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.run_times import Bench

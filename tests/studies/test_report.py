@@ -231,9 +231,8 @@ def test_mistakes_are_answered(tmp_path, kept_folder, capsys, monkeypatch):
 
 
 def test_help_is_quick_and_shows_an_example():
-    code = (
-        "import sys; from dinorankclip.commands.report import main\ntry:\n  main(['--help'])\nexcept SystemExit: pass\n"
-    )
+    code = "import sys; from dinorankclip.commands.entry import main\n"
+    code += "try:\n  main(['report', '--help'])\nexcept SystemExit: pass\n"
     code += "print('torch' in sys.modules, 'matplotlib' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     assert "dinorankclip report runs/first" in told and told.endswith("False False\n")

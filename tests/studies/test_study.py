@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, changed_at, difference
-from dinorankclip.presets import for_method, preset
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.study import Cell, key_of, settings_from_json

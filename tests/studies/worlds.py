@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable
 
-from dinorankclip.config import as_dict
-from dinorankclip.presets import preset
+from dinorankclip.config import as_dict, preset
 from dinorankclip_studies.papers.dinorankclip.plans import CELLS, PAPER_TEACHER_CELLS
 from dinorankclip_studies.papers.measures import ABOVE_09
 from dinorankclip_studies.results import Results, RunRecord

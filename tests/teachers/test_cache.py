@@ -18,7 +18,7 @@ from dinorankclip.teachers.cache_build import make_cache
 from dinorankclip.teachers.cache_format import CacheLayout
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.teachers.cache_request import CacheSpec
-from dinorankclip.teachers.caption_words import pool_words
+from dinorankclip.teachers.text_teachers import pool_words
 from dinorankclip.types import TextSpec, UserError, View
 from tests.teachers.cache_making import Pictures, bytes_of, letter_teacher, local_teacher
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses.resampling import word_pooling
-from dinorankclip.teachers.caption_words import bpe_word_ids, caption_words, pool_words
 from dinorankclip.teachers.registry import open_text_teacher, shape_of
+from dinorankclip.teachers.text_teachers import bpe_word_ids, caption_words, pool_words
 from dinorankclip.types import TextSpec, UserError
 from tests.teachers import layouts
 

@@ -11,10 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from dinorankclip import distributed
-from dinorankclip.config import with_changes
-from dinorankclip.presets import for_method, preset
+from dinorankclip.config import for_method, preset, with_changes
 from dinorankclip.train.assemble import assemble
-from dinorankclip.train.gradients import backward
+from dinorankclip.train.step import backward
 from dinorankclip.types import Progress
 from dinorankclip.validate import validated
 

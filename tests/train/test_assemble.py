@@ -13,8 +13,8 @@ from dinorankclip.models.folder import load_folder, save_model
 from dinorankclip.models.joint import FusionDesign, Students
 from dinorankclip.models.loaded import load_model
 from dinorankclip.train.assemble import assemble, build_model
-from dinorankclip.train.gradients import backward
 from dinorankclip.train.run_folder import claim
+from dinorankclip.train.step import backward
 from dinorankclip.types import Progress
 from tests.train.running import settings_from, small_pairs
 

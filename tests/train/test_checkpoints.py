@@ -12,8 +12,8 @@ from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState
-from dinorankclip.train.optimizer import Updater
 from dinorankclip.train.run_folder import DamagedFile, Records, alone_in, claim
+from dinorankclip.train.step import Updater
 from dinorankclip.types import Progress, UserError
 
 

@@ -21,7 +21,7 @@ from dinorankclip.teachers.weights_files import hash_of
 from dinorankclip.train import checkpoints, distil_setup
 from dinorankclip.train.assemble import assemble
 from dinorankclip.train.distil_setup import WORDS, FakeTeacherCache
-from dinorankclip.train.gradients import backward
+from dinorankclip.train.step import backward
 from dinorankclip.types import Progress, UserError, View
 from tests.train.running import settings_from, small_pairs
 

@@ -9,9 +9,9 @@ from dinorankclip.commands.train import parse, run
 from dinorankclip.config import as_dict
 from dinorankclip.models.loaded import BrokenModel
 from dinorankclip.report.run_findings import examine_run
-from dinorankclip.train import gradients, loop
+from dinorankclip.train import loop
 from dinorankclip.train.ending import Diverged, train_command
-from dinorankclip.train.gradients import NonFinite
+from dinorankclip.train.step import NonFinite
 from dinorankclip.types import UserError
 from tests.train.running import small_pairs
 
@@ -29,7 +29,7 @@ def flags(pairs, folder, *more):
 
 def diverging_at(step, monkeypatch):
     """Training whose loss is not finite at this step."""
-    ours = gradients.backward
+    ours = loop.backward
 
     def backward(model, objective, batch, progress, *rest):
         if progress.step == step:

@@ -23,7 +23,7 @@ from dinorankclip.models.joint import FusionDesign, JointModel, Students
 from dinorankclip.train import checkpoints, frozen_rows
 from dinorankclip.train.assemble import assemble, resume
 from dinorankclip.train.frozen_rows import IMAGE_SIDE, RowMaker
-from dinorankclip.train.gradients import backward
+from dinorankclip.train.step import backward
 from dinorankclip.types import ImageSpec, Progress, UserError
 from tests.train.running import run_to_end, settings_from, small_pairs
 from tests.train.test_processes import largest_differences

@@ -3,8 +3,9 @@
 The generator knows every scene, so it also yields graded relevance between scenes. One file a step:
 
     scene        scenes and the content of captions as data, to JSON and back; named random numbers
-    kinds/       all kinds of things, with fine-grained families   kind         the definition of a kind
-    drawing      colours and the pen                               backgrounds  places
+    drawing      colours and the pen
+    subjects     the definition of a kind of thing; backgrounds
+    kinds/       all kinds of things, with fine-grained families
     composition  random numbers → scene; relations between things
     rendering    scene → picture: plain, sketch, night, mosaic, watercolour
     wording      scene → captions

@@ -6,10 +6,11 @@ All relations are from the viewer's side. Things never hide each other.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
-from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
 from dinorankclip.data.scenes.kinds import KINDS, Kind, members
 from dinorankclip.data.scenes.scene import Chance, Scene, Thing
+from dinorankclip.data.scenes.subjects import BACKGROUNDS
 
 # --- relations
 
@@ -60,12 +61,8 @@ def holding(a: Thing, b: Thing) -> frozenset[str]:
 
 def carried(scene: Scene) -> set[int]:
     """Return the indices of things that rest on another thing or carry one."""
-    indices = set()
-    for i, a in enumerate(scene.things):
-        for j, b in enumerate(scene.things):
-            if i != j and rests_on(a, b):
-                indices |= {i, j}
-    return indices
+    pairs = permutations(range(len(scene.things)), 2)
+    return {k for i, j in pairs if rests_on(scene.things[i], scene.things[j]) for k in (i, j)}
 
 
 def _beside(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
@@ -179,8 +176,7 @@ def _carries(carrier: Thing, thing: Thing) -> bool:
 
 def _clear(thing: Thing, others: list[Thing]) -> bool:
     a = box(thing)
-    for other in others:
-        b = box(other)
-        if a[0] < b[2] + CLEAR and b[0] < a[2] + CLEAR and a[1] < b[3] + CLEAR and b[1] < a[3] + CLEAR:
-            return False
-    return True
+    return not any(
+        a[0] < b[2] + CLEAR and b[0] < a[2] + CLEAR and a[1] < b[3] + CLEAR and b[1] < a[3] + CLEAR
+        for b in map(box, others)
+    )

@@ -10,44 +10,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from PIL import Image, ImageChops, ImageDraw
+from PIL import Image, ImageChops, ImageColor, ImageDraw
 
 Rgb = tuple[int, int, int]
 
-COLOURS: dict[str, Rgb] = {
-    "red": (208, 38, 38),
-    "orange": (243, 134, 26),
-    "yellow": (248, 216, 48),
-    "green": (58, 158, 66),
-    "blue": (46, 92, 208),
-    "purple": (132, 62, 178),
-    "pink": (244, 142, 184),
-    "brown": (132, 82, 44),
-    "grey": (142, 144, 148),
-    "black": (40, 40, 44),
-    "white": (246, 246, 242),
-}
+
+def palette(text: str) -> dict[str, Rgb]:
+    """Read colours given as "name #rrggbb name #rrggbb …"."""
+    words = text.split()
+    return {name: ImageColor.getcolor(code, "RGB") for name, code in zip(words[::2], words[1::2])}
+
+
+COLOURS = palette("""
+    red #d02626      orange #f3861a   yellow #f8d830   green #3a9e42    blue #2e5cd0     purple #843eb2
+    pink #f48eb8     brown #84522c    grey #8e9094     black #28282c    white #f6f6f2
+""")
 ANY = tuple(COLOURS)
 FUR = ("brown", "black", "white", "grey", "orange")
 FEATHERS = ("red", "blue", "yellow", "brown", "green", "grey", "white", "black")
 BLOSSOM = ("red", "pink", "yellow", "white", "purple", "orange", "blue")
 
-MATERIALS: dict[str, Rgb] = {
-    "ink": (30, 30, 34),
-    "white": (250, 250, 246),
-    "glass": (186, 222, 240),
-    "metal": (168, 174, 182),
-    "rubber": (48, 48, 54),
-    "wood": (166, 112, 62),
-    "leaf": (72, 146, 62),
-    "gold": (228, 180, 58),
-    "glow": (255, 238, 150),
-    "signal": (222, 44, 44),
-    "beam": (52, 106, 236),
-    "cream": (244, 226, 188),
-    "dusk": (92, 78, 70),
-    "rose": (244, 160, 160),
-}
+MATERIALS = palette("""
+    ink #1e1e22      white #fafaf6    glass #badef0    metal #a8aeb6    rubber #303036   wood #a6703e
+    leaf #48923e     gold #e4b43a     glow #ffee96     signal #de2c2c   beam #346aec     cream #f4e2bc
+    dusk #5c4e46     rose #f4a0a0
+""")
 
 
 def brightness(colour: Rgb) -> float:
@@ -85,7 +72,6 @@ def outline(colour: Rgb) -> Rgb:
 # --- shapes
 
 Point = tuple[float, float]
-Fill = str | Rgb  # a tone ("main", "deep", "pale"), a material, or a plain colour
 
 EDGE = 0.022  # outline width as a share of a thing's side …
 LEAST_EDGE = 0.012  # … and at least this share of the canvas: three quarters of a pixel of a 64-pixel picture
@@ -164,7 +150,10 @@ class Paint:
 
 
 class Pen:
-    """Draws one thing. All shapes take unit-square coordinates, x to the right and y down."""
+    """Draws one thing. All shapes take unit-square coordinates, x to the right and y down.
+
+    `fill` is a tone ("main", "deep", "pale") or a material. `ovals`, `boxes` and `lines` draw several shapes alike.
+    """
 
     def __init__(
         self,
@@ -189,61 +178,56 @@ class Pen:
         )
         self._edge_width = round(max(LEAST_EDGE * canvas.width, EDGE * scale) * paint.edge_scale)
 
-    def poly(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
+    def poly(self, points: Sequence[Point], fill: str = "main", *, edge: bool = True) -> None:
         """Draw a filled polygon, with the pattern of the thing if `fill` is "main"."""
         outline = self._place(points)
-        self._draw.polygon(outline, fill=self._colour(fill))
+        self._draw.polygon(outline, fill=self.paint.tones[fill])
         if fill == "main" and self.paint.pattern != "plain":
             self._lay_pattern(outline)
         if edge and self.paint.edges is not None:
-            colour = _edge_colour(self.paint.edges, fill)
-            self._draw.line([*outline, outline[0]], fill=colour, width=self._edge_width)
+            self._draw.line([*outline, outline[0]], fill=self.paint.edges[fill], width=self._edge_width)
 
-    def blob(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
+    def blob(self, points: Sequence[Point], fill: str = "main", *, edge: bool = True) -> None:
         """Draw a smooth closed shape through the points."""
         self.poly(smooth_points(tuple(points)), fill, edge=edge)
 
-    def oval(self, cx: float, cy: float, rx: float, ry: float, fill: Fill = "main", *, edge: bool = True) -> None:
+    def oval(self, cx: float, cy: float, rx: float, ry: float, fill: str = "main", *, edge: bool = True) -> None:
         self.poly(oval_points(cx, cy, rx, ry), fill, edge=edge)
 
-    def slice(self, cx: float, cy: float, rx: float, ry: float, start: float, end: float, fill: Fill = "main") -> None:
+    def ovals(self, fill: str, *ovals: tuple[float, float, float, float], edge: bool = True) -> None:
+        for oval in ovals:
+            self.oval(*oval, fill, edge=edge)
+
+    def slice(self, cx: float, cy: float, rx: float, ry: float, start: float, end: float, fill: str = "main") -> None:
         """Draw the part of an oval between two angles (degrees clockwise from three o'clock), cut straight."""
         self.poly(oval_points(cx, cy, rx, ry, start, end), fill)
 
-    def box(self, x0: float, y0: float, x1: float, y1: float, fill: Fill = "main", *, edge: bool = True) -> None:
+    def box(self, x0: float, y0: float, x1: float, y1: float, fill: str = "main", *, edge: bool = True) -> None:
         self.poly(((x0, y0), (x1, y0), (x1, y1), (x0, y1)), fill, edge=edge)
 
-    def line(self, points: Sequence[Point], width: float, fill: Fill = "ink", *, edge: bool = False) -> None:
+    def boxes(self, fill: str, *boxes: tuple[float, float, float, float], edge: bool = True) -> None:
+        for box in boxes:
+            self.box(*box, fill, edge=edge)
+
+    def line(self, points: Sequence[Point], width: float, fill: str = "ink", *, edge: bool = False) -> None:
         """Draw a thick line with round corners, outlined like a filled part if `edge`."""
         pixels = max(LEAST_LINE * self.canvas.width, width * self.scale)
         path = self._place(points)
         if edge and self.paint.edges is not None:
-            colour = _edge_colour(self.paint.edges, fill)
-            self._stroke(path, pixels + 2 * self._edge_width, colour)
-        self._stroke(path, pixels, self._colour(fill))
+            self._stroke(path, pixels + 2 * self._edge_width, self.paint.edges[fill])
+        self._stroke(path, pixels, self.paint.tones[fill])
 
-    def arc(
-        self,
-        cx: float,
-        cy: float,
-        rx: float,
-        ry: float,
-        start: float,
-        end: float,
-        width: float,
-        fill: Fill = "ink",
-        *,
-        edge: bool = False,
-    ) -> None:
-        """Draw a thick line along an oval."""
-        self.line(oval_points(cx, cy, rx, ry, start, end), width, fill, edge=edge)
+    def lines(self, width: float, fill: str, *paths: Sequence[Point], edge: bool = False) -> None:
+        for points in paths:
+            self.line(points, width, fill, edge=edge)
+
+    def arc(self, *oval: float, width: float, fill: str = "ink", edge: bool = False) -> None:
+        """Draw a thick line along an oval, given as for `slice`."""
+        self.line(oval_points(*oval), width, fill, edge=edge)
 
     def _place(self, points: Sequence[Point]) -> list[Point]:
         (a, b, c, d), (e, f) = self._map, self._shift
         return [(a * x + b * y + e, c * x + d * y + f) for x, y in points]
-
-    def _colour(self, fill: Fill) -> Rgb:
-        return self.paint.tones[fill] if isinstance(fill, str) else fill
 
     def _stroke(self, path: list[Point], pixels: float, colour: Rgb) -> None:
         self._draw.line(path, fill=colour, width=round(pixels), joint="curve")
@@ -267,10 +251,6 @@ class Pen:
         self.canvas.paste(self.paint.second, (left, top, right, bottom), ImageChops.logical_and(inside, tile))
 
 
-def _edge_colour(edges: dict[str, Rgb], fill: Fill) -> Rgb:
-    return edges[fill] if isinstance(fill, str) and fill in edges else edges["main"]
-
-
 class Ruler(Pen):
     """Measures how far a drawing reaches in the unit square, without drawing."""
 
@@ -278,10 +258,10 @@ class Ruler(Pen):
         self.left = self.top = math.inf
         self.right = self.bottom = -math.inf
 
-    def poly(self, points: Sequence[Point], fill: Fill = "main", *, edge: bool = True) -> None:
+    def poly(self, points: Sequence[Point], fill: str = "main", *, edge: bool = True) -> None:
         self._note(points, 0.0)
 
-    def line(self, points: Sequence[Point], width: float, fill: Fill = "ink", *, edge: bool = False) -> None:
+    def line(self, points: Sequence[Point], width: float, fill: str = "ink", *, edge: bool = False) -> None:
         self._note(points, width / 2)
 
     def _note(self, points: Sequence[Point], margin: float) -> None:

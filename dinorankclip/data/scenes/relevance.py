@@ -23,11 +23,11 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
 from dinorankclip.data.scenes.composition import PATTERNS, RELATIONS, SIZES, holding
 from dinorankclip.data.scenes.drawing import COLOURS
 from dinorankclip.data.scenes.kinds import KINDS
 from dinorankclip.data.scenes.scene import COLUMNS, ROWS, CaptionContent, MentionedThing, Scene
+from dinorankclip.data.scenes.subjects import BACKGROUNDS
 
 # Whole numbers, so that loops and arrays agree to the last bit and the same content is exactly 1.
 KIN_SAME, KIN_FAMILY, KIN_GROUP, KIN_OTHER = 10, 7, 3, 1  # tenths

@@ -18,7 +18,6 @@ from functools import lru_cache
 
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from dinorankclip.data.scenes.backgrounds import BACKGROUNDS, GROUND
 from dinorankclip.data.scenes.composition import carried
 from dinorankclip.data.scenes.drawing import (
     COLOURS,
@@ -35,6 +34,7 @@ from dinorankclip.data.scenes.drawing import (
 )
 from dinorankclip.data.scenes.kinds import KINDS
 from dinorankclip.data.scenes.scene import Chance, Scene, Thing
+from dinorankclip.data.scenes.subjects import BACKGROUNDS, GROUND
 
 PAPER: Rgb = (246, 243, 234)
 GRAPHITE: Rgb = (72, 70, 74)
@@ -49,11 +49,10 @@ TILT = 6.0  # most degrees that a thing leans to either side
 class Rendition:
     """`part` maps name and usual colour of a part to its colour, `edge` to its outline. Without `ground`: paper."""
 
-    name: str
-    part: Callable[[str, Rgb], Rgb]
-    edge: Callable[[Rgb], Rgb]
-    ground: Callable[[Rgb], Rgb] | None
-    finish: Callable[[Image.Image, Chance], Image.Image]
+    part: Callable[[str, Rgb], Rgb] = lambda name, colour: colour
+    edge: Callable[[Rgb], Rgb] = outline
+    ground: Callable[[Rgb], Rgb] | None = lambda colour: colour
+    finish: Callable[[Image.Image, Chance], Image.Image] = lambda picture, chance: picture
     edge_scale: float = 1.0
 
     def paint(self, main: Rgb, pattern: str) -> Paint:
@@ -61,13 +60,9 @@ class Rendition:
         own = {"main": main, "deep": deep(main), "pale": pale(main)}
         tones = {name: self.part(name, colour) for name, colour in own.items()}
         edges = {name: self.edge(colour) for name, colour in own.items()}
-        fixed_tones, fixed_edges = _materials(self.name)
+        fixed_tones, fixed_edges = _materials(self)
         second = self.part("second", contrast(main))
         return Paint(fixed_tones | tones, pattern, second, fixed_edges | edges, self.edge_scale)
-
-
-def _as_is(picture: Image.Image, chance: Chance) -> Image.Image:
-    return picture
 
 
 def _pencil(name: str, colour: Rgb) -> Rgb:
@@ -111,37 +106,20 @@ def _bleed(picture: Image.Image, chance: Chance) -> Image.Image:
 
 
 RENDITIONS: dict[str, Rendition] = {
-    r.name: r
-    for r in (
-        Rendition("plain", lambda name, c: c, outline, lambda c: c, _as_is),
-        Rendition("sketch", _pencil, lambda c: GRAPHITE, None, _as_is, edge_scale=1.25),
-        Rendition("night", lambda name, c: c, outline, lambda c: c, _darken),
-        Rendition("mosaic", lambda name, c: c, outline, lambda c: c, _lay_tiles, edge_scale=1.4),
-        Rendition(
-            "watercolour",
-            lambda name, c: mix(c, PAPER, 0.3),
-            lambda c: mix(deep(c), PAPER, 0.2),
-            lambda c: mix(c, PAPER, 0.65),
-            _bleed,
-        ),
-    )
+    "plain": Rendition(),
+    "sketch": Rendition(_pencil, lambda c: GRAPHITE, None, edge_scale=1.25),
+    "night": Rendition(finish=_darken),
+    "mosaic": Rendition(finish=_lay_tiles, edge_scale=1.4),
+    "watercolour": Rendition(
+        lambda name, c: mix(c, PAPER, 0.3), lambda c: mix(deep(c), PAPER, 0.2), lambda c: mix(c, PAPER, 0.65), _bleed
+    ),
 }
 
 
 @lru_cache(maxsize=8)
-def _materials(rendition: str) -> tuple[dict[str, Rgb], dict[str, Rgb]]:
+def _materials(r: Rendition) -> tuple[dict[str, Rgb], dict[str, Rgb]]:
     """Return tones and outlines of fixed parts, which do not depend on the thing."""
-    r = RENDITIONS[rendition]
     return {n: r.part(n, c) for n, c in MATERIALS.items()}, {n: r.edge(c) for n, c in MATERIALS.items()}
-
-
-@dataclass(frozen=True)
-class Appearance:
-    """Random details of a drawn thing that its scene does not state: tint, direction and tilt."""
-
-    main: Rgb
-    mirror: bool
-    tilt: float
 
 
 def render(scene: Scene, chance: Chance, size: int, rendition: str = "plain") -> Image.Image:
@@ -174,24 +152,19 @@ def _draw_background(canvas: Image.Image, name: str, chance: Chance, style: Rend
     BACKGROUNDS[name].draw(Pen(canvas, Paint(tones), (side / 2, side / 2), side), chance)
 
 
-def _appearance(thing: Thing, chance: Chance, *, leaning: bool) -> Appearance:
+def _appearance(thing: Thing, chance: Chance, *, leaning: bool) -> tuple[Rgb, bool, float]:
+    """Return tint, direction and tilt."""
     tilt = chance.within(-TILT, TILT)
-    return Appearance(_tinted(COLOURS[thing.colour], chance), chance.happens(0.5), tilt if leaning else 0.0)
+    return _tinted(COLOURS[thing.colour], chance), chance.happens(0.5), tilt if leaning else 0.0
 
 
-def _draw_thing(canvas: Image.Image, thing: Thing, look: Appearance, style: Rendition) -> None:
-    kind, side = KINDS[thing.kind], canvas.width
+def _draw_thing(canvas: Image.Image, thing: Thing, look: tuple[Rgb, bool, float], style: Rendition) -> None:
+    (main, mirror, tilt), kind, side = look, KINDS[thing.kind], canvas.width
     left, top, right, bottom = kind.bounds
-    pen = Pen(
-        canvas,
-        style.paint(look.main, thing.pattern),
-        (thing.x * side, thing.y * side),
-        thing.side * side / max(right - left, bottom - top),
-        origin=((left + right) / 2, (top + bottom) / 2),
-        mirror=look.mirror,
-        tilt=look.tilt,
-    )
-    kind.draw(pen)
+    centre, scale = (thing.x * side, thing.y * side), thing.side * side / max(right - left, bottom - top)
+    origin = ((left + right) / 2, (top + bottom) / 2)
+    paint = style.paint(main, thing.pattern)
+    kind.draw(Pen(canvas, paint, centre, scale, origin=origin, mirror=mirror, tilt=tilt))
 
 
 def _tinted(colour: Rgb, chance: Chance) -> Rgb:

@@ -133,20 +133,16 @@ class CaptionedScene:
 
 def to_json(captioned: CaptionedScene) -> dict[str, Any]:
     """Return the content of a sample's key.json. Entries of None are left out; the captions are in key.txt."""
-    return {
-        "scene": {
-            "background": captioned.scene.background,
-            "things": [vars(thing) for thing in captioned.scene.things],
-        },
-        "mentions": [
-            {
-                "things": [{k: v for k, v in vars(thing).items() if v is not None} for thing in content.things],
-                "background": content.background,
-                "relations": [list(r) for r in content.relations],
-            }
-            for content in captioned.contents
-        ],
-    }
+    scene = {"background": captioned.scene.background, "things": [vars(thing) for thing in captioned.scene.things]}
+    mentions = [
+        {
+            "things": [{k: v for k, v in vars(thing).items() if v is not None} for thing in content.things],
+            "background": content.background,
+            "relations": [list(r) for r in content.relations],
+        }
+        for content in captioned.contents
+    ]
+    return {"scene": scene, "mentions": mentions}
 
 
 def scene_from_json(data: dict[str, Any]) -> Scene:

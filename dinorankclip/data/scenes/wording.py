@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dinorankclip.data.scenes.backgrounds import BACKGROUNDS
 from dinorankclip.data.scenes.composition import RELATIONS, holding
 from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind, Noun
 from dinorankclip.data.scenes.scene import CaptionContent, CaptionedScene, Chance, MentionedThing, Scene, Thing
+from dinorankclip.data.scenes.subjects import BACKGROUNDS
 
 CAPTIONS = 5  # of a scene
 TRIES = 8  # attempts at a caption that the scene does not have yet

@@ -17,19 +17,8 @@ from dinorankclip.evaluate.examples import project
 from dinorankclip.evaluate.scores import EmbeddedSet
 from dinorankclip.losses.contrastive import cone_separation
 from dinorankclip.methods import LABEL
-from dinorankclip.report.figures import (
-    AROUND_ZERO,
-    BLACK,
-    BLUE,
-    FAINT,
-    GREY,
-    METHOD_COLOURS,
-    RED,
-    Drawn,
-    Unavailable,
-    new_figure,
-    write_on_bar,
-)
+from dinorankclip.report import figures
+from dinorankclip.report.figures import AROUND_ZERO, BLACK, BLUE, FAINT, GREY, METHOD_COLOURS, RED
 from dinorankclip.run_files import INERT_SPREAD, is_inert
 from dinorankclip.types import RawSample
 from dinorankclip_studies.material import StudyModels
@@ -49,13 +38,13 @@ CONES_CAPTION = (
 )
 
 
-def cone_bars(results: Results, score: str) -> Drawn:
+def cone_bars(results: Results, score: str) -> figures.Drawn:
     """Draw the gap of each node and the change from node to node. `score` is a `SET/cone separation`."""
     results = results.on_common_seeds(NODES)
     angles = summaries(results, list(NODES), score)
     if sum(angle is not None for angle in angles) < 2:
-        raise Unavailable("the cone separation bars need finished runs of at least two of the four nodes")
-    figure = new_figure(3.2)
+        raise figures.Unavailable("the cone separation bars need finished runs of at least two of the four nodes")
+    figure = figures.new_figure(3.2)
     ours, paper = figure.subplots(1, 2)
     tops = []
     for at, (angle, colour) in enumerate(zip(angles, _COLOURS)):
@@ -65,7 +54,7 @@ def cone_bars(results: Results, score: str) -> Drawn:
             continue
         half = angle.half or 0.0
         ours.bar(at, angle.mean, 0.62, color=colour, yerr=half or None, error_kw={"capsize": 3, "elinewidth": 1.2})
-        write_on_bar(ours, at, angle.mean / 2, f"{angle.mean:.1f}°", colour)
+        figures.write_on_bar(ours, at, angle.mean / 2, f"{angle.mean:.1f}°", colour)
         tops.append(angle.mean + half)
     highest = max(tops)
     nodes = list(NODES)
@@ -86,7 +75,7 @@ def cone_bars(results: Results, score: str) -> Drawn:
     for axes in (ours, paper):
         axes.set_xticks(range(4), NODES.values())
         axes.set_ylabel("cone separation, degrees")
-    return Drawn(
+    return figures.Drawn(
         "cone-separation", "Modality gap, four nodes", CONES_CAPTION.format(counts=counts(results, nodes)), figure
     )
 
@@ -100,10 +89,10 @@ PLANE_CAPTION = (
 )
 
 
-def embedding_planes(models: StudyModels, name: str, cells: dict[str, str]) -> Drawn:
+def embedding_planes(models: StudyModels, name: str, cells: dict[str, str]) -> figures.Drawn:
     """Draw image and text embeddings of several models. `cells`: cell → title of its panel; `name`: a retrieval set."""
     sets = {title: models.embedded_set(cell, name) for cell, title in cells.items()}
-    figure = new_figure(4.15)
+    figure = figures.new_figure(4.15)
     panels = np.atleast_1d(figure.subplots(1, len(sets)))
     shown = 0
     for axes, (title, embedded) in zip(panels, sets.items()):
@@ -113,7 +102,7 @@ def embedding_planes(models: StudyModels, name: str, cells: dict[str, str]) -> D
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), box_aspect=1)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, markerscale=2)
     caption = PLANE_CAPTION.format(shown=shown, name=name, joined=min(JOINED, shown))
-    return Drawn("embedding-plane", "Embeddings in two dimensions", caption, figure, vector=False)
+    return figures.Drawn("embedding-plane", "Embeddings in two dimensions", caption, figure, vector=False)
 
 
 def _plane_panel(axes: Axes, title: str, embedded: EmbeddedSet) -> int:
@@ -148,7 +137,7 @@ TRANSITIONS_CAPTION = (
 )
 
 
-def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> Drawn:
+def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> figures.Drawn:
     """Draw what the transition heads have learned, on a small batch: β̃ (the item before) and γ̃ (the two items before).
 
     Rows are centred over the items that are not in the history; cells of history items are empty, since an item cannot
@@ -156,7 +145,7 @@ def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> Dr
     """
     heads, model = models.heads(cell, "text"), models.model(cell)
     if heads.order < 3:
-        raise Unavailable(f"{cell} is of order {heads.order}; γ begins at order 3")
+        raise figures.Unavailable(f"{cell} is of order {heads.order}; γ begins at order 3")
     source = models.pairs(cell, "val")
     drawn = np.random.default_rng(SEED).permutation(len(source))[:most]
     samples = [source.read(int(index)) for index in drawn]
@@ -165,7 +154,7 @@ def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> Dr
     scale = float(model.parts.scale())
     theta = float((scale * images @ texts.T).std(1).mean())
     pair, triple = heads.centred_pairs(texts).numpy(), heads.centred_triples(texts, before=0).numpy()
-    figure = new_figure(5.4)
+    figure = figures.new_figure(5.4)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(3.1, 2.1))[:, 0]
     left, right = upper.subplots(1, 2)
     _heatmap(left, pair, rf"$\tilde\beta$,  $\lambda_2$ = {float(heads.gate(2)):.4f}", "after caption")
@@ -179,7 +168,7 @@ def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> Dr
     if weak:
         orders = " and ".join(map(str, weak))
         caption += f" Here order {orders} is inert: its spread is below {INERT_SPREAD:g} of theirs."
-    return Drawn("transitions", "Transition heads", caption, figure, shows_items=True)
+    return figures.Drawn("transitions", "Transition heads", caption, figure, shows_items=True)
 
 
 def _heatmap(axes: Axes, table: np.ndarray, title: str, rows: str) -> None:

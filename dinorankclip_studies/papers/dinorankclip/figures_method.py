@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,20 +15,8 @@ from PIL import Image
 
 from dinorankclip.evaluate.fidelity import Fidelity, FidelityEvaluator, collect
 from dinorankclip.methods import LABEL
-from dinorankclip.report.figures import (
-    BLACK,
-    BLUE,
-    COLOURS,
-    FAINT,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SEQUENTIAL,
-    Drawn,
-    Unavailable,
-    new_figure,
-)
+from dinorankclip.report import figures
+from dinorankclip.report.figures import BLACK, BLUE, COLOURS, FAINT, GREEN, GREY, ORANGE, PURPLE, SEQUENTIAL
 from dinorankclip.types import UserError
 from dinorankclip_studies.material import StudyModels
 from dinorankclip_studies.papers.dinorankclip import PAPER
@@ -37,12 +27,13 @@ OVERVIEW_CAPTION = (
     "without students and fusion an embedding is the tower's own output v."
 )
 _WIDE, _HIGH = 169, 100  # units of the drawing
+Point = tuple[float, float]
 _FILL = {BLUE: "#e3eff7", GREEN: "#e1f3ee", ORANGE: "#fcf1dc", PURPLE: "#f8ecf3", GREY: "#f1f1f1"}
 
 
-def overview() -> Drawn:
+def overview() -> figures.Drawn:
     """Draw towers, students, teachers, fusion, and what is minimised."""
-    figure = new_figure(4.9, 7.8)
+    figure = figures.new_figure(4.9, 7.8)
     figure.set_layout_engine("none")  # the search of a layout rounds, which would change the file
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-0.5, _WIDE + 0.5), ylim=(-0.5, _HIGH + 0.5))
@@ -50,7 +41,7 @@ def overview() -> Drawn:
     for branch, middle, up in (("image", 72, 1), ("text", 28, -1)):
         _branch(axes, branch, middle, up)
     _objective(axes)
-    return Drawn("overview", "The method", OVERVIEW_CAPTION, figure)
+    return figures.Drawn("overview", "The method", OVERVIEW_CAPTION, figure)
 
 
 def _branch(axes: Axes, branch: str, middle: float, up: int) -> None:
@@ -102,52 +93,24 @@ def _objective(axes: Axes) -> None:
 
 
 def _box(
-    axes: Axes, left: float, middle: float, width: float, height: float, name: str, about: str, colour: str, **look
-) -> None:
-    style = "--" if look.get("dashed") else "-"
-    axes.add_patch(
-        FancyBboxPatch(
-            (left, middle - height / 2),
-            width,
-            height,
-            boxstyle="round,pad=0,rounding_size=1.4",
-            facecolor=_FILL[colour],
-            edgecolor=colour,
-            linestyle=style,
-            linewidth=1.2,
-        )
-    )
-    lines = about.count("\n") + 1 if about else 0
-    shift = 1.35 * lines
-    centre = left + width / 2
-    axes.text(centre, middle + shift, name, ha="center", va="center", fontsize=8.2, weight="bold", color=BLACK)
+    axes: Axes, left: float, middle: float, width: float, height: float, name: str, about: str, colour: str,
+    dashed: bool = False,
+) -> None:  # fmt: skip
+    corner, round_corners = (left, middle - height / 2), "round,pad=0,rounding_size=1.4"
+    look: dict[str, Any] = {"facecolor": _FILL[colour], "edgecolor": colour, "linestyle": "--" if dashed else "-"}
+    axes.add_patch(FancyBboxPatch(corner, width, height, round_corners, linewidth=1.2, **look))
+    high, centre = middle + 1.35 * (about.count("\n") + bool(about)), left + width / 2
+    axes.text(centre, high, name, ha="center", va="center", fontsize=8.2, weight="bold", color=BLACK)
     if about:
         axes.text(centre, middle - 2.0, about, ha="center", va="center", fontsize=6.6, color=GREY, linespacing=1.25)
 
 
-def _arrow(
-    axes: Axes,
-    start: tuple[float, float],
-    end: tuple[float, float],
-    label: str = "",
-    at: tuple[float, float] | None = None,
-    dashed: bool = False,
-) -> None:
-    axes.add_patch(
-        FancyArrowPatch(
-            start,
-            end,
-            arrowstyle="-|>",
-            mutation_scale=9,
-            linewidth=1.1,
-            color=FAINT if dashed else GREY,
-            linestyle="--" if dashed else "-",
-            shrinkA=0,
-            shrinkB=0,
-        )
-    )
+def _arrow(axes: Axes, start: Point, end: Point, label: str = "", at: Point = (0, 0), dashed: bool = False) -> None:
+    look: dict[str, Any] = {"color": FAINT, "linestyle": "--"} if dashed else {"color": GREY, "linestyle": "-"}
+    look |= {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0}
+    axes.add_patch(FancyArrowPatch(start, end, **look))
     if label:
-        axes.text(*(at or start), label, ha="center", va="center", fontsize=7, color=BLACK)
+        axes.text(*at, label, ha="center", va="center", fontsize=7, color=BLACK)
 
 
 STUDENTS = {"full": "student,\nGram + relational", "full-mse": "student,\nMSE"}
@@ -161,7 +124,7 @@ GRAMS_CAPTION = (
 )
 
 
-def gram_heatmaps(models: StudyModels, teacher: str) -> Drawn:
+def gram_heatmaps(models: StudyModels, teacher: str) -> figures.Drawn:
     """Draw cosine Grams of patch tokens, the teacher's beside its students', on the same images. Students whose model
     is missing are left out; the first must be there."""
     sides = {}
@@ -169,19 +132,19 @@ def gram_heatmaps(models: StudyModels, teacher: str) -> Drawn:
         try:
             cache, source = models.teacher(cell, "test"), models.pairs(cell, "test")
             sides[label] = collect(models.model(cell).parts, cache, source, "image", SHOWN)
-        except (Unavailable, UserError) as error:
+        except (figures.Unavailable, UserError) as error:
             if not sides:
-                raise Unavailable(f"Gram heatmaps: {error}") from error
+                raise figures.Unavailable(f"Gram heatmaps: {error}") from error
             continue
     first = next(iter(sides.values()))
     theirs = first.teacher_grams
     if first.student_grams is None or theirs is None:
-        raise Unavailable("Gram heatmaps: the teacher's cache keeps no tokens")
+        raise figures.Unavailable("Gram heatmaps: the teacher's cache keeps no tokens")
     source = models.pairs(next(iter(STUDENTS)), "test")
     pictures = _pictures(source, first.keys)
     grams = {label: side.student_grams for label, side in sides.items() if side.student_grams is not None}
     wide, high = 2 + len(grams), len(first.keys)
-    figure = new_figure(0.5 + 1.75 * high)
+    figure = figures.new_figure(0.5 + 1.75 * high)
     grid = figure.subplots(high, wide, squeeze=False, width_ratios=[0.75] + [1.0] * (wide - 1))
     lowest = min(float(gram.min()) for gram in (theirs, *grams.values()))
     look = {"cmap": SEQUENTIAL, "vmin": lowest, "vmax": 1.0}
@@ -201,27 +164,19 @@ def gram_heatmaps(models: StudyModels, teacher: str) -> Drawn:
     paper = f"The paper's distances are {ours} for Gram + relational and {mse} for MSE ({LABEL}). "
     side_length = round(theirs.shape[-1] ** 0.5)
     caption = GRAMS_CAPTION.format(grid=side_length, shown=high, paper=paper, teacher=teacher).strip()
-    return Drawn("grams", "Patch Grams", caption, figure, vector=False, shows_items=True)
+    return figures.Drawn("grams", "Patch Grams", caption, figure, vector=False, shows_items=True)
 
 
 def _pictures(source, keys: list[str]) -> list[np.ndarray]:
     """Return the images with these keys, which are the first usable ones."""
-    pictures: dict[str, np.ndarray] = {}
-    for index in range(len(source)):
-        if source.key(index) in keys:
-            pictures[source.key(index)] = np.asarray(Image.open(io.BytesIO(source.image(index))).convert("RGB"))
-        if len(pictures) == len(keys):
-            break
-    return [pictures[key] for key in keys]
+    places = islice((place for place in range(len(source)) if source.key(place) in keys), len(keys))
+    images = {source.key(place): Image.open(io.BytesIO(source.image(place))).convert("RGB") for place in places}
+    return [np.asarray(images[key]) for key in keys]
 
 
 CRITERIA = {
-    "full": "Gram + relational",
-    "full-mse": "MSE",
-    "full-cosine": "cosine",
-    "full-rkd": "RKD",
-    "full-crd": "CRD",
-}
+    "full": "Gram + relational", "full-mse": "MSE", "full-cosine": "cosine", "full-rkd": "RKD", "full-crd": "CRD",
+}  # fmt: skip
 BINS = 40
 NEAR = 0.9  # the paper speaks of the mass above it
 
@@ -233,11 +188,11 @@ TEACHER_STUDENT_CAPTION = (
 )
 
 
-def teacher_student_histogram(models: StudyModels, teacher: str) -> Drawn:
+def teacher_student_histogram(models: StudyModels, teacher: str) -> figures.Drawn:
     """Draw the cosines of students and teacher, image by image, under each criterion. `teacher` is a sentence on who
     the teacher is. Criteria whose model is missing are left out."""
     cosines, of_mean = cosines_of(models)
-    figure = new_figure(1.1 + 0.72 * len(cosines))
+    figure = figures.new_figure(1.1 + 0.72 * len(cosines))
     rows = figure.subplots(len(cosines), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     lowest = min(float(np.quantile(values, 0.005)) for values in cosines.values())
     edges = np.linspace(min(lowest, of_mean - 0.05), 1.0, BINS + 1)
@@ -247,10 +202,16 @@ def teacher_student_histogram(models: StudyModels, teacher: str) -> Drawn:
         if printed := PAPER.values["fig:distill-fidelity"].get(cell):
             axes.plot([printed["cosine"]], [0], marker="x", color=BLACK, clip_on=False, zorder=5, linestyle="none")
     rows[-1].set_xlabel("teacher–student cosine")
-    figure.legend(handles=_handles(), loc="outside lower center", ncols=4)
+    marks = [  # criteria have a row each
+        Line2D([], [], color=GREY, marker="o", markeredgecolor="white", linestyle="none", label="mean"),
+        Line2D([], [], color=BLACK, marker="x", linestyle="none", label=f"mean, {LABEL}"),
+        Line2D([], [], color=GREY, linewidth=1, label="teacher's mean alone"),
+        Line2D([], [], color=BLACK, linewidth=1, linestyle="--", label=f"{NEAR}"),
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=4)
     items = len(next(iter(cosines.values())))
     caption = TEACHER_STUDENT_CAPTION.format(items=f"{items:,}", near=NEAR, teacher=teacher).strip()
-    return Drawn("teacher-student", "Teacher and student", caption, figure)
+    return figures.Drawn("teacher-student", "Teacher and student", caption, figure)
 
 
 def _cosine_panel(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str, of_mean: float) -> None:
@@ -266,29 +227,19 @@ def _cosine_panel(axes: Axes, values: np.ndarray, edges: np.ndarray, colour: str
     axes.spines["left"].set_visible(False)
 
 
-def _handles() -> list[Line2D]:
-    """Return a legend entry for each kind of mark; criteria have a row each."""
-    return [
-        Line2D([], [], color=GREY, marker="o", markeredgecolor="white", linestyle="none", label="mean"),
-        Line2D([], [], color=BLACK, marker="x", linestyle="none", label=f"mean, {LABEL}"),
-        Line2D([], [], color=GREY, linewidth=1, label="teacher's mean alone"),
-        Line2D([], [], color=BLACK, linewidth=1, linestyle="--", label=f"{NEAR}"),
-    ]
-
-
 def cosines_of(models: StudyModels) -> tuple[Mapping[str, np.ndarray], float]:
     """Return cosines by cell, and the mean cosine of the teacher's own mean."""
     cosines, of_mean, why = {}, float("nan"), ""
     for cell in CRITERIA:
         try:
             fidelity = _fidelity(models, cell)
-        except (Unavailable, UserError) as error:
+        except (figures.Unavailable, UserError) as error:
             why = why or str(error)
             continue
         cosines[cell] = fidelity.cosine.numpy()
         of_mean = fidelity.cosine_of_mean.mean().item()
     if not cosines:
-        raise Unavailable(f"teacher–student cosines: {why or 'no run has a teacher'}")
+        raise figures.Unavailable(f"teacher–student cosines: {why or 'no run has a teacher'}")
     return cosines, of_mean
 
 

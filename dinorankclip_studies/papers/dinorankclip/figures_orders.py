@@ -11,22 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from dinorankclip.methods import LABEL
-from dinorankclip.report.figures import (
-    BLACK,
-    BLUE,
-    COLOURS,
-    GREY,
-    MARKERS,
-    METHOD_COLOURS,
-    ORANGE,
-    RED,
-    Drawn,
-    Unavailable,
-    new_figure,
-)
+from dinorankclip.report import figures
+from dinorankclip.report.figures import BLACK, BLUE, COLOURS, GREY, MARKERS, METHOD_COLOURS, ORANGE, RED
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.paper_tables import MIXED, PLAIN, WITH_TEACHER
 from dinorankclip_studies.results import Results, chance_of
@@ -43,15 +33,13 @@ def draw_points(
     axes: Axes, xs: Sequence[float], points: Sequence[Summary | Effect | None], factor: float, **look: Any
 ) -> None:
     """Draw a line through the means with intervals as bars; missing points are left out."""
-    present = [(float(x), point) for x, point in zip(xs, points) if point is not None]
-    if not present:
-        return
-    halves = [factor * (point.half or 0.0) for _, point in present]
-    means = [factor * point.mean for _, point in present]
-    if not any(halves):
-        axes.plot([x for x, _ in present], means, **look)  # the legend must not show bars, either
-        return
-    axes.errorbar([x for x, _ in present], means, halves, capsize=2.5, elinewidth=1.1, **look)
+    present = {float(x): point for x, point in zip(xs, points) if point is not None}
+    means = [factor * point.mean for point in present.values()]
+    halves = [factor * (point.half or 0.0) for point in present.values()]
+    if any(halves):
+        axes.errorbar([*present], means, halves, capsize=2.5, elinewidth=1.1, **look)
+    elif present:
+        axes.plot([*present], means, **look)  # the legend must not show bars, either
 
 
 def factor_of(column: Column) -> float:
@@ -66,10 +54,8 @@ def seeds_title(results: Results, cells: Sequence[str]) -> str:
 
 def counts(results: Results, cells: Sequence[str]) -> str:
     """Write the number of seeds behind a figure: `n = 3` or `n = 3 to 8`."""
-    numbers = [len(results.of(cell)) for cell in cells if results.of(cell)]
-    if not numbers:
-        return "n = 0"
-    return f"n = {min(numbers)}" if min(numbers) == max(numbers) else f"n = {min(numbers)} to {max(numbers)}"
+    numbers = [len(results.of(cell)) for cell in cells if results.of(cell)] or [0]
+    return f"n = {min(numbers)}" + (f" to {max(numbers)}" if min(numbers) < max(numbers) else "")
 
 
 ORDERS = tuple(range(6))
@@ -85,50 +71,42 @@ ORDERS_CAPTION = (
 _MIXED = "plain at 0 and 1, full above (the paper's mix), our values"
 
 
-def order_curves(results: Results, columns: Sequence[Column], about: str = "") -> Drawn:
+def order_curves(results: Results, columns: Sequence[Column], about: str = "") -> figures.Drawn:
     """Draw the orders plain, with teacher and fusion, and mixed as the paper's curve is: a panel for each column, and a
     panel of the paper's values. `about` explains columns."""
     results = results.on_common_seeds(PLAIN + WITH_TEACHER)
-    columns = [column for column in columns if any(summaries(results, PLAIN + WITH_TEACHER, column.score))][
-        :MOST_PANELS
-    ]
+    cells = PLAIN + WITH_TEACHER
+    columns = [column for column in columns if any(summaries(results, cells, column.score))][:MOST_PANELS]
     if not columns:
-        raise Unavailable("the order curves need finished runs of at least one order")
-    panels = len(columns) + 1
-    wide = min(3, panels)
-    high = -(-panels // wide)
-    figure = new_figure(0.6 + 2.35 * high)
+        raise figures.Unavailable("the order curves need finished runs of at least one order")
+    wide = min(3, len(columns) + 1)
+    high = -(-(len(columns) + 1) // wide)
+    figure = figures.new_figure(0.6 + 2.35 * high)
     grid = figure.subplots(high, wide, squeeze=False)
-    flat = [axes for row in grid for axes in row]
-    for axes, column in zip(flat, columns):
-        _panel(axes, results, column)
-    _paper_panel(flat[len(columns)])
-    for axes in flat[panels:]:
-        axes.set_axis_off()
-    for row in grid:
-        row[0].set_ylabel("percent")
     named: dict[str, Any] = {}
-    for axes in flat[: len(columns)]:
+    for axes, column in zip(grid.flat, columns):
+        _panel(axes, results, column)
         named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels())}
-    seeds = seeds_title(results, PLAIN + WITH_TEACHER)
-    handles, labels = list(named.values()), list(named)
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, title=seeds, title_fontsize=8.5)
-    caption = ORDERS_CAPTION.format(counts=counts(results, PLAIN + WITH_TEACHER), about=about).replace("  ", " ")
-    return Drawn("order-curves", "Scores over the order", caption, figure)
+    _paper_panel(grid.flat[len(columns)])
+    for axes in grid.flat[len(columns) + 1 :]:
+        axes.set_axis_off()
+    for axes in grid[:, 0]:
+        axes.set_ylabel("percent")
+    look = {"loc": "outside lower center", "ncols": 2, "title": seeds_title(results, cells), "title_fontsize": 8.5}
+    figure.legend(list(named.values()), list(named), **look)
+    caption = ORDERS_CAPTION.format(counts=counts(results, cells), about=about).replace("  ", " ")
+    return figures.Drawn("order-curves", "Scores over the order", caption, figure)
 
 
 def _panel(axes: Axes, results: Results, column: Column) -> None:
     factor = factor_of(column)
-    mixed = [
-        (order, factor * point.mean)
-        for order, point in zip(ORDERS, summaries(results, MIXED, column.score))
-        if point is not None
-    ]
+    points = zip(ORDERS, summaries(results, MIXED, column.score))
+    mixed = [(order, factor * point.mean) for order, point in points if point is not None]
     axes.plot(*zip(*mixed), color=GREY, alpha=0.28, linewidth=8, solid_capstyle="round", label=_MIXED)
     curves = ((PLAIN, -0.05, BLUE, "o", "plain"), (WITH_TEACHER, 0.05, ORANGE, "s", "with teacher and fusion"))
     for cells, shift, colour, marker, label in curves:
-        points, xs = summaries(results, cells, column.score), [order + shift for order in ORDERS]
-        draw_points(axes, xs, points, factor, color=colour, marker=marker, label=label)
+        xs, means = [order + shift for order in ORDERS], summaries(results, cells, column.score)
+        draw_points(axes, xs, means, factor, color=colour, marker=marker, label=label)
     chance = chance_of(results, column.score)
     if column.percent and chance is not None:  # the chance of τ-b is 0, too far off for the picture
         axes.axhline(factor * chance, color=BLACK, linewidth=1.2, linestyle=":", label="chance")
@@ -163,15 +141,15 @@ _STEP = (
 )
 
 
-def cost_over_order(bench: Path) -> Drawn:
+def cost_over_order(bench: Path) -> figures.Drawn:
     """Draw time and memory over the order. `bench` is the folder with `ranking-DATE.json` and, if that bench was run,
     `orders-DATE.json`."""
     ranking = _newest(bench, "ranking", lambda record: "loss" in record["results"])
     if ranking is None:
-        raise Unavailable(f"there is no record of the ranking bench in {bench} (make bench-ranking)")
+        raise figures.Unavailable(f"there is no record of the ranking bench in {bench} (make bench-ranking)")
     orders = _newest(bench, "orders")
     step = _sweep(orders) if orders else None
-    figure = new_figure(2.9)
+    figure = figures.new_figure(2.9)
     axes = figure.subplots(1, 3 if step else 2)
     _alone(axes[0], ranking, "seconds", 1.0, "seconds")
     _alone(axes[1], ranking, "bytes", 1e-6, "MB")
@@ -180,7 +158,7 @@ def cost_over_order(bench: Path) -> Drawn:
         figure.legend(*axes[2].get_legend_handles_labels(), loc="outside lower right", ncols=3)
     caption = COST_CAPTION.format(step=_STEP.format(title=step["title"]) if step else "")
     dates = ", ".join(record["date"] for record in (ranking, orders if step else None) if record)
-    return Drawn("cost-over-order", "Cost over the order", f"{caption.strip()} Measured {dates}.", figure)
+    return figures.Drawn("cost-over-order", "Cost over the order", f"{caption.strip()} Measured {dates}.", figure)
 
 
 def _newest(
@@ -225,11 +203,10 @@ def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
             if name.startswith(prefix)
         }
         orders = sorted(sides)
-        medians = [sides[order]["median"] for order in orders]
-        below = [sides[order]["median"] - sides[order]["least"] for order in orders]
-        above = [sides[order]["most"] - sides[order]["median"] for order in orders]
+        least, medians, most = ([sides[order][end] for order in orders] for end in ("least", "median", "most"))
+        reach = [np.subtract(medians, least), np.subtract(most, medians)]
         beside = [order + shift for order in orders]
-        axes.errorbar(beside, medians, [below, above], color=colour, marker=marker, capsize=2.5, label=label)
+        axes.errorbar(beside, medians, reach, color=colour, marker=marker, capsize=2.5, label=label)
     paper = PAPER.values["tab:cost-accuracy"]
     ratios = [paper[str(order)]["step ms"] / paper["0"]["step ms"] for order in ORDERS]
     axes.plot(ORDERS, ratios, color=GREY, marker="^", linestyle=":", label=LABEL)
@@ -249,16 +226,16 @@ SCALING_CAPTION = (
 )
 
 
-def data_scaling(results: Results, column: Column, all_pairs: int) -> Drawn:
+def data_scaling(results: Results, column: Column, all_pairs: int) -> figures.Drawn:
     """Draw scores over the number of different training pairs, and the gap between two methods. `all_pairs`: the number
     of pairs of a run whose settings name no smaller number."""
     by_size = {method: _sizes(results, method, all_pairs) for method in METHODS}
     sizes = sorted({size for cells in by_size.values() for size in cells})
     if len(sizes) < 2:
-        raise Unavailable("data scaling needs finished runs on at least two amounts of data")
+        raise figures.Unavailable("data scaling needs finished runs on at least two amounts of data")
     cells = [cell for sizes_of_method in by_size.values() for cell in sizes_of_method.values()]
     results = results.on_common_seeds(cells)
-    figure = new_figure(2.9)
+    figure = figures.new_figure(2.9)
     scores, gap, paper = figure.subplots(1, 3)
     factor = factor_of(column)
     for method, (label, marker) in METHODS.items():
@@ -269,11 +246,11 @@ def data_scaling(results: Results, column: Column, all_pairs: int) -> Drawn:
     scores.set(title=column.heading, ylabel="percent" if column.percent else "")
     _draw_gap(gap, results, column, by_size, sizes, factor)
     _draw_paper(paper)
-    for axes, ticks in ((scores, sizes), (gap, sizes)):
-        _size_axis(axes, ticks, "different pairs")
+    for axes in (scores, gap):
+        _size_axis(axes, sizes, "different pairs")
     handles, title = scores.get_legend_handles_labels(), seeds_title(results, cells)
     figure.legend(*handles, loc="outside lower center", ncols=3, title=title, title_fontsize=8.5)
-    return Drawn("data-scaling", "Data scaling", SCALING_CAPTION.format(counts=counts(results, cells)), figure)
+    return figures.Drawn("data-scaling", "Data scaling", SCALING_CAPTION.format(counts=counts(results, cells)), figure)
 
 
 def _sizes(results: Results, method: str, all_pairs: int) -> dict[int, str]:

@@ -7,14 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.measures import (
-    ABOVE_09,
-    CENTRED_COSINE,
-    COSINE,
-    GRAM_DISTANCE,
-    OWN_COSINE,
-    Measures,
-)
+from dinorankclip_studies.papers.measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE, OWN_COSINE, Measures
 from dinorankclip_studies.papers.printed_values import PaperValue
 from dinorankclip_studies.study import Column, Experiment, Row
 

@@ -1,18 +1,26 @@
-"""Defines the studies of the paper by name, and reads their cells (cells.toml)."""
+"""Defines the studies of the paper by name with their cells (cells.toml), and the claims that they judge (claims.toml)
+with the contrasts that are more than scores of two cells."""
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings
+from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, preset
 from dinorankclip.io import home
-from dinorankclip.presets import preset
+from dinorankclip.methods import LABEL
+from dinorankclip.run_files import INERT_SPREAD, MODALITIES, spread_name
+from dinorankclip_studies.claim import Claim, Contrast
+from dinorankclip_studies.papers.claims_file import load_claims
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.paper_tables import tables_of
+from dinorankclip_studies.papers.measures import Measures
+from dinorankclip_studies.quantities import SCORES, Context, Quantity, gain, spreads
+from dinorankclip_studies.run_times import PAPER_TRUNK, Bench
 from dinorankclip_studies.study import Cell, Experiment, Scenes, Study
 
 GRID = (5e-4, 1e-3, 2e-3)
@@ -36,9 +44,8 @@ def read_cells(path: Path) -> dict[str, dict[str, Any]]:
     entries = tomllib.loads(path.read_text(encoding="utf-8"))
     for name, entry in entries.items():
         if unknown := sorted(entry.keys() - _CELL_KEYS):
-            raise ValueError(
-                f"{path}: [{name}]: unknown keys {', '.join(unknown)}; known: {', '.join(sorted(_CELL_KEYS))}"
-            )
+            known = ", ".join(sorted(_CELL_KEYS))
+            raise ValueError(f"{path}: [{name}]: unknown keys {', '.join(unknown)}; known: {known}")
         if "method" not in entry:
             raise ValueError(f"{path}: [{name}] has no method")
     return entries
@@ -49,8 +56,7 @@ _ENTRIES = read_cells(PAPER.folder / "cells.toml")
 
 def _cell(name: str, **further: Any) -> Cell:
     entry = _ENTRIES[name]
-    changes = entry.get("changes", {}) | dict.fromkeys(entry.get("unset", ()))
-    return Cell(name, entry["method"], changes | further)
+    return Cell(name, entry["method"], entry.get("changes", {}) | dict.fromkeys(entry.get("unset", ())) | further)
 
 
 def cells_with(key: str) -> tuple[str, ...]:
@@ -66,25 +72,16 @@ PICTURED = cells_with("pictured")
 
 def small() -> Study:
     """Every cell on a fraction of the data, for `make study`."""
-    return _of_scenes(
-        "small",
-        Scenes(str(home() / "scenes-2000"), 2000, 500, 500),
-        epochs=8,
-        seeds=_seeds(decisive=3, others=1),
-        paper="all tables, at a size that shows that everything runs; too small for verdicts",
-    )
+    scenes = Scenes(str(home() / "scenes-2000"), 2000, 500, 500)
+    about = "all tables, at a size that shows that everything runs; too small for verdicts"
+    return _of_scenes("small", scenes, epochs=8, seeds=_seeds(decisive=3, others=1), paper=about)
 
 
 def full() -> Study:
     """The scenes study that the claims are judged by."""
-    return _of_scenes(
-        "full",
-        Scenes(str(home() / "scenes-4000"), 4000, 500, 1000),
-        epochs=10,
-        seeds=_seeds(decisive=8, others=3),
-        grid=GRID,
-        paper="CC3M, ViT-B/32, 64 epochs",
-    )
+    scenes = Scenes(str(home() / "scenes-4000"), 4000, 500, 1000)
+    seeds, about = _seeds(decisive=8, others=3), "CC3M, ViT-B/32, 64 epochs"
+    return _of_scenes("full", scenes, epochs=10, seeds=seeds, grid=GRID, paper=about)
 
 
 def flickr8k() -> Study:
@@ -154,8 +151,8 @@ def _of_scenes(name: str, scenes: Scenes, epochs: int, seeds: Mapping[str, int],
     )
     as_long = {"budget.epochs": round(FULL_TAKES * epochs)}
     cells = tuple(_cell(cell.name, **as_long) if _ENTRIES[cell.name].get("longer") else cell for cell in CELLS)
-    tables = tables_of("scenes")
-    return Study(name, title, base, cells, seeds, (scenes.folder,), tables, pairs=scenes.train, scenes=scenes, **more)
+    more |= {"pairs": scenes.train, "scenes": scenes}
+    return Study(name, title, base, cells, seeds, (scenes.folder,), tables_of("scenes"), **more)
 
 
 def _seeds(decisive: int, others: int) -> Mapping[str, int]:
@@ -166,3 +163,67 @@ def with_cells(tables: tuple[Experiment, ...], names: set[str]) -> tuple[Experim
     """Cut tables down to the rows that a study has. A table without its reference, or with a single row, is dropped."""
     shortened = (replace(table, rows=tuple(row for row in table.rows if row.cell in names)) for table in tables)
     return tuple(table for table in shortened if len(table.rows) > 1 and table.reference in names)
+
+
+def spread_of_order_3(cell: str) -> Contrast:
+    """The spread of order 3 over the inert one, as a power of ten: spreads are positive, and seeds differ by
+    factors."""
+
+    def powers(context: Context) -> dict[int, float]:
+        return {seed: math.log10(value / INERT_SPREAD) for seed, value in spreads(context.results, cell, 3).items()}
+
+    quantity = Quantity(powers, (cell,), tuple(spread_name(3, side) for side in MODALITIES))
+    return Contrast(f"{cell}: log10 of the spread of order 3 over {INERT_SPREAD:g}", quantity, unit="number")
+
+
+def step_beyond_paper(order: int, to: int, full: bool = False, paper_trunk: bool = False) -> Contrast:
+    """The cost of a step beside one of order `to` in the bench's rounds, minus the paper's (projected) ratio."""
+    printed = PAPER.values["tab:cost-accuracy"]
+    projected = printed[str(order)]["step ms"] / printed[str(to)]["step ms"]
+    side, other = Bench.full(order) if full else Bench.order(order), Bench.order(to)
+    trunk = PAPER_TRUNK if paper_trunk else None
+
+    def values(context: Context) -> dict[int, float]:
+        return {at: ratio - projected for at, ratio in context.bench.ratio(side, other, trunk).items()}
+
+    label = f"{side} / {other}{f' on {trunk}' if trunk else ''}, minus {projected:.2f} of the {LABEL}"
+    return Contrast(label, Quantity(values), unit="times")
+
+
+def bend_of_cost() -> Contrast:
+    """How much more orders 3 to 5 cost than orders 1 to 3, as a share of the whole; 0 on a straight line."""
+
+    def values(context: Context) -> dict[int, float]:
+        third, fifth = (context.bench.ratio(Bench.order(order), Bench.order(1)) for order in (3, 5))
+        return {at: (fifth[at] - 2 * third[at] + 1) / (fifth[at] - 1) for at in third.keys() & fifth.keys()}
+
+    return Contrast("[(t₅ - t₃) - (t₃ - t₁)] / (t₅ - t₁)", Quantity(values), unit="number")
+
+
+def gain_for_cost(over: str, order: int) -> Contrast:
+    """The gain over RankCLIP for each step of order 0 that a step costs more than RankCLIP's: of order 3, minus that
+    of the cell `over`."""
+
+    def per_cost(cell: str, order: int) -> Quantity:
+        def median_extra(context: Context) -> float | None:
+            own, first = (context.bench.ratio(Bench.order(number), Bench.order(0)) for number in (order, 1))
+            extra = sorted(own[at] - first[at] for at in own.keys() & first.keys())
+            return extra[len(extra) // 2] if extra else None
+
+        return gain(cell, "rankclip", SCORES["accuracy"].score) / median_extra
+
+    return Contrast(f"rank-3 minus {over}", per_cost("rank-3", 3) - per_cost(over, order), unit="points a step")
+
+
+_SPECIAL = {build.__name__: build for build in (spread_of_order_3, step_beyond_paper, bend_of_cost, gain_for_cost)}
+CLAIMS = load_claims(PAPER.folder / "claims.toml", PAPER.values, _SPECIAL)
+
+
+def claims_of(measures: Measures) -> tuple[Claim, ...]:
+    """Return the claims that a kind of study has the cells for. Claims about cost are judged beside the scenes only."""
+    if measures.kind == "flickr8k":
+        cells = set(cells_with("photos"))
+        return tuple(claim for claim in CLAIMS if not claim.only and claim.cells and cells.issuperset(claim.cells))
+    if measures.kind == "cc3m":
+        return tuple(claim for claim in CLAIMS if claim.only != "scenes" and claim.cells)
+    return tuple(claim for claim in CLAIMS if claim.only != "cc3m")

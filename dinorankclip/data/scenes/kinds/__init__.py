@@ -5,7 +5,6 @@ Class numbers and random choices follow the order of KINDS: a file imported else
 
 from __future__ import annotations
 
-from dinorankclip.data.scenes.kind import FAMILIES, GROUPS, KINDS, Group, Kind, Noun
 from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the kinds they register
     animals,
     buildings_and_clothes,
@@ -14,6 +13,7 @@ from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the ki
     plants_tools_toys,
     vehicles,
 )
+from dinorankclip.data.scenes.subjects import FAMILIES, GROUPS, KINDS, Group, Kind, Noun
 
 __all__ = ["FAMILIES", "GROUPS", "KINDS", "Group", "Kind", "Noun", "members"]
 

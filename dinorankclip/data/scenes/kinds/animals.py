@@ -6,13 +6,12 @@ Pets share one sitting body and differ in ears, nose and tail. Small birds share
 from __future__ import annotations
 
 from dinorankclip.data.scenes.drawing import BLOSSOM, FEATHERS, FUR, Pen, on_side
-from dinorankclip.data.scenes.kind import kind
+from dinorankclip.data.scenes.subjects import kind
 
 
 def pet_body(p: Pen) -> None:
     p.blob([(0.36, 0.5), (0.3, 0.72), (0.28, 0.96), (0.5, 0.97), (0.72, 0.96), (0.7, 0.72), (0.64, 0.5)])
-    p.oval(0.41, 0.94, 0.09, 0.045, "pale")
-    p.oval(0.59, 0.94, 0.09, 0.045, "pale")
+    p.ovals("pale", (0.41, 0.94, 0.09, 0.045), (0.59, 0.94, 0.09, 0.045))
 
 
 def pet_face(p: Pen) -> None:
@@ -31,8 +30,7 @@ def cat(p: Pen) -> None:
         p.poly(on_side(s, (0.24, 0.34), (0.22, 0.04), (0.06, 0.2)))
     pet_face(p)
     for s in (-1, 1):
-        p.line(on_side(s, (0.1, 0.45), (0.3, 0.42)), 0.018, "ink")
-        p.line(on_side(s, (0.1, 0.48), (0.29, 0.5)), 0.018, "ink")
+        p.lines(0.018, "ink", on_side(s, (0.1, 0.45), (0.3, 0.42)), on_side(s, (0.1, 0.48), (0.29, 0.5)))
 
 
 @kind("dog", "animals", family="pets", also=("puppy/puppies",), colours=FUR)
@@ -87,8 +85,7 @@ def giraffe(p: Pen) -> None:
         p.box(x, 0.6, x + 0.06, 0.98)
     p.blob([(0.22, 0.52), (0.4, 0.48), (0.56, 0.46), (0.68, 0.56), (0.62, 0.68), (0.4, 0.7), (0.24, 0.66)])
     p.poly([(0.52, 0.54), (0.68, 0.16), (0.78, 0.2), (0.68, 0.6)])
-    p.line([(0.7, 0.1), (0.68, 0.02)], 0.03, "deep")
-    p.line([(0.76, 0.1), (0.77, 0.02)], 0.03, "deep")
+    p.lines(0.03, "deep", [(0.7, 0.1), (0.68, 0.02)], [(0.76, 0.1), (0.77, 0.02)])
     p.blob([(0.66, 0.1), (0.76, 0.08), (0.92, 0.18), (0.92, 0.26), (0.78, 0.25), (0.67, 0.2)])
     p.oval(0.77, 0.15, 0.022, 0.022, "ink", edge=False)
     p.line([(0.22, 0.56), (0.17, 0.74)], 0.025, "deep")
@@ -96,9 +93,7 @@ def giraffe(p: Pen) -> None:
 
 @kind("turtle", "animals", also=("tortoise",), colours=("green", "brown", "orange", "blue", "purple"), seat=0.32)
 def turtle(p: Pen) -> None:
-    p.oval(0.25, 0.76, 0.09, 0.07, "cream")
-    p.oval(0.62, 0.76, 0.09, 0.07, "cream")
-    p.oval(0.88, 0.56, 0.11, 0.1, "cream")
+    p.ovals("cream", (0.25, 0.76, 0.09, 0.07), (0.62, 0.76, 0.09, 0.07), (0.88, 0.56, 0.11, 0.1))
     p.oval(0.91, 0.53, 0.022, 0.026, "ink", edge=False)
     p.slice(0.43, 0.72, 0.4, 0.42, 180, 360)
     p.line([(0.03, 0.72), (0.83, 0.72)], 0.06, "deep")
@@ -109,7 +104,7 @@ def fish(p: Pen) -> None:
     p.poly([(0.26, 0.5), (0.02, 0.26), (0.08, 0.5), (0.02, 0.74)])
     p.poly([(0.4, 0.32), (0.56, 0.16), (0.66, 0.32)], "deep")
     p.oval(0.57, 0.5, 0.39, 0.23)
-    p.arc(0.66, 0.5, 0.08, 0.17, -80, 80, 0.025, "deep")
+    p.arc(0.66, 0.5, 0.08, 0.17, -80, 80, width=0.025, fill="deep")
     p.oval(0.83, 0.44, 0.05, 0.05, "white")
     p.oval(0.84, 0.44, 0.025, 0.025, "ink", edge=False)
 
@@ -125,36 +120,32 @@ def butterfly(p: Pen) -> None:
 
 @kind("snail", "animals", colours=("brown", "orange", "yellow", "pink", "purple", "blue", "green", "red"))
 def snail(p: Pen) -> None:
-    p.line([(0.84, 0.5), (0.8, 0.3)], 0.035, "cream", edge=True)
-    p.line([(0.88, 0.5), (0.95, 0.32)], 0.035, "cream", edge=True)
+    p.lines(0.035, "cream", [(0.84, 0.5), (0.8, 0.3)], [(0.88, 0.5), (0.95, 0.32)], edge=True)
     back = [(0.04, 0.86), (0.3, 0.72), (0.66, 0.74), (0.76, 0.52)]
     front = [(0.9, 0.46), (0.97, 0.58), (0.88, 0.84), (0.5, 0.88)]
     p.blob(back + front, "cream")
     p.oval(0.42, 0.52, 0.29, 0.28)
-    p.arc(0.42, 0.53, 0.18, 0.17, -60, 230, 0.04, "deep")
-    p.arc(0.42, 0.54, 0.08, 0.08, 0, 300, 0.04, "deep")
+    p.arc(0.42, 0.53, 0.18, 0.17, -60, 230, width=0.04, fill="deep")
+    p.arc(0.42, 0.54, 0.08, 0.08, 0, 300, width=0.04, fill="deep")
 
 
 @kind("pig", "animals", colours=("pink", "brown", "black", "white", "grey"))
 def pig(p: Pen) -> None:
-    p.arc(0.07, 0.5, 0.05, 0.06, 40, 330, 0.03, "deep")
+    p.arc(0.07, 0.5, 0.05, 0.06, 40, 330, width=0.03, fill="deep")
     for x in (0.2, 0.32, 0.54, 0.66):
         p.box(x, 0.66, x + 0.09, 0.9)
     p.oval(0.45, 0.54, 0.35, 0.23)
     p.poly([(0.66, 0.36), (0.68, 0.18), (0.8, 0.3)], "deep")
     p.oval(0.77, 0.48, 0.18, 0.18)
     p.oval(0.9, 0.52, 0.075, 0.09, "pale")
-    p.oval(0.89, 0.5, 0.014, 0.025, "ink", edge=False)
-    p.oval(0.93, 0.5, 0.014, 0.025, "ink", edge=False)
-    p.oval(0.77, 0.42, 0.026, 0.03, "ink", edge=False)
+    p.ovals("ink", (0.89, 0.5, 0.014, 0.025), (0.93, 0.5, 0.014, 0.025), (0.77, 0.42, 0.026, 0.03), edge=False)
 
 
 # --- birds
 
 
 def small_bird(p: Pen) -> None:
-    p.line([(0.42, 0.74), (0.4, 0.94)], 0.03, "dusk")
-    p.line([(0.52, 0.74), (0.54, 0.94)], 0.03, "dusk")
+    p.lines(0.03, "dusk", [(0.42, 0.74), (0.4, 0.94)], [(0.52, 0.74), (0.54, 0.94)])
     p.poly([(0.28, 0.56), (0.0, 0.74), (0.08, 0.82), (0.36, 0.7)], "deep")
     p.blob([(0.2, 0.6), (0.36, 0.42), (0.58, 0.38), (0.72, 0.52), (0.66, 0.72), (0.46, 0.8), (0.28, 0.74)])
     p.oval(0.65, 0.36, 0.17, 0.16)
@@ -217,14 +208,12 @@ def owl(p: Pen) -> None:
         p.oval(x, 0.36, 0.14, 0.14, "white")
         p.oval(x, 0.36, 0.06, 0.06, "ink", edge=False)
     p.poly([(0.44, 0.44), (0.56, 0.44), (0.5, 0.58)], "gold")
-    p.line([(0.4, 0.94), (0.46, 0.94)], 0.05, "gold")
-    p.line([(0.54, 0.94), (0.6, 0.94)], 0.05, "gold")
+    p.lines(0.05, "gold", [(0.4, 0.94), (0.46, 0.94)], [(0.54, 0.94), (0.6, 0.94)])
 
 
 @kind("penguin", "birds", colours=("black", "blue", "grey", "purple", "brown"))
 def penguin(p: Pen) -> None:
-    p.oval(0.38, 0.95, 0.11, 0.04, "gold")
-    p.oval(0.62, 0.95, 0.11, 0.04, "gold")
+    p.ovals("gold", (0.38, 0.95, 0.11, 0.04), (0.62, 0.95, 0.11, 0.04))
     p.blob([(0.26, 0.4), (0.08, 0.62), (0.12, 0.72), (0.3, 0.6)])
     p.blob([(0.74, 0.4), (0.92, 0.62), (0.88, 0.72), (0.7, 0.6)])
     p.blob([(0.5, 0.03), (0.69, 0.14), (0.76, 0.5), (0.7, 0.86), (0.5, 0.94), (0.3, 0.86), (0.24, 0.5), (0.31, 0.14)])

@@ -7,7 +7,7 @@ and collar. Hats differ in the brim.
 from __future__ import annotations
 
 from dinorankclip.data.scenes.drawing import Pen, on_side
-from dinorankclip.data.scenes.kind import kind
+from dinorankclip.data.scenes.subjects import kind
 
 
 def gabled_walls(p: Pen) -> None:
@@ -20,8 +20,7 @@ def door(p: Pen) -> None:
 
 
 def side_windows(p: Pen) -> None:
-    p.box(0.2, 0.62, 0.34, 0.77, "glass")
-    p.box(0.66, 0.62, 0.8, 0.77, "glass")
+    p.boxes("glass", (0.2, 0.62, 0.34, 0.77), (0.66, 0.62, 0.8, 0.77))
 
 
 @kind("house", "buildings", family="gabled houses", also=("cottage",))
@@ -36,13 +35,11 @@ def house(p: Pen) -> None:
 def church(p: Pen) -> None:
     gabled_walls(p)
     p.poly([(0.36, 0.34), (0.5, 0.12), (0.64, 0.34)], "dusk")
-    p.line([(0.5, 0.14), (0.5, -0.06)], 0.04, "ink")
-    p.line([(0.43, 0.01), (0.57, 0.01)], 0.04, "ink")
+    p.lines(0.04, "ink", [(0.5, 0.14), (0.5, -0.06)], [(0.43, 0.01), (0.57, 0.01)])
     p.box(0.38, 0.34, 0.62, 0.95)
     p.oval(0.5, 0.48, 0.06, 0.07, "glass")
     door(p)
-    p.oval(0.26, 0.7, 0.05, 0.09, "glass")
-    p.oval(0.74, 0.7, 0.05, 0.09, "glass")
+    p.ovals("glass", (0.26, 0.7, 0.05, 0.09), (0.74, 0.7, 0.05, 0.09))
 
 
 @kind("barn", "buildings", family="gabled houses")
@@ -50,8 +47,7 @@ def barn(p: Pen) -> None:
     gabled_walls(p)
     p.box(0.42, 0.36, 0.58, 0.49, "ink")
     p.box(0.3, 0.6, 0.7, 0.95, "white")
-    p.line([(0.32, 0.62), (0.68, 0.93)], 0.04, "deep")
-    p.line([(0.68, 0.62), (0.32, 0.93)], 0.04, "deep")
+    p.lines(0.04, "deep", [(0.32, 0.62), (0.68, 0.93)], [(0.68, 0.62), (0.32, 0.93)])
 
 
 @kind("school", "buildings", family="gabled houses", also=("schoolhouse",))
@@ -140,14 +136,12 @@ def t_shirt(p: Pen) -> None:
 def sweater(p: Pen) -> None:
     long_sleeves(p)
     trunk(p)
-    p.box(0.28, 0.84, 0.72, 0.94, "deep")
-    p.box(0.39, 0.08, 0.61, 0.2, "deep")
+    p.boxes("deep", (0.28, 0.84, 0.72, 0.94), (0.39, 0.08, 0.61, 0.2))
 
 
 @kind("tank top", "clothes", family="tops")
 def tank_top(p: Pen) -> None:
-    p.box(0.31, 0.06, 0.4, 0.24)
-    p.box(0.6, 0.06, 0.69, 0.24)
+    p.boxes("main", (0.31, 0.06, 0.4, 0.24), (0.6, 0.06, 0.69, 0.24))
     p.poly([(0.3, 0.24), (0.7, 0.24), (0.72, 0.92), (0.28, 0.92)])
     p.slice(0.5, 0.23, 0.11, 0.13, 0, 180, "ink")
 
@@ -158,8 +152,7 @@ def jacket(p: Pen) -> None:
     trunk(p)
     p.poly([(0.36, 0.14), (0.64, 0.14), (0.5, 0.44)], "white")
     p.line([(0.5, 0.44), (0.5, 0.9)], 0.035, "ink")
-    for y in (0.56, 0.7):
-        p.oval(0.57, y, 0.03, 0.03, "gold", edge=False)
+    p.ovals("gold", (0.57, 0.56, 0.03, 0.03), (0.57, 0.7, 0.03, 0.03), edge=False)
 
 
 @kind("top hat", "clothes", family="hats", also=("cylinder hat",))
@@ -198,8 +191,7 @@ def trousers(p: Pen) -> None:
 
 @kind("dress", "clothes", plural="dresses", also=("gown",))
 def dress(p: Pen) -> None:
-    p.line([(0.38, 0.2), (0.4, 0.04)], 0.05, "main", edge=True)
-    p.line([(0.62, 0.2), (0.6, 0.04)], 0.05, "main", edge=True)
+    p.lines(0.05, "main", [(0.38, 0.2), (0.4, 0.04)], [(0.62, 0.2), (0.6, 0.04)], edge=True)
     p.poly([(0.34, 0.16), (0.66, 0.16), (0.6, 0.46), (0.86, 0.95), (0.14, 0.95), (0.4, 0.46)])
     p.box(0.38, 0.42, 0.62, 0.5, "deep")
 

@@ -7,7 +7,7 @@ seat and differ in back, arms and rockers.
 from __future__ import annotations
 
 from dinorankclip.data.scenes.drawing import Pen, mirrored, on_side
-from dinorankclip.data.scenes.kind import kind
+from dinorankclip.data.scenes.subjects import kind
 
 ROUND = ("red", "green", "yellow", "orange")
 CHERRY = ("red", "pink", "yellow", "purple", "black")
@@ -66,8 +66,7 @@ def banana(p: Pen) -> None:
 
 @kind("pair of cherries", "food", plural="pairs of cherries", colours=CHERRY, patterned=False)
 def cherries(p: Pen) -> None:
-    p.line([(0.28, 0.66), (0.4, 0.34), (0.6, 0.1)], 0.045, "leaf")
-    p.line([(0.74, 0.72), (0.7, 0.36), (0.6, 0.1)], 0.045, "leaf")
+    p.lines(0.045, "leaf", [(0.28, 0.66), (0.4, 0.34), (0.6, 0.1)], [(0.74, 0.72), (0.7, 0.36), (0.6, 0.1)])
     p.blob([(0.6, 0.12), (0.76, 0.02), (0.96, 0.1), (0.8, 0.22)], "leaf")
     for x, y in ((0.28, 0.74), (0.74, 0.78)):
         p.oval(x, y, 0.2, 0.19)
@@ -103,20 +102,16 @@ def watermelon(p: Pen) -> None:
 
 @kind("carrot", "food", colours=("orange", "yellow", "purple", "white"), patterned=False)
 def carrot(p: Pen) -> None:
-    for tip in (0.3, 0.5, 0.7):
-        p.line([(0.5, 0.3), (tip, 0.06)], 0.09, "leaf", edge=True)
+    p.lines(0.09, "leaf", [(0.5, 0.3), (0.3, 0.06)], [(0.5, 0.3), (0.5, 0.06)], [(0.5, 0.3), (0.7, 0.06)], edge=True)
     p.blob([(0.34, 0.3), (0.5, 0.24), (0.66, 0.3), (0.62, 0.6), (0.5, 0.98), (0.38, 0.6)])
-    p.line([(0.38, 0.44), (0.5, 0.45)], 0.022, "deep")
-    p.line([(0.62, 0.56), (0.52, 0.57)], 0.022, "deep")
-    p.line([(0.43, 0.68), (0.51, 0.69)], 0.022, "deep")
+    p.lines(0.022, "deep", [(0.38, 0.44), (0.5, 0.45)], [(0.62, 0.56), (0.52, 0.57)], [(0.43, 0.68), (0.51, 0.69)])
 
 
 # --- furniture
 
 
 def seat_and_legs(p: Pen) -> None:
-    p.box(0.25, 0.56, 0.33, 0.95, "wood")
-    p.box(0.67, 0.56, 0.75, 0.95, "wood")
+    p.boxes("wood", (0.25, 0.56, 0.33, 0.95), (0.67, 0.56, 0.75, 0.95))
     p.box(0.22, 0.5, 0.78, 0.6)
 
 
@@ -148,7 +143,7 @@ def armchair(p: Pen) -> None:
 def rocking_chair(p: Pen) -> None:
     back(p)
     seat_and_legs(p)
-    p.arc(0.5, 0.42, 0.56, 0.56, 30, 150, 0.06, "wood", edge=True)
+    p.arc(0.5, 0.42, 0.56, 0.56, 30, 150, width=0.06, fill="wood", edge=True)
 
 
 @kind("table", "furniture", seat=0.36)
@@ -161,8 +156,7 @@ def table(p: Pen) -> None:
 @kind("desk", "furniture", seat=0.36, also=("writing desk",))
 def desk(p: Pen) -> None:
     p.box(0.08, 0.46, 0.16, 0.88, "deep")
-    p.box(0.58, 0.46, 0.94, 0.88)
-    p.box(0.02, 0.36, 0.98, 0.47)
+    p.boxes("main", (0.58, 0.46, 0.94, 0.88), (0.02, 0.36, 0.98, 0.47))
     for y in (0.52, 0.65, 0.78):
         p.line([(0.61, y + 0.09), (0.91, y + 0.09)], 0.02, "deep")
         p.oval(0.76, y + 0.03, 0.03, 0.025, "ink", edge=False)
@@ -170,11 +164,9 @@ def desk(p: Pen) -> None:
 
 @kind("sofa", "furniture", also=("couch/couches",), seat=0.3)
 def sofa(p: Pen) -> None:
-    p.box(0.14, 0.84, 0.2, 0.92, "wood")
-    p.box(0.8, 0.84, 0.86, 0.92, "wood")
+    p.boxes("wood", (0.14, 0.84, 0.2, 0.92), (0.8, 0.84, 0.86, 0.92))
     p.box(0.12, 0.3, 0.88, 0.64)
-    p.box(0.14, 0.58, 0.5, 0.74, "pale")
-    p.box(0.5, 0.58, 0.86, 0.74, "pale")
+    p.boxes("pale", (0.14, 0.58, 0.5, 0.74), (0.5, 0.58, 0.86, 0.74))
     p.box(0.1, 0.72, 0.9, 0.86)
     for x in (0.02, 0.82):
         p.box(x, 0.48, x + 0.16, 0.86)
@@ -182,8 +174,7 @@ def sofa(p: Pen) -> None:
 
 @kind("bed", "furniture", seat=0.5)
 def bed(p: Pen) -> None:
-    p.box(0.03, 0.26, 0.1, 0.86, "wood")
-    p.box(0.91, 0.44, 0.97, 0.86, "wood")
+    p.boxes("wood", (0.03, 0.26, 0.1, 0.86), (0.91, 0.44, 0.97, 0.86))
     p.box(0.1, 0.58, 0.91, 0.74)
     p.blob([(0.12, 0.58), (0.14, 0.46), (0.34, 0.46), (0.36, 0.58)], "white")
     p.box(0.36, 0.5, 0.91, 0.66)

@@ -7,7 +7,7 @@ share neck and strings and differ in the body.
 from __future__ import annotations
 
 from dinorankclip.data.scenes.drawing import Pen, mirrored, on_side
-from dinorankclip.data.scenes.kind import kind
+from dinorankclip.data.scenes.subjects import kind
 
 
 def pot_body(p: Pen) -> None:
@@ -16,7 +16,7 @@ def pot_body(p: Pen) -> None:
 
 @kind("teapot", "household", family="pouring pots")
 def teapot(p: Pen) -> None:
-    p.arc(0.18, 0.62, 0.15, 0.17, 90, 290, 0.06, "main", edge=True)
+    p.arc(0.18, 0.62, 0.15, 0.17, 90, 290, width=0.06, fill="main", edge=True)
     p.blob([(0.68, 0.74), (0.82, 0.6), (0.86, 0.42), (0.97, 0.38), (0.94, 0.52), (0.88, 0.72), (0.7, 0.86)])
     pot_body(p)
     p.slice(0.46, 0.4, 0.18, 0.11, 180, 360, "deep")
@@ -25,7 +25,7 @@ def teapot(p: Pen) -> None:
 
 @kind("kettle", "household", family="pouring pots")
 def kettle(p: Pen) -> None:
-    p.arc(0.46, 0.38, 0.28, 0.28, 180, 360, 0.06, "ink")
+    p.arc(0.46, 0.38, 0.28, 0.28, 180, 360, width=0.06, fill="ink")
     p.poly([(0.66, 0.66), (0.9, 0.34), (0.98, 0.4), (0.74, 0.8)])
     pot_body(p)
     p.slice(0.46, 0.4, 0.18, 0.08, 180, 360, "deep")
@@ -34,7 +34,7 @@ def kettle(p: Pen) -> None:
 
 @kind("watering can", "household", family="pouring pots")
 def watering_can(p: Pen) -> None:
-    p.arc(0.2, 0.52, 0.19, 0.22, 90, 330, 0.06, "main", edge=True)
+    p.arc(0.2, 0.52, 0.19, 0.22, 90, 330, width=0.06, fill="main", edge=True)
     p.line([(0.64, 0.78), (0.92, 0.36)], 0.07, "main", edge=True)
     p.poly([(0.8, 0.3), (0.98, 0.46), (1.04, 0.38), (0.86, 0.22)], "metal")
     pot_body(p)
@@ -51,7 +51,7 @@ def rim(p: Pen) -> None:
 
 @kind("mug", "household", family="cups", also=("coffee mug",))
 def mug(p: Pen) -> None:
-    p.arc(0.7, 0.56, 0.2, 0.2, -90, 90, 0.07, "main", edge=True)
+    p.arc(0.7, 0.56, 0.2, 0.2, -90, 90, width=0.07, fill="main", edge=True)
     cup_body(p)
     rim(p)
 
@@ -64,7 +64,7 @@ def tumbler(p: Pen) -> None:
 
 @kind("beer stein", "household", family="cups")
 def beer_stein(p: Pen) -> None:
-    p.arc(0.7, 0.56, 0.2, 0.2, -90, 90, 0.07, "main", edge=True)
+    p.arc(0.7, 0.56, 0.2, 0.2, -90, 90, width=0.07, fill="main", edge=True)
     cup_body(p)
     p.slice(0.45, 0.26, 0.27, 0.16, 180, 360, "metal")
     p.oval(0.45, 0.08, 0.05, 0.05, "metal")
@@ -135,7 +135,7 @@ def frying_pan(p: Pen) -> None:
 
 @kind("basket", "household")
 def basket(p: Pen) -> None:
-    p.arc(0.5, 0.5, 0.34, 0.42, 180, 360, 0.06, "main", edge=True)
+    p.arc(0.5, 0.5, 0.34, 0.42, 180, 360, width=0.06, fill="main", edge=True)
     p.poly([(0.06, 0.5), (0.94, 0.5), (0.8, 0.94), (0.2, 0.94)])
     p.line([(0.05, 0.52), (0.95, 0.52)], 0.08, "deep")
     for k in range(3):
@@ -145,18 +145,16 @@ def basket(p: Pen) -> None:
 @kind("key", "household", patterned=False)
 def key(p: Pen) -> None:
     p.line([(0.36, 0.5), (0.94, 0.5)], 0.08, "main", edge=True)
-    p.line([(0.78, 0.52), (0.78, 0.68)], 0.07, "main", edge=True)
-    p.line([(0.92, 0.52), (0.92, 0.72)], 0.07, "main", edge=True)
-    p.arc(0.2, 0.5, 0.15, 0.16, 0, 360, 0.09, "main", edge=True)
+    p.lines(0.07, "main", [(0.78, 0.52), (0.78, 0.68)], [(0.92, 0.52), (0.92, 0.72)], edge=True)
+    p.arc(0.2, 0.5, 0.15, 0.16, 0, 360, width=0.09, fill="main", edge=True)
 
 
 @kind("umbrella", "household")
 def umbrella(p: Pen) -> None:
     p.line([(0.5, 0.1), (0.5, 0.84)], 0.045, "dusk")
-    p.arc(0.42, 0.84, 0.08, 0.1, 0, 180, 0.05, "dusk")
+    p.arc(0.42, 0.84, 0.08, 0.1, 0, 180, width=0.05, fill="dusk")
     p.slice(0.5, 0.52, 0.47, 0.46, 180, 360)
-    for x in (0.34, 0.66):
-        p.line([(0.5, 0.08), (x, 0.52)], 0.025, "deep")
+    p.lines(0.025, "deep", [(0.5, 0.08), (0.34, 0.52)], [(0.5, 0.08), (0.66, 0.52)])
 
 
 @kind("clock", "household", also=("alarm clock",))
@@ -198,8 +196,7 @@ def guitar(p: Pen) -> None:
 def violin(p: Pen) -> None:
     waisted_body(p)
     neck(p)
-    p.line([(0.37, 0.64), (0.39, 0.84)], 0.035, "ink")
-    p.line([(0.63, 0.64), (0.61, 0.84)], 0.035, "ink")
+    p.lines(0.035, "ink", [(0.37, 0.64), (0.39, 0.84)], [(0.63, 0.64), (0.61, 0.84)])
     strings(p, 0.8)
     p.line([(0.92, 0.06), (0.78, 0.96)], 0.04, "wood", edge=True)
 
@@ -214,15 +211,14 @@ def banjo(p: Pen) -> None:
 
 @kind("drum", "instruments", seat=0.3)
 def drum(p: Pen) -> None:
-    p.line([(0.14, 0.06), (0.5, 0.28)], 0.045, "wood", edge=True)
-    p.line([(0.88, 0.06), (0.56, 0.28)], 0.045, "wood", edge=True)
+    p.lines(0.045, "wood", [(0.14, 0.06), (0.5, 0.28)], [(0.88, 0.06), (0.56, 0.28)], edge=True)
     p.poly([(0.08, 0.36), (0.92, 0.36), (0.92, 0.84), (0.5, 0.94), (0.08, 0.84)])
     p.oval(0.5, 0.36, 0.42, 0.12, "white")
 
 
 @kind("trumpet", "instruments", patterned=False)
 def trumpet(p: Pen) -> None:
-    p.arc(0.46, 0.58, 0.24, 0.13, 0, 360, 0.06, "main", edge=True)
+    p.arc(0.46, 0.58, 0.24, 0.13, 0, 360, width=0.06, fill="main", edge=True)
     p.line([(0.04, 0.45), (0.8, 0.45)], 0.07, "main", edge=True)
     p.poly([(0.74, 0.42), (0.97, 0.22), (0.97, 0.68), (0.74, 0.48)])
     p.line([(0.03, 0.4), (0.03, 0.5)], 0.05, "main", edge=True)
@@ -237,5 +233,4 @@ def piano(p: Pen) -> None:
     for k in range(7):
         p.box(0.1 + 0.125 * k, 0.5, 0.16 + 0.125 * k, 0.58, "ink", edge=False)
     p.box(0.3, 0.24, 0.7, 0.42, "cream")
-    p.line([(0.12, 0.66), (0.12, 0.95)], 0.07, "deep")
-    p.line([(0.88, 0.66), (0.88, 0.95)], 0.07, "deep")
+    p.lines(0.07, "deep", [(0.12, 0.66), (0.12, 0.95)], [(0.88, 0.66), (0.88, 0.95)])

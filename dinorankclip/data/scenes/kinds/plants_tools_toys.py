@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from dinorankclip.data.scenes.drawing import BLOSSOM, Pen, mirrored, on_side
-from dinorankclip.data.scenes.kind import kind
+from dinorankclip.data.scenes.subjects import kind
 
 CANOPY = ("green", "yellow", "orange", "pink", "white")
 
@@ -41,8 +41,8 @@ def tulip(p: Pen) -> None:
 def rose(p: Pen) -> None:
     stem(p)
     p.oval(0.5, 0.28, 0.26, 0.25)
-    p.arc(0.5, 0.29, 0.17, 0.16, 100, 380, 0.04, "deep")
-    p.arc(0.5, 0.29, 0.08, 0.08, -60, 220, 0.04, "deep")
+    p.arc(0.5, 0.29, 0.17, 0.16, 100, 380, width=0.04, fill="deep")
+    p.arc(0.5, 0.29, 0.08, 0.08, -60, 220, width=0.04, fill="deep")
 
 
 @kind("foxglove", "plants", family="flowers", colours=BLOSSOM, patterned=False)
@@ -65,8 +65,7 @@ def oak_tree(p: Pen) -> None:
         p.oval(x, y, r, r)
     for x, y, r in lobes:  # once more, over the outlines inside the crown
         p.oval(x, y, r - 0.02, r - 0.02, edge=False)
-    p.line([(0.5, 0.6), (0.5, 0.46), (0.6, 0.38)], 0.04, "wood")
-    p.line([(0.5, 0.5), (0.4, 0.42)], 0.04, "wood")
+    p.lines(0.04, "wood", [(0.5, 0.6), (0.5, 0.46), (0.6, 0.38)], [(0.5, 0.5), (0.4, 0.42)])
 
 
 @kind("fir tree", "plants", family="trees", also=("pine tree",), colours=CANOPY, patterned=False)
@@ -83,8 +82,7 @@ def palm_tree(p: Pen) -> None:
         p.blob(on_side(s, (0, 0.26), (0.2, 0.08), (0.46, 0.2), (0.24, 0.2)))
         p.blob(on_side(s, (0, 0.26), (0.26, 0.24), (0.42, 0.52), (0.2, 0.38)))
     p.blob([(0.46, 0.28), (0.4, 0.1), (0.52, 0.0), (0.58, 0.12), (0.54, 0.28)])
-    p.oval(0.46, 0.32, 0.05, 0.05, "dusk", edge=False)
-    p.oval(0.56, 0.33, 0.05, 0.05, "dusk", edge=False)
+    p.ovals("dusk", (0.46, 0.32, 0.05, 0.05), (0.56, 0.33, 0.05, 0.05), edge=False)
 
 
 @kind("apple tree", "plants", family="trees", colours=CANOPY, patterned=False)
@@ -143,7 +141,7 @@ def broom(p: Pen) -> None:
 @kind("pitchfork", "tools", family="long tools", patterned=False)
 def pitchfork(p: Pen) -> None:
     long_handle(p)
-    p.arc(0.5, 0.72, 0.18, 0.1, 180, 360, 0.05, "metal", edge=True)
+    p.arc(0.5, 0.72, 0.18, 0.1, 180, 360, width=0.05, fill="metal", edge=True)
     for x in (0.32, 0.5, 0.68):
         p.line([(x, 0.7), (x, 0.98)], 0.05, "metal", edge=True)
 
@@ -170,8 +168,7 @@ def axe(p: Pen) -> None:
 def mallet(p: Pen) -> None:
     short_handle(p)
     p.box(0.16, 0.06, 0.84, 0.36, "wood")
-    p.line([(0.26, 0.08), (0.26, 0.34)], 0.025, "dusk")
-    p.line([(0.74, 0.08), (0.74, 0.34)], 0.025, "dusk")
+    p.lines(0.025, "dusk", [(0.26, 0.08), (0.26, 0.34)], [(0.74, 0.08), (0.74, 0.34)])
 
 
 @kind("paintbrush", "tools", family="hand tools", plural="paintbrushes", also=("brush/brushes",), patterned=False)
@@ -193,8 +190,8 @@ def saw(p: Pen) -> None:
 def scissors(p: Pen) -> None:
     p.poly([(0.46, 0.62), (0.7, 0.04), (0.72, 0.24), (0.56, 0.64)], "metal")
     p.poly([(0.54, 0.62), (0.3, 0.04), (0.28, 0.24), (0.44, 0.64)], "metal")
-    p.arc(0.32, 0.8, 0.14, 0.15, 0, 360, 0.075, "main", edge=True)
-    p.arc(0.68, 0.8, 0.14, 0.15, 0, 360, 0.075, "main", edge=True)
+    p.arc(0.32, 0.8, 0.14, 0.15, 0, 360, width=0.075, fill="main", edge=True)
+    p.arc(0.68, 0.8, 0.14, 0.15, 0, 360, width=0.075, fill="main", edge=True)
     p.oval(0.5, 0.6, 0.04, 0.04, "ink", edge=False)
 
 
@@ -212,8 +209,8 @@ def wrench(p: Pen) -> None:
 @kind("ball", "toys", also=("beach ball",))
 def ball(p: Pen) -> None:
     p.oval(0.5, 0.5, 0.45, 0.45)
-    p.arc(0.5, 0.5, 0.2, 0.44, 90, 270, 0.035, "deep")
-    p.arc(0.5, 0.5, 0.2, 0.44, -90, 90, 0.035, "deep")
+    p.arc(0.5, 0.5, 0.2, 0.44, 90, 270, width=0.035, fill="deep")
+    p.arc(0.5, 0.5, 0.2, 0.44, -90, 90, width=0.035, fill="deep")
 
 
 @kind("balloon", "toys")
@@ -228,8 +225,7 @@ def balloon(p: Pen) -> None:
 def kite(p: Pen) -> None:
     p.line([(0.5, 0.68), (0.4, 0.78), (0.54, 0.86), (0.42, 0.98)], 0.03, "ink")
     p.poly([(0.5, 0.02), (0.8, 0.3), (0.5, 0.7), (0.2, 0.3)])
-    p.line([(0.5, 0.02), (0.5, 0.7)], 0.03, "deep")
-    p.line([(0.2, 0.3), (0.8, 0.3)], 0.03, "deep")
+    p.lines(0.03, "deep", [(0.5, 0.02), (0.5, 0.7)], [(0.2, 0.3), (0.8, 0.3)])
     for x, y in ((0.44, 0.8), (0.48, 0.9)):
         p.poly([(x - 0.1, y - 0.05), (x + 0.1, y + 0.05), (x + 0.1, y - 0.05), (x - 0.1, y + 0.05)], "signal")
 
@@ -237,15 +233,12 @@ def kite(p: Pen) -> None:
 @kind("teddy bear", "toys", colours=("brown", "pink", "white", "blue", "yellow", "grey", "purple"))
 def teddy_bear(p: Pen) -> None:
     for s in (-1, 1):
-        p.oval(0.5 + s * 0.2, 0.12, 0.1, 0.1)
-        p.oval(0.5 + s * 0.3, 0.6, 0.12, 0.09)
+        p.ovals("main", (0.5 + s * 0.2, 0.12, 0.1, 0.1), (0.5 + s * 0.3, 0.6, 0.12, 0.09))
         p.oval(0.5 + s * 0.2, 0.88, 0.13, 0.1, "pale")
-    p.oval(0.5, 0.68, 0.24, 0.26)
-    p.oval(0.5, 0.27, 0.25, 0.22)
+    p.ovals("main", (0.5, 0.68, 0.24, 0.26), (0.5, 0.27, 0.25, 0.22))
     p.oval(0.5, 0.34, 0.11, 0.09, "cream")
     p.oval(0.5, 0.31, 0.045, 0.035, "ink", edge=False)
-    for x in (0.4, 0.6):
-        p.oval(x, 0.23, 0.03, 0.035, "ink", edge=False)
+    p.ovals("ink", (0.4, 0.23, 0.03, 0.035), (0.6, 0.23, 0.03, 0.035), edge=False)
 
 
 @kind("robot", "toys")
@@ -253,8 +246,7 @@ def robot(p: Pen) -> None:
     p.line([(0.5, 0.16), (0.5, 0.04)], 0.035, "ink")
     p.oval(0.5, 0.04, 0.04, 0.04, "signal")
     p.box(0.3, 0.14, 0.7, 0.4)
-    for x in (0.41, 0.59):
-        p.oval(x, 0.24, 0.055, 0.055, "glow")
+    p.ovals("glow", (0.41, 0.24, 0.055, 0.055), (0.59, 0.24, 0.055, 0.055))
     p.line([(0.4, 0.34), (0.6, 0.34)], 0.035, "ink")
     for x in (0.1, 0.77):
         p.box(x, 0.46, x + 0.13, 0.76, "metal")
@@ -266,18 +258,12 @@ def robot(p: Pen) -> None:
 
 @kind("snowman", "toys", plural="snowmen", colours=("white", "blue", "pink", "yellow"), patterned=False)
 def snowman(p: Pen) -> None:
-    p.line([(0.36, 0.48), (0.08, 0.36)], 0.035, "dusk")
-    p.line([(0.64, 0.48), (0.92, 0.36)], 0.035, "dusk")
-    p.oval(0.5, 0.77, 0.26, 0.21)
-    p.oval(0.5, 0.5, 0.2, 0.17)
-    p.oval(0.5, 0.27, 0.15, 0.14)
-    p.box(0.4, 0.0, 0.6, 0.14, "ink")
-    p.box(0.32, 0.12, 0.68, 0.17, "ink")
-    for x in (0.44, 0.56):
-        p.oval(x, 0.24, 0.022, 0.026, "ink", edge=False)
+    p.lines(0.035, "dusk", [(0.36, 0.48), (0.08, 0.36)], [(0.64, 0.48), (0.92, 0.36)])
+    p.ovals("main", (0.5, 0.77, 0.26, 0.21), (0.5, 0.5, 0.2, 0.17), (0.5, 0.27, 0.15, 0.14))
+    p.boxes("ink", (0.4, 0.0, 0.6, 0.14), (0.32, 0.12, 0.68, 0.17))
+    p.ovals("ink", (0.44, 0.24, 0.022, 0.026), (0.56, 0.24, 0.022, 0.026), edge=False)
     p.poly([(0.5, 0.27), (0.66, 0.31), (0.5, 0.33)], "signal")
-    for y in (0.46, 0.55):
-        p.oval(0.5, y, 0.025, 0.025, "ink", edge=False)
+    p.ovals("ink", (0.5, 0.46, 0.025, 0.025), (0.5, 0.55, 0.025, 0.025), edge=False)
 
 
 @kind("rocket", "toys", also=("toy rocket",))
@@ -291,10 +277,8 @@ def rocket(p: Pen) -> None:
 
 @kind("gift box", "toys", plural="gift boxes", also=("present",), seat=0.22)
 def gift_box(p: Pen) -> None:
-    p.oval(0.36, 0.14, 0.13, 0.08, "white")
-    p.oval(0.64, 0.14, 0.13, 0.08, "white")
-    p.box(0.12, 0.36, 0.88, 0.95)
-    p.box(0.06, 0.22, 0.94, 0.4)
+    p.ovals("white", (0.36, 0.14, 0.13, 0.08), (0.64, 0.14, 0.13, 0.08))
+    p.boxes("main", (0.12, 0.36, 0.88, 0.95), (0.06, 0.22, 0.94, 0.4))
     p.box(0.43, 0.22, 0.57, 0.95, "white", edge=False)
 
 

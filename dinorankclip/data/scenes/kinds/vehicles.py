@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dinorankclip.data.scenes.drawing import Pen
-from dinorankclip.data.scenes.kind import kind
+from dinorankclip.data.scenes.subjects import kind
 
 
 def wheel(p: Pen, x: float, y: float, r: float) -> None:
@@ -64,8 +64,7 @@ def delivery_truck(p: Pen) -> None:
 @kind("fire truck", "vehicles", family="trucks", also=("fire engine",), seat=0.4)
 def fire_truck(p: Pen) -> None:
     p.box(0.02, 0.42, 0.68, 0.72)
-    p.line([(0.03, 0.33), (0.66, 0.16)], 0.035, "metal", edge=True)
-    p.line([(0.03, 0.44), (0.66, 0.27)], 0.035, "metal", edge=True)
+    p.lines(0.035, "metal", [(0.03, 0.33), (0.66, 0.16)], [(0.03, 0.44), (0.66, 0.27)], edge=True)
     for k in range(5):
         x, y = 0.08 + 0.13 * k, 0.335 - 0.035 * k
         p.line([(x, y), (x, y + 0.11)], 0.03, "metal", edge=True)
@@ -115,8 +114,7 @@ def rowing_boat(p: Pen) -> None:
 
 @kind("steamboat", "vehicles", family="boats", also=("steamship",))
 def steamboat(p: Pen) -> None:
-    for x, y, r in ((0.2, 0.12, 0.1), (0.34, 0.14, 0.07)):
-        p.oval(x, y, r, r, "white")
+    p.ovals("white", (0.2, 0.12, 0.1, 0.1), (0.34, 0.14, 0.07, 0.07))
     p.box(0.38, 0.2, 0.52, 0.5, "ink")
     p.box(0.38, 0.28, 0.52, 0.36, "signal", edge=False)
     p.box(0.24, 0.46, 0.74, 0.65, "white")
@@ -128,10 +126,9 @@ def steamboat(p: Pen) -> None:
 @kind("bicycle", "vehicles", also=("bike",), patterned=False)
 def bicycle(p: Pen) -> None:
     for x in (0.22, 0.78):
-        p.arc(x, 0.68, 0.18, 0.18, 0, 360, 0.045, "rubber")
+        p.arc(x, 0.68, 0.18, 0.18, 0, 360, width=0.045, fill="rubber")
     p.line([(0.22, 0.68), (0.38, 0.38), (0.68, 0.38), (0.48, 0.68), (0.22, 0.68)], 0.05, "main", edge=True)
-    p.line([(0.48, 0.68), (0.35, 0.32)], 0.05, "main", edge=True)
-    p.line([(0.78, 0.68), (0.66, 0.26), (0.78, 0.22)], 0.05, "main", edge=True)
+    p.lines(0.05, "main", [(0.48, 0.68), (0.35, 0.32)], [(0.78, 0.68), (0.66, 0.26), (0.78, 0.22)], edge=True)
     p.line([(0.27, 0.3), (0.43, 0.3)], 0.06, "ink")
 
 
@@ -154,8 +151,7 @@ def helicopter(p: Pen) -> None:
     p.line([(0.05, 0.22), (0.05, 0.52)], 0.04, "ink")
     p.oval(0.63, 0.5, 0.28, 0.2)
     p.slice(0.68, 0.5, 0.22, 0.15, -90, 20, "glass")
-    p.line([(0.5, 0.68), (0.48, 0.8)], 0.035, "ink")
-    p.line([(0.74, 0.68), (0.76, 0.8)], 0.035, "ink")
+    p.lines(0.035, "ink", [(0.5, 0.68), (0.48, 0.8)], [(0.74, 0.68), (0.76, 0.8)])
     p.line([(0.36, 0.81), (0.92, 0.81)], 0.04, "ink")
 
 
@@ -163,8 +159,7 @@ def helicopter(p: Pen) -> None:
 def train(p: Pen) -> None:
     p.box(0.77, 0.2, 0.87, 0.44, "ink")
     p.oval(0.82, 0.12, 0.1, 0.07, "white")
-    p.box(0.34, 0.4, 0.93, 0.68)
-    p.box(0.06, 0.22, 0.4, 0.68)
+    p.boxes("main", (0.34, 0.4, 0.93, 0.68), (0.06, 0.22, 0.4, 0.68))
     p.box(0.13, 0.3, 0.32, 0.46, "glass")
     p.poly([(0.93, 0.62), (1.0, 0.78), (0.86, 0.78)], "metal")
     p.box(0.04, 0.66, 0.92, 0.73, "deep")
@@ -177,7 +172,6 @@ def train(p: Pen) -> None:
 def tractor(p: Pen) -> None:
     p.box(0.68, 0.2, 0.73, 0.45, "ink")
     p.poly([(0.14, 0.5), (0.2, 0.16), (0.52, 0.16), (0.56, 0.5)], "glass")
-    p.box(0.14, 0.12, 0.56, 0.2)
-    p.box(0.42, 0.42, 0.94, 0.66)
+    p.boxes("main", (0.14, 0.12, 0.56, 0.2), (0.42, 0.42, 0.94, 0.66))
     wheel(p, 0.28, 0.66, 0.24)
     wheel(p, 0.82, 0.76, 0.14)

@@ -1,26 +1,39 @@
-"""Measures how far apart images and texts lie (D26): cone separation, half-angles of both cones, centroid distance.
+"""Measures how embeddings lie: the gap between images and texts, and the turn that fusion gives to an embedding.
 
-Intervals draw images together with their captions. For paired comparison every image also gets a contribution: the
-value plus N times the derivative of the value by that image's weight. The mean of the contributions is the value, and
-they spread as the value itself would over samples.
+The gap (D26): separation of two cones, their half-angles, distance of the centroids. Intervals draw images together
+with their captions. For paired comparison every image also gets a contribution: the value plus N times the derivative
+of the value by that image's weight. The mean of the contributions is the value, and they spread as the value itself
+would over samples.
 
-Shapes: N images, M texts, D embedding width, b draws.
+Of fusion: the gate, and the angle between fused and contrastive embedding. The proposition bounds the angle by
+arcsin(ratio), ratio = max|α|·‖u‖/‖v‖, and says nothing where the ratio reaches 1.
+
+Shapes: N images or items, M texts, D embedding width, b draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dinorankclip.data.samples import iterate_pairs
+from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.evaluate.intervals import interval_of
 from dinorankclip.evaluate.scores import EmbeddedSet, Score
 from dinorankclip.formatting import Unit
 from dinorankclip.losses.contrastive import unit_rows
+from dinorankclip.models.fusion import alignment_bound, alignment_ratio, fused_angle
+from dinorankclip.models.joint import JointModel
+from dinorankclip.types import Source
 
+INSPECTED, BATCH = 1000, 250  # items of an inspection of fusion, and in a batch
+SHARES = {"min": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "max": 1.0}
 MEASURES: dict[str, Unit] = {
     "cone separation": "degrees",
     "image half-angle": "degrees",
@@ -115,3 +128,56 @@ class ModalityGapScorer:
         items = contributions(gap_function(image, text, owner), len(image))
         for (name, gap), column in zip(modality_gap(image, text, owner).items(), items.T):
             yield Score(name, gap.value, len(image), MEASURES[name], items=column, low=gap.low, high=gap.high)
+
+
+@torch.inference_mode()
+def inspect_fusion(
+    model: JointModel, source: Source, tokenizer: Tokenizer, max_pixels: int
+) -> dict[str, dict[str, Any]]:
+    """Describe each branch on the first usable images of `source` and on their first captions."""
+    batches = iterate_pairs(source, model.trunk.image_spec, BATCH, max_pixels=max_pixels)
+    parts: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}  # gate [n, D], angle in degrees [n], ratio [n]
+    for _keys, pixels, captions in islice(batches, INSPECTED // BATCH):
+        sides = {"image": model.see(model.normalised(pixels.to(model.device)))}
+        if model.text_fusion is not None:
+            sides["text"] = model.read(tokenizer([group[0] for group in captions]).to(model.device))
+        for branch, side in sides.items():
+            if side.fused is not None:
+                trunk, gate = side.contrastive.float(), side.fused.gate.float()
+                angle = fused_angle(side.fused.embedding.float(), trunk)
+                ratio = alignment_ratio(gate, side.fused.residual.float(), trunk)
+                parts.setdefault(branch, []).append((gate.cpu(), angle.cpu(), ratio.cpu()))
+    return {branch: _fusion_numbers(*map(torch.cat, zip(*some))) for branch, some in parts.items()}
+
+
+def _fusion_numbers(gate: Tensor, angle: Tensor, ratio: Tensor) -> dict[str, Any]:
+    return {
+        "items": len(angle),
+        "angle": _spread(angle),
+        "bound": _spread(alignment_bound(ratio)),
+        "gate": _spread(gate.flatten()),
+        "gate of a dimension, mean over items": _spread(gate.mean(0)),
+        "gate of an item, mean over dimensions": _spread(gate.mean(1)),
+        "share at ratio >= 1": (ratio >= 1).double().mean().item(),
+    }
+
+
+def _spread(values: Tensor) -> dict[str, float]:
+    values = values.double()
+    ordered = values.sort().values
+    places = {name: round(share * (len(ordered) - 1)) for name, share in SHARES.items()}
+    return {"mean": values.mean().item()} | {name: ordered[place].item() for name, place in places.items()}
+
+
+def inspection_table(numbers: dict[str, Any]) -> str:
+    """Format angle, bound and gate of `{"start": …, "end": …}`, each the result of `inspect_fusion`."""
+    columns = ("mean", "5 %", "median", "95 %", "max")
+    lines = [f"{'fusion on held-out pairs':<36}" + "".join(f"{name:>9}" for name in columns)]
+    for branch in numbers["end"]:
+        for what, words in (("angle", "angle, degrees"), ("bound", "its bound"), ("gate", "gate α")):
+            for when in ("start", "end") if "start" in numbers else ("end",):
+                cells = numbers[when][branch][what]
+                lines.append(f"{branch:<7}{words:<21}{when:<8}" + "".join(f"{cells[name]:>9.3f}" for name in columns))
+        beyond = numbers["end"][branch]["share at ratio >= 1"]
+        lines.append(f"{branch:<7}{100 * beyond:.1f} % of items at ratio ≥ 1, where the bound says nothing")
+    return "\n".join(lines)

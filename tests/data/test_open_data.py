@@ -5,7 +5,7 @@ from pair_making import jpeg, write_tar
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.unpaired import TextLines, WithoutCaptions, open_captions, open_images
+from dinorankclip.data.open_data import TextLines, WithoutCaptions, open_captions, open_images
 from dinorankclip.types import UserError
 
 

@@ -1,46 +1,141 @@
-"""Backgrounds of scenes: their drawings and the words for them in captions."""
+"""Subjects of pictures, each with its drawing and its words: the definition of a kind of thing, and all backgrounds.
+
+Kinds have groups and fine-grained families. The kinds themselves are in kinds/.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
-from dinorankclip.data.scenes.drawing import Pen, Rgb
+from dinorankclip.data.scenes.drawing import ANY, Pen, Ruler, palette
 from dinorankclip.data.scenes.scene import Chance
 
-# Muted next to the colours of things, so that a white mug still shows in the snow.
-GROUND: dict[str, Rgb] = {
-    "day": (188, 220, 240),
-    "cloud": (236, 242, 246),
-    "sun": (252, 232, 150),
-    "sea": (98, 160, 190),
-    "wave": (146, 196, 214),
-    "sand": (232, 212, 166),
-    "pebble": (208, 184, 138),
-    "dark": (34, 40, 74),
-    "star": (236, 234, 200),
-    "moon": (240, 236, 210),
-    "grass": (160, 198, 120),
-    "blade": (128, 172, 94),
-    "snow": (228, 234, 240),
-    "drift": (208, 218, 230),
-    "winter": (190, 202, 216),
-    "brick": (188, 116, 96),
-    "mortar": (214, 200, 188),
-    "tile": (226, 224, 212),
-    "tile2": (196, 204, 200),
-    "board": (204, 164, 116),
-    "seam": (170, 128, 84),
-    "asphalt": (128, 130, 134),
-    "stripe": (230, 226, 206),
-    "pavement": (188, 186, 180),
-    "rug": (172, 140, 160),
-    "fringe": (214, 192, 188),
-    "floor": (196, 172, 142),
-    "wood": (112, 140, 104),
-    "trunk": (94, 84, 70),
-    "moss": (138, 152, 104),
+Drawing = Callable[[Pen], None]
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A noun in both numbers. A "pair of scissors" takes its adjectives behind the `of`."""
+
+    singular: str
+    plural: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Kinds of one sort: the noun for any of them, and verbs for their presence somewhere."""
+
+    noun: Noun
+    poses: tuple[str, ...]
+
+
+GROUPS: dict[str, Group] = {
+    "vehicles": Group(Noun("vehicle", "vehicles"), ("parked", "waiting")),
+    "animals": Group(Noun("animal", "animals"), ("sitting", "standing", "resting")),
+    "birds": Group(Noun("bird", "birds"), ("sitting", "perched")),
+    "food": Group(Noun("piece of food", "pieces of food"), ("lying", "placed")),
+    "buildings": Group(Noun("building", "buildings"), ("standing", "built")),
+    "furniture": Group(Noun("piece of furniture", "pieces of furniture"), ("standing", "placed")),
+    "tools": Group(Noun("tool", "tools"), ("lying", "placed")),
+    "household": Group(Noun("household item", "household items"), ("standing", "placed")),
+    "clothes": Group(Noun("piece of clothing", "pieces of clothing"), ("lying", "laid out")),
+    "plants": Group(Noun("plant", "plants"), ("growing", "standing")),
+    "toys": Group(Noun("toy", "toys"), ("lying", "placed")),
+    "instruments": Group(Noun("musical instrument", "musical instruments"), ("lying", "placed")),
 }
+
+# Kinds of a family share most of their drawing and differ in small parts. The noun is a general word for all of them;
+# families with None have no everyday word that fits all their kinds and no other kind.
+FAMILIES: dict[str, Noun | None] = {
+    "cars": Noun("car", "cars"),
+    "trucks": Noun("truck", "trucks"),
+    "boats": Noun("boat", "boats"),
+    "pets": Noun("pet", "pets"),
+    "small birds": None,
+    "round fruit": None,
+    "gabled houses": None,
+    "seats": Noun("seat", "seats"),
+    "long tools": None,
+    "hand tools": None,
+    "pouring pots": None,
+    "cups": Noun("cup", "cups"),
+    "cutlery": Noun("piece of cutlery", "pieces of cutlery"),
+    "tops": Noun("top", "tops"),
+    "hats": Noun("hat", "hats"),
+    "flowers": Noun("flower", "flowers"),
+    "trees": Noun("tree", "trees"),
+    "plucked strings": None,
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of thing. `seat` is the height in the unit square on which another thing can rest, if any can."""
+
+    name: str
+    noun: Noun
+    group: str
+    draw: Drawing = field(compare=False)
+    family: str | None = None
+    synonyms: tuple[Noun, ...] = ()
+    colours: tuple[str, ...] = ANY
+    patterned: bool = True
+    seat: float | None = None
+
+    @cached_property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Extent of the drawing in the unit square: left, top, right, bottom."""
+        ruler = Ruler()
+        self.draw(ruler)
+        return ruler.left, ruler.top, ruler.right, ruler.bottom
+
+    @cached_property
+    def proportions(self) -> tuple[float, float]:
+        """Width and height of the tight box, the longer side being 1."""
+        left, top, right, bottom = self.bounds
+        longest = max(right - left, bottom - top)
+        return (right - left) / longest, (bottom - top) / longest
+
+    @cached_property
+    def seat_share(self) -> float | None:
+        """Height of the seat as a share of the tight box, 0 at its top."""
+        _, top, _, bottom = self.bounds
+        return None if self.seat is None else (self.seat - top) / (bottom - top)
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(name: str, group: str, *, plural: str = "", also: tuple[str, ...] = (), **details: Any) -> Callable:
+    """Register the decorated drawing as a kind. `details` are further fields of `Kind`.
+
+    `also` lists synonyms, as "one/many" unless the plural takes -s.
+    """
+    if group not in GROUPS or details.get("family", "cars") not in FAMILIES or name in KINDS:
+        raise ValueError(f"kind {name!r}: unknown group or family, or registered twice")
+
+    def register(draw: Drawing) -> Drawing:
+        pairs = (synonym.partition("/") for synonym in also)
+        synonyms = tuple(Noun(one, many or one + "s") for one, _, many in pairs)
+        KINDS[name] = Kind(name, Noun(name, plural or name + "s"), group, draw, synonyms=synonyms, **details)
+        return draw
+
+    return register
+
+
+# --- backgrounds
+
+# Muted next to the colours of things, so that a white mug still shows in the snow.
+GROUND = palette("""
+    day #bcdcf0        cloud #ecf2f6      sun #fce896        sea #62a0be        wave #92c4d6       sand #e8d4a6
+    pebble #d0b88a     dark #22284a       star #eceac8       moon #f0ecd2       grass #a0c678      blade #80ac5e
+    snow #e4eaf0       drift #d0dae6      winter #becad8     brick #bc7460      mortar #d6c8bc     tile #e2e0d4
+    tile2 #c4ccc8      board #cca474      seam #aa8054       asphalt #808286    stripe #e6e2ce     pavement #bcbab4
+    rug #ac8ca0        fringe #d6c0bc     floor #c4ac8e      wood #708c68       trunk #5e5446      moss #8a9868
+""")
 
 
 @dataclass(frozen=True)
@@ -137,7 +232,7 @@ def _wooden_table(p: Pen, c: Chance) -> None:
         p.line([(0, y), (1, y)], 0.012, "seam")
         x = c.random()
         p.line([(x, y), (x, y + 0.16)], 0.01, "seam")
-        p.arc(c.random(), y + 0.08, 0.05, 0.02, 0, 300, 0.008, "seam")
+        p.arc(c.random(), y + 0.08, 0.05, 0.02, 0, 300, width=0.008, fill="seam")
 
 
 @background("road", "a road", "on the road", "on the street", "in the street")
@@ -156,7 +251,7 @@ def _sea(p: Pen, c: Chance) -> None:
     p.box(0, 0, 1, horizon, "day", edge=False)
     p.box(0, horizon, 1, 1, "sea", edge=False)
     for _ in range(12):
-        p.arc(c.random(), c.within(horizon + 0.06, 1.0), 0.06, 0.02, 180, 360, 0.012, "wave")
+        p.arc(c.random(), c.within(horizon + 0.06, 1.0), 0.06, 0.02, 180, 360, width=0.012, fill="wave")
 
 
 @background("cloudy sky", "a cloudy sky", "in the sky", "among the clouds", "against a cloudy sky")

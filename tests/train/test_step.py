@@ -13,8 +13,16 @@ from dinorankclip.losses.objective import Objective
 from dinorankclip.losses.telemetry import undamped, undamped_shares
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
-from dinorankclip.train.gradients import NonFinite, backward
-from dinorankclip.train.optimizer import Updater, decayed, freeze, learning_rate, parameter_groups, warmup_length
+from dinorankclip.train.step import (
+    NonFinite,
+    Updater,
+    backward,
+    decayed,
+    freeze,
+    learning_rate,
+    parameter_groups,
+    warmup_length,
+)
 from dinorankclip.types import Batch, LossTerms, Progress, UserError, View
 
 CPU = choose("cpu")

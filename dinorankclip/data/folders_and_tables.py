@@ -1,5 +1,6 @@
-"""Reads pairs from a table of image paths and captions: CSV, TSV or Parquet. Paths are relative to the table.
+"""Reads pairs from image files: a folder with caption files beside its images, or a table of image paths and captions.
 
+A folder holds `shoes/red.jpg` and `shoes/red.txt`. A table is CSV, TSV or Parquet, and its paths are relative to it.
 Several rows of one image are its several captions, and so is a list in a row of Parquet; images come in the order
 of their first rows.
 """
@@ -9,34 +10,138 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
+import errno
 import hashlib
 import io
 import itertools
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dinorankclip.config import FindingSettings
-from dinorankclip.data.decode import clean_captions
-from dinorankclip.data.folders import ImageFiles
+from dinorankclip.data.damage import Damage
+from dinorankclip.data.decode import captions_from_text, clean_captions
 from dinorankclip.data.tar_shards import IMAGE_KINDS
 from dinorankclip.io import digest
 from dinorankclip.types import Source, UserError
 
+log = logging.getLogger(__name__)
+
 TABLE_KINDS = (".csv", ".tsv", ".parquet")
-_DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
+
+
+class ImageFiles:
+    """Reads image files by name, relative to a folder. The name is the key."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.folder, self._names = folder, names
+        self.fingerprint = digest("images", *names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def key(self, index: int) -> str:
+        return self._names[index]
+
+    def sizes(self) -> np.ndarray:
+        return self.stamps()[:, 0]
+
+    def stamps(self) -> np.ndarray:
+        return sizes_and_times(self.folder / name for name in self._names)
+
+    def image(self, index: int) -> bytes:
+        return read_file(self.folder / self._names[index], missing="missing-image")
+
+
+class FolderSource(ImageFiles, Source):
+    """Reads the images of a folder and below; keys are paths. The fingerprint covers captions, and names and sizes."""
+
+    def __init__(self, folder: Path) -> None:
+        names, captioned = find_images(folder)
+        if not names:
+            raise UserError(f"no images in {folder}")
+        if not captioned:
+            raise UserError(
+                f"{folder} has {len(names)} images, but none has a .txt file of the same name beside it, such as "
+                f"{Path(names[0]).with_suffix('.txt')}. A CSV with image and caption columns works too."
+            )
+        super().__init__(Path(folder), names)
+        self.fingerprint = digest("folder", *names, self.sizes().tobytes(), *map(self._caption_bytes, names))
+
+    def _caption_bytes(self, name: str) -> bytes:
+        try:
+            return (self.folder / name).with_suffix(".txt").read_bytes()
+        except OSError:
+            return b""
+
+    def captions(self, index: int) -> tuple[str, ...]:
+        path = self.folder / self._names[index]
+        return captions_from_text(read_file(path.with_suffix(".txt"), missing="no-caption"))
+
+
+def read_file(path: Path, missing: str) -> bytes:
+    """Return a file's bytes; `Damage` if it is not there (cause `missing`) or cannot be read."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):  # ValueError: zero byte in the name
+        raise Damage(missing, str(path)) from None
+    except OSError as error:
+        # A caption in the place of a name, or links in a circle, will never be a file; a disk may come back.
+        never = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+        raise Damage(missing if never else "unreadable", str(error)) from None
+
+
+def sizes_and_times(paths: Iterable[Path]) -> np.ndarray:
+    """Return int64 [n, 2]: bytes and time of the last change of each file, -1 where there is none."""
+    states = []
+    for path in paths:
+        try:
+            state = os.stat(path)
+            states.append((state.st_size, state.st_mtime_ns))
+        except (OSError, ValueError):  # ValueError: a zero byte in the name
+            states.append((-1, -1))
+    return np.array(states, dtype=np.int64).reshape(-1, 2)
+
+
+def find_images(folder: Path) -> tuple[list[str], bool]:
+    """Return the sorted paths of all images inside the folder, and whether any of them has a caption file."""
+    names, captioned = [], False
+    for where, files in _walk(folder):
+        stems = {name[:-4] for name in files if name.endswith(".txt")}
+        for name in filter(is_image, files):
+            names.append((Path(where) / name).relative_to(folder).as_posix())
+            captioned |= name.rpartition(".")[0] in stems
+    return sorted(names), captioned
+
+
+def has_images(folder: Path) -> bool:
+    """Return whether there is any image in the folder or below; stop at the first."""
+    return any(is_image(name) for _, files in _walk(folder) for name in files)
+
+
+def is_image(name: str) -> bool:
+    return name.rpartition(".")[2].lower() in IMAGE_KINDS and "." in name and not name.startswith(".")
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield (folder, names of its files), without hidden folders and links, whose files may have two names."""
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            if os.path.islink(os.path.join(where, name)):
+                log.warning("%s is a link to a folder, and is left out: name its target itself", Path(where) / name)
+        yield where, files
 
 
 class TableSource(ImageFiles, Source):
-    """Reads the images of a table. The key is the path as the table gives it.
-
-    The fingerprint covers the table, not the bytes of the images it points to.
-    """
+    """Reads the images of a table; keys are its paths. The fingerprint covers the table, not the bytes of images."""
 
     def __init__(self, table: Path, reading: FindingSettings | None = None) -> None:
-        reading = reading or FindingSettings()
-        table = Path(table)
+        reading, table = reading or FindingSettings(), Path(table)
         columns = {"image-column": reading.image_column, "caption-column": reading.caption_column}
         columns |= {"group-column": reading.group_column} if reading.group_column else {}
         self._captions: dict[str, list[str]] = {}
@@ -88,8 +193,7 @@ def _csv_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
         raise UserError(f"{table} is empty: its first line must name the columns, e.g. image,caption")
     csv.field_size_limit(1 << 30)
     header: list[str] = []
-    chosen = ","
-    for delimiter in _DELIMITERS.get(table.suffix.lower(), ","):
+    for delimiter in "\t" if table.suffix.lower() == ".tsv" else ",;\t":
         try:
             names = [name.strip() for name in next(_reader(text, delimiter), [])]
         except csv.Error as error:
@@ -155,8 +259,7 @@ def _parquet_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
         _refuse_unless_text(file.schema_arrow.field(name).type, flag, name, table)
     number = 0
     for batch in file.iter_batches(columns=list(columns.values())):
-        cells_by_column = [batch.column(name).to_pylist() for name in columns.values()]
-        for row in zip(*cells_by_column):
+        for row in zip(*(batch.column(name).to_pylist() for name in columns.values())):
             number += 1
             cells = [value if isinstance(value, list) else [value] for value in row]
             texts = [["" if value is None else str(value) for value in cell or [None]] for cell in cells]

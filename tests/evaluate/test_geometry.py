@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dinorankclip.evaluate.geometry import MEASURES, contributions, gap_function, modality_gap
 from dinorankclip.evaluate.intervals import interval
-from dinorankclip.evaluate.modality_gap import MEASURES, contributions, gap_function, modality_gap
 from dinorankclip.losses.contrastive import cone_separation
 
 

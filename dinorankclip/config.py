@@ -307,7 +307,12 @@ FREE_ON_RESUME = (
 
 
 def free_on_resume(name: str) -> bool:
-    return any(name == free or (free.endswith(".") and name.startswith(free)) for free in FREE_ON_RESUME)
+    return is_among(name, FREE_ON_RESUME)
+
+
+def is_among(name: str, entries: tuple[str, ...]) -> bool:
+    """Return whether the entries hold a setting by its name or its group; groups end with a dot."""
+    return any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in entries)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

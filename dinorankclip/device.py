@@ -38,8 +38,7 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         if precision == "bf16" and where.type == "cpu":
             reason += f"; without native support it is far slower, and {BF16_ON_CPU}"
     elif where.type == "cuda":
-        with torch.cuda.device(where):  # torch answers for the current device
-            native = torch.cuda.is_bf16_supported(including_emulation=False)
+        native = _computes_bf16(where)
         precision, why = ("bf16", "the GPU computes it natively") if native else ("fp32", "no native bf16")
         reason = f"{precision} on {torch.cuda.get_device_name(where)}: {why}"
     else:
@@ -48,6 +47,11 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         # By default cudnn computes convolutions, but not matrix products, in TF32, with 10 of fp32's 23 bits.
         torch.backends.cudnn.allow_tf32 = False
     return Placement(where, precision, reason)
+
+
+def _computes_bf16(gpu: torch.device) -> bool:
+    with torch.cuda.device(gpu):  # torch answers for the current device
+        return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def announces_amx() -> bool:

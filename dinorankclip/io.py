@@ -41,7 +41,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{_writer()}")
     try:
         yield aside
-        to_disk(aside)
+        with open(aside, "r+b") as file:  # flushed first: a rename can reach the disk earlier than the contents
+            os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
@@ -73,12 +74,6 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
-
-
-def to_disk(path: Path) -> None:
-    """Flush a file before it is renamed: a rename can reach the disk earlier than the contents."""
-    with open(path, "r+b") as file:
-        os.fsync(file.fileno())
 
 
 def if_free(name: str, folder: Path) -> contextlib.AbstractContextManager[bool]:

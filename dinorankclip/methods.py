@@ -48,30 +48,24 @@ class MethodTraits:
 TRAITS: dict[str, MethodTraits] = {
     "clip": MethodTraits("contrastive loss (CLIP)", fixed_order=0),
     "cyclip": MethodTraits(
-        "contrastive loss with cyclic consistency (CyCLIP)", terms=("contrastive", "cyclic"), fixed_order=0
+        "contrastive loss with cyclic consistency (CyCLIP)", ("contrastive", "cyclic"), fixed_order=0
     ),
     "alip": MethodTraits(
         "contrastive loss weighted by a second caption (ALIP-style)",
-        terms=("agreement",),
+        ("agreement",),
         title="alip-style",  # its second captions are other captions of the image, not synthetic ones
         fixed_order=0,
     ),
     "rankclip": MethodTraits(
-        "contrastive loss with first-order ranking consistency (RankCLIP)",
-        terms=("contrastive", "ranking"),
-        fixed_order=1,
+        "contrastive loss with first-order ranking consistency (RankCLIP)", ("contrastive", "ranking"), fixed_order=1
     ),
-    "rank": MethodTraits(
-        "contrastive loss with ranking consistency of order {order}", terms=("contrastive", "ranking")
-    ),
+    "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ("contrastive", "ranking")),
     "dinorankclip": MethodTraits(
         "contrastive loss, ranking consistency of order {order}, distillation and fusion (DinoRankCLIP)",
-        terms=("contrastive", "ranking"),
+        ("contrastive", "ranking"),
         brings={"distil.cache": AUTO, "distil.branches": "image+text", "fusion.variant": "full"},
     ),
-    "distil": MethodTraits(
-        "distillation of a teacher into students alone: the trunk did not learn", terms=(), fixed_order=0
-    ),
+    "distil": MethodTraits("distillation of a teacher into students alone: the trunk did not learn", (), fixed_order=0),
 }
 
 

@@ -6,6 +6,11 @@ that it changes. The module `plans` beside it puts cells, seeds, evaluation sets
 
 How do I write a study of my own? Add a function to `plans` that returns a `Study`, and its name to `STUDIES` there:
 
+    from dataclasses import replace
+    from dinorankclip.config import preset
+    from dinorankclip.train.loop import CHOOSES_BEST
+    from dinorankclip_studies.study import Cell, Column, Experiment, Row, Study
+
     def mine() -> Study:
         cells = (Cell("clip", "clip"), Cell("rank-2", "rank", {"loss.order": 2}))
         rows = tuple(Row(cell.name, cell.name) for cell in cells)
@@ -33,6 +38,5 @@ write     material.py         results, tables and models of a study, opened for 
           study_tables.py     tables from experiments and results
           table_files.py      tables as Markdown, LaTeX, CSV and traces
           claims_page.py      claims.md
-          study_page.py       the report as an HTML page
-          study_files.py      files of a report, and their committed copies
+          study_report.py     the report as an HTML page and files, and the committed copies
 """

@@ -18,14 +18,12 @@ from dinorankclip.methods import LABEL
 from dinorankclip.report.html import wrapped
 from dinorankclip_studies.claim import AT_CHANCE, INERT, EvidenceLine, Judged, caveat, in_unit, judged
 from dinorankclip_studies.material import StudyMaterial
-from dinorankclip_studies.papers import all_studies, measures_of, paper_of
+from dinorankclip_studies.papers import Paper, all_studies, measures_of, paper_of, papers
 from dinorankclip_studies.results import RESULTS, Results
 from dinorankclip_studies.run_times import Bench, duration, load_bench
 from dinorankclip_studies.verdicts import ALPHA, SMALLEST, VERDICTS, Verdict, detectable_at
 
-JUDGING = ("full", "flickr8k")  # studies whose verdicts are in the docs, in the order of the page
 MOST_SHOWN = 3  # effects in one row of the overview; of more, only the deciding effect is shown
-COST_TABLE = "order-cost"  # the table of claims that only a bench measures
 
 Link = Callable[[str, str], str]  # (study, experiment) → address of its table, from the page
 
@@ -38,9 +36,9 @@ def own_claims(material: StudyMaterial) -> str:
     )
 
 
-def all_claims(docs: Path, bench: Path, machine: str) -> str:
-    """Judge by every study in JUDGING whose results are committed below `docs`."""
-    paths = [docs / "study" / name / RESULTS for name in JUDGING]
+def all_claims(paper: Paper, docs: Path, bench: Path, machine: str) -> str:
+    """Judge by every judging study of the paper whose results are committed below `docs`."""
+    paths = [docs / "study" / name / RESULTS for name in paper.judging]
     return claims_markdown([Results.load(path) for path in paths if path.is_file()], load_bench(bench), machine=machine)
 
 
@@ -63,7 +61,7 @@ def claims_markdown(
 ) -> str:
     """Return the whole page. `results`: the scenes study first, then others; they may be incomplete or empty."""
     bench = bench or Bench()
-    studies = list(results) or [Results("full", ())]
+    studies = list(results) or [Results(papers()[0].judging[0], ())]
     verdicts = {study.name: judged(study, bench) for study in studies}
     parts = [
         "# The paper's claims, measured",
@@ -122,7 +120,9 @@ def _study_sentences(study: Results) -> str:
         f"epochs and {first.pairs_seen:,} pairs seen by a run of {first.cell}; a run took {took} (median)."
     )
     if means:
-        named = ", ".join(f"{cell} {_percent(means[cell])}" for cell in ("clip", "rankclip", "full") if cell in means)
+        named = ", ".join(
+            f"{cell} {_percent(means[cell])}" for cell in paper_of(study.name).main_cells if cell in means
+        )
         worst, best = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
         text += f" Mean R@1 on held-out pairs, averaged over seeds: {named}" if named else " Mean R@1 on held-out pairs"
         text += f"; lowest {worst} with {_percent(means[worst])}, highest {best} with {_percent(means[best])}."
@@ -269,7 +269,7 @@ def _details(verdicts: Mapping[str, Sequence[Judged]], link: Link) -> list[str]:
 def _tables(each: Judged) -> list[str]:
     """Return the claim's tables that its study has."""
     if not each.claim.cells:
-        return [COST_TABLE]
+        return [paper_of(each.study).cost]
     known = {experiment.name for experiment in all_studies()[each.study]().experiments}
     return [name for name in each.claim.experiments if name in known]
 

@@ -63,13 +63,14 @@ def plan(name: Name = None, preset: str | None = None, folder: Path | None = Non
         folder: Folder of the study; by default runs/study-NAME.
         workers: Runs at a time; by default one for each GPU, or for each core where there is no GPU.
     """
+    from dinorankclip_studies.papers import paper_of
     from dinorankclip_studies.plan import check_plan, paper_plan_lines, plan_lines
 
     study = study_named(name or preset)
     check_plan(study)
     folder = folder or default_folder(study.name)
     runs = all_runs(study, folder)
-    if study.name == "cc3m":
+    if study.name == paper_of(study.name).at_scale:
         print("\n".join(paper_plan_lines(study, runs)))
     else:
         print("\n".join(plan_lines(study, folder, runs, workers or default_workers())))

@@ -31,7 +31,7 @@ from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.cost import stored_reading
 from dinorankclip.types import Source, UserError
 from dinorankclip_studies.papers import Paper, all_studies, paper_of
-from dinorankclip_studies.papers.measures import Measures
+from dinorankclip_studies.papers.paper_data import Measures
 from dinorankclip_studies.results import RESULTS, Results, chances_of
 from dinorankclip_studies.run_cell import KEPT_SEED
 from dinorankclip_studies.study import Study
@@ -191,7 +191,7 @@ class StudyMaterial:
 
     @property
     def teacher_sentence(self) -> str:
-        names = [run.teacher for run in self.results.of("full").values() if run.teacher]
+        names = [run.teacher for run in self.results.of(self.paper.main_cells[-1]).values() if run.teacher]
         return f"Teacher: {names[0]}." if names else ""
 
     def environments(self) -> list[tuple[dict[str, Any], int]]:

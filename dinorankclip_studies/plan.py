@@ -24,16 +24,9 @@ from dinorankclip_studies.study import Experiment, Run, Study, distinct
 
 # Settings of the loss that belong to no method: methods must be compared at equal values.
 SHARED_BY_METHODS = (
-    "loss.ramp",
-    "loss.utility",
-    "loss.include_self",
-    "loss.list_length",
-    "distil.weight",
-    "distil.text_ratio",
-    "distil.compare_grid",
-    "distil.relational_items",
-    "distil.gram_reduction",
-)
+    "loss.ramp", "loss.utility", "loss.include_self", "loss.list_length", "distil.weight", "distil.text_ratio",
+    "distil.compare_grid", "distil.relational_items", "distil.gram_reduction",
+)  # fmt: skip
 STATES = ("finished", "running", "failed", "missing")
 # Sizes at the paper's scale.
 TRUNK_PARAMETERS, STUDENT_PARAMETERS = 151.3e6, 1e6 * STUDENT_MILLIONS  # ViT-B/32; a student

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter, methodcaller
 
 from dinorankclip.run_files import MODALITIES, spread_name
-from dinorankclip_studies.papers.measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE, Measures
+from dinorankclip_studies.papers.paper_data import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE, Measures
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.run_times import Bench
 from dinorankclip_studies.verdicts import Unit

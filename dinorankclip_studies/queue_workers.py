@@ -20,20 +20,8 @@ from pathlib import Path
 from types import FrameType
 
 from dinorankclip.teachers.cache_request import CacheSpec
-from dinorankclip_studies import run_cell
+from dinorankclip_studies import run_cell, run_queue
 from dinorankclip_studies.run_cell import RunMaker
-from dinorankclip_studies.run_queue import (
-    LOGS,
-    POLL,
-    is_finished,
-    is_over,
-    is_running,
-    read_queue,
-    record_failure,
-    take_runs,
-    was_locked_by,
-    why_failed,
-)
 from dinorankclip_studies.run_times import Costs, duration
 from dinorankclip_studies.study import Run, distinct
 
@@ -44,26 +32,26 @@ STOP_PATIENCE, STOP_REQUESTS = 120.0, 4  # seconds that workers get to save, and
 
 def work(folder: Path, maker: RunMaker, keys: Sequence[str]) -> None:
     """Make the open runs among `keys`. A run that fails is recorded, and the next run is taken."""
-    runs, sets = read_queue(folder, keys)
+    runs, sets = run_queue.read_queue(folder, keys)
 
     def ready(run: Run) -> bool:
-        with logged(folder / LOGS / "caches.log"):
+        with logged(folder / run_queue.LOGS / "caches.log"):
             return run_cell.cache_is_ready(folder, run, maker.make_cache)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     # A training loop installs its own signal handlers on top of these.
-    taken = take_runs(folder, runs, ready)
+    taken = run_queue.take_runs(folder, runs, ready)
     with on_stop_signal(interrupt), contextlib.suppress(KeyboardInterrupt), contextlib.closing(taken):
         for run, lock in taken:
-            with logged(folder / LOGS / f"{run.key}.log"):
+            with logged(folder / run_queue.LOGS / f"{run.key}.log"):
                 try:
                     if not maker.make(run, sets, lock):
                         return
                 except Exception as error:
                     traceback.print_exc()
-                    record_failure(folder, run, f"{type(error).__name__}: {error}")
+                    run_queue.record_failure(folder, run, f"{type(error).__name__}: {error}")
 
 
 def stop_with_parent() -> None:
@@ -127,11 +115,11 @@ def run_locally(
     Returns False if it was asked to stop; the same command continues later.
     """
     runs = distinct(runs)
-    waiting = [run for run in runs if not is_finished(folder, run.key)]
+    waiting = [run for run in runs if not run_queue.is_finished(folder, run.key)]
     if not waiting:
         return True
     begin, done = time.monotonic(), len(runs) - len(waiting)
-    say(f"{len(waiting)} of {len(runs)} runs to go, {workers} at a time; logs in {folder / LOGS}")
+    say(f"{len(waiting)} of {len(runs)} runs to go, {workers} at a time; logs in {folder / run_queue.LOGS}")
     say(f"about {duration(costs.left(waiting, workers))}, a first guess until runs have been timed")
     # Workers are told their runs: the queue also holds runs of other calls, which may be running at the same time.
     options = ["--only", *(run.key for run in waiting), "--while-input-open", *flags]
@@ -141,7 +129,7 @@ def run_locally(
     stop: list[int] = []
     with on_stop_signal(lambda number, frame: stop.append(number)), WorkerPool(command, workers, gpus) as pool:
         while waiting and not stop:
-            time.sleep(POLL)
+            time.sleep(run_queue.POLL)
             for spec in [*caches]:
                 if outcome := run_cell.cache_outcome(folder, spec):
                     caches.remove(spec)
@@ -149,8 +137,8 @@ def run_locally(
                     text = f"FAILED: {outcome['error']}" if failed else f"ready after {duration(outcome['seconds'])}"
                     say(f"features of {spec}: {text}")
             pool.replace_dead(folder, waiting, caches)
-            over = not pool.alive() and not any(is_running(folder, run.key) for run in waiting)
-            for run in [run for run in waiting if is_over(folder, run.key)]:
+            over = not pool.alive() and not any(run_queue.is_running(folder, run.key) for run in waiting)
+            for run in [run for run in waiting if run_queue.is_over(folder, run.key)]:
                 waiting.remove(run)
                 done += 1
                 left = f"{_outcome(folder, run, costs)}; {duration(time.monotonic() - begin)} so far, "
@@ -166,10 +154,10 @@ def run_locally(
 
 def _outcome(folder: Path, run: Run, costs: Costs) -> str:
     rate = f", learning rate {run.settings.optim.lr:g}" if not run.score else ""
-    if is_finished(folder, run.key):
+    if run_queue.is_finished(folder, run.key):
         outcome = f"took {duration(costs.learn(folder, run))}"
     else:
-        outcome = f"FAILED: {why_failed(folder, run.key)} (see {folder / LOGS / run.key}.log)"
+        outcome = f"FAILED: {run_queue.why_failed(folder, run.key)} (see {folder / run_queue.LOGS / run.key}.log)"
     return f"{run.cell}, seed {run.seed}{rate}: {outcome}"
 
 
@@ -226,11 +214,11 @@ class WorkerPool:
             if worker.poll() in (None, 0):
                 continue
             why = f"the worker died ({_cause_of_death(worker.returncode)})"
-            runs = [run for run in waiting if was_locked_by(folder, run.key, worker.pid)]
+            runs = [run for run in waiting if run_queue.was_locked_by(folder, run.key, worker.pid)]
             for run in runs:
-                if not is_over(folder, run.key):
-                    record_failure(folder, run, why)
-            specs = [spec for spec in caches if was_locked_by(folder, run_cell.cache_key(spec), worker.pid)]
+                if not run_queue.is_over(folder, run.key):
+                    run_queue.record_failure(folder, run, why)
+            specs = [spec for spec in caches if run_queue.was_locked_by(folder, run_cell.cache_key(spec), worker.pid)]
             for spec in specs:
                 if run_cell.cache_outcome(folder, spec) is None:
                     run_cell.record_cache_outcome(folder, spec, {"error": why})
@@ -247,7 +235,7 @@ class WorkerPool:
                 worker.terminate()
             deadline = time.monotonic() + STOP_PATIENCE / STOP_REQUESTS
             while self.alive() and time.monotonic() < deadline:
-                time.sleep(POLL / 10)
+                time.sleep(run_queue.POLL / 10)
         for worker in self.workers:
             worker.kill()
             worker.wait()

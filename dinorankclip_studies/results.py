@@ -25,7 +25,7 @@ from dinorankclip.train.cost import spending
 from dinorankclip.train.loop import CHOOSES_BEST
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers import measures_of
-from dinorankclip_studies.papers.measures import Measures
+from dinorankclip_studies.papers.paper_data import Measures
 from dinorankclip_studies.study import TUNING_SEED, Run
 from dinorankclip_studies.verdicts import SMALLEST, summary
 
@@ -38,8 +38,6 @@ NUMBERED = ("scores", "telemetry")  # fields of a record that map names to numbe
 # Prefixes of scores that validation adds to metrics.jsonl at the end of an epoch; the other numbers belong to a step.
 HELD_OUT = ("val/", "test/")
 RECALL = " R@"
-# Cells whose items are compared by `with_near_misses`.
-BASE, OURS = "clip", "full"
 
 Number = TypeVar("Number", float, None)
 
@@ -302,16 +300,18 @@ def at_chance(results: Results, cells: Iterable[str], share: str) -> bool:
     return max(each.mean if each.low is None else each.low for each in summaries) < chance + SMALLEST["points"]
 
 
-def with_near_misses(folder: Path, runs: Sequence[RunRecord], measures: Measures) -> list[RunRecord]:
-    """Add `near_miss_share` as a score to the full method's runs, where both runs of a seed have their items here.
+def with_near_misses(
+    folder: Path, runs: Sequence[RunRecord], measures: Measures, base: str, ours: str
+) -> list[RunRecord]:
+    """Add `near_miss_share` as a score to runs of the cell `ours`, where both runs of a seed have their items here.
 
     The share needs single items of two runs; as a score it is in results.json, which travels without run folders.
     """
-    base = {run.seed: run for run in runs if run.cell == BASE}
+    base_runs = {run.seed: run for run in runs if run.cell == base}
     records = []
     for run in runs:
-        if run.cell == OURS and run.seed in base:
-            share = near_miss_share(folder / base[run.seed].folder, folder / run.folder, measures)
+        if run.cell == ours and run.seed in base_runs:
+            share = near_miss_share(folder / base_runs[run.seed].folder, folder / run.folder, measures)
             if share is not None:
                 run = replace(run, scores=run.scores | {measures.near_misses: share})
         records.append(run)

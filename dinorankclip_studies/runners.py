@@ -21,7 +21,7 @@ from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train.loop import CHOOSES_BEST
 from dinorankclip.types import UserError
-from dinorankclip_studies.papers import measures_of, paper_of
+from dinorankclip_studies.papers import paper_of
 from dinorankclip_studies.plan import check_plan, check_results
 from dinorankclip_studies.queue_workers import run_locally, shared_gpus, visible_gpus
 from dinorankclip_studies.results import (
@@ -249,7 +249,10 @@ def save_results(study: Study, folder: Path) -> int:
     tuned = read_tuned(folder)
     runs = [(run.cell, run.seed, run.key) for run in study.runs(rates(tuned))]
     results = collect(study.name, study.title, folder, runs, tuned)
-    results = replace(results, runs=tuple(with_near_misses(folder, results.runs, measures_of(study.name))))
+    paper = paper_of(study.name)
+    base, *_, ours = paper.main_cells
+    scored = with_near_misses(folder, results.runs, paper.measures(study.name), base, ours)
+    results = replace(results, runs=tuple(scored))
     check_results(study.experiments, results)
     if folder.is_dir():
         results.save(folder / RESULTS)

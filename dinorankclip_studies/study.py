@@ -24,11 +24,9 @@ from dinorankclip.config import (
     idle_groups,
     with_changes,
 )
-from dinorankclip_studies.papers.printed_values import PaperValue
+from dinorankclip_studies.papers.paper_data import PaperValue
 
 TUNING_SEED = 1000  # none of the seeds that are reported
-# The cell that represents its method when learning rates are tried.
-TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
 
 
 @dataclass(frozen=True)
@@ -114,6 +112,7 @@ class Study:
 
     seeds         cell → number of seeds (0, 1, …)
     grid          learning rates that are tried with every method; without a grid the base's rate holds
+    tuned_on      method → the cell that the grid is tried with; else the cell named as the method, or its first cell
     paper         the setting of the paper that the study stands for
     pairs         training pairs of an epoch; with `pair_seconds` of CLIP on one thread it gives first estimates
     gpus          GPUs of a run on a cluster
@@ -127,6 +126,7 @@ class Study:
     sets: tuple[str, ...]
     experiments: tuple[Experiment, ...] = ()
     grid: tuple[float, ...] = ()
+    tuned_on: Mapping[str, str] = field(default_factory=dict)
     paper: str = ""
     pairs: int = 0
     pair_seconds: float = 0.0026
@@ -145,7 +145,7 @@ class Study:
         runs = []
         for method in self.tuned_methods():
             candidates = [cell for cell in self.cells if cell.method == method]
-            cell = next((cell for cell in candidates if cell.name == TUNED_ON.get(method, method)), candidates[0])
+            cell = next((cell for cell in candidates if cell.name == self.tuned_on.get(method, method)), candidates[0])
             for rate in self.grid:
                 settings = changed_at(cell.settings(self.base, TUNING_SEED), "optim.lr", rate)
                 runs.append(Run(cell.name, TUNING_SEED, settings, score=False))

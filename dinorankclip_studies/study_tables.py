@@ -13,7 +13,7 @@ from itertools import chain
 from dinorankclip.methods import HIGHEST_ORDER
 from dinorankclip.report.html import wrapped
 from dinorankclip.run_files import is_inert
-from dinorankclip_studies.papers.printed_values import PaperValue, about_paper
+from dinorankclip_studies.papers.paper_data import PaperValue, about_paper
 from dinorankclip_studies.quantities import spread
 from dinorankclip_studies.results import Results, RunRecord, at_chance, chance_of
 from dinorankclip_studies.study import Column, Experiment

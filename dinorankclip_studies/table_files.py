@@ -16,7 +16,7 @@ from typing import Any
 from dinorankclip.formatting import MISSING, Form, form_of
 from dinorankclip.methods import LABEL
 from dinorankclip.report.html import Grid, Words, wrapped
-from dinorankclip_studies.papers.printed_values import about_paper, digits_for, paper_words
+from dinorankclip_studies.papers.paper_data import about_paper, digits_for, paper_words
 from dinorankclip_studies.study_tables import Measured, Table, TableRow, teachers
 from dinorankclip_studies.verdicts import FEWEST_SEEDS
 

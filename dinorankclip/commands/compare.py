@@ -56,9 +56,7 @@ def compare(
         if model.sets and model.sets_step is not None and now not in (None, model.sets_step):
             step = model.sets_step
             print(f"mind: sets of {letter} were scored at step {step}; the run has gone on since: score again")
-    by_train = compare_scores(scored[0].trained, scored[1].trained, level, draws)
-    by_score = compare_scores(scored[0].sets, scored[1].sets, level, draws)
-    rows, refused = by_train.rows + by_score.rows, by_train.refused | by_score.refused
+    rows, refused = compare_scores(*scored, level, draws)
     if not rows and not refused:
         raise UserError(f"{a} and {b} have no score in common; score both: dinorankclip score MODEL --sets PATH")
     if rows:

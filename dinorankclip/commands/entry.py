@@ -20,47 +20,37 @@ from dinorankclip.types import UserError
 
 class Verb(NamedTuple):
     does: str
-    example: str
+    example: str  # the words after the verb
 
 
 VERBS = {
-    "data": Verb("make, convert and look at image–caption pairs", "dinorankclip data show scenes --out scenes.png"),
+    "data": Verb("make, convert and look at image–caption pairs", "show scenes --out scenes.png"),
     "teacher": Verb(
         "compute a frozen teacher's features of a data set once",
-        "dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0",
+        "cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0",
     ),
     "train": Verb(
         "pretrain or fine-tune a model; the same command again resumes",
-        "dinorankclip train --preset scenes --method clip --run runs/first",
+        "--preset scenes --method clip --run runs/first",
     ),
     "score": Verb(
-        "zero-shot, retrieval, probes and more on evaluation sets, with intervals",
-        "dinorankclip score runs/first --sets scenes",
+        "zero-shot, retrieval, probes and more on evaluation sets, with intervals", "runs/first --sets scenes"
     ),
-    "compare": Verb(
-        "two scored models side by side: paired differences with intervals",
-        "dinorankclip compare runs/first runs/second",
-    ),
+    "compare": Verb("two scored models side by side: paired differences with intervals", "runs/first runs/second"),
     "study": Verb(
         "many runs at equal pairs and steps, for tables with intervals over seeds; the same command resumes",
-        "dinorankclip study run small",
+        "run small",
     ),
-    "report": Verb(
-        "write up a run or a study: one HTML file, tables, figures, verdicts", "dinorankclip report runs/first"
-    ),
+    "report": Verb("write up a run or a study: one HTML file, tables, figures, verdicts", "runs/first"),
     "embed": Verb(
         "embeddings of images and captions, as NumPy and Parquet; the same command again resumes",
-        "dinorankclip embed runs/first --images photos --out embedded/photos",
+        "runs/first --images photos --out embedded/photos",
     ),
-    "search": Verb(
-        "find photos of a folder by words or by another photo",
-        "dinorankclip search runs/first --images photos 'a red mug'",
-    ),
+    "search": Verb("find photos of a folder by words or by another photo", "runs/first --images photos 'a red mug'"),
     "export": Verb(
-        "a model to give away: a folder with its card, open_clip's format, ONNX",
-        "dinorankclip export runs/first --out exported/first",
+        "a model to give away: a folder with its card, open_clip's format, ONNX", "runs/first --out exported/first"
     ),
-    "doctor": Verb("check this machine, a data folder or a run, and say what to do", "dinorankclip doctor runs/first"),
+    "doctor": Verb("check this machine, a data folder or a run, and say what to do", "runs/first"),
 }
 
 
@@ -74,7 +64,7 @@ def help_text() -> str:
         *(f"  {name:<{width}}  {verb.does}" for name, verb in VERBS.items()),
         "",
         "Examples:",
-        *(f"  {verb.example}" for verb in VERBS.values()),
+        *(f"  dinorankclip {name} {verb.example}" for name, verb in VERBS.items()),
         "",
         "dinorankclip VERB --help describes a verb and its flags.",
     ])  # fmt: skip

@@ -40,7 +40,7 @@ def report(
             raise UserError("--docs is for studies; of a run there is report.html alone")
         write_run(folder, out or folder)
     else:
-        import_studies("study_files").report_study(where, folder, out or folder, docs, bench)
+        import_studies("study_report").report_study(where, folder, out or folder, docs, bench)
 
 
 def folder_of(where: str) -> Path:

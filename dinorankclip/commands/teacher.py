@@ -66,7 +66,8 @@ def cache(
 
 def help_text() -> str:
     width = max(len(kind.usage) for kind in TEACHER_KINDS.values())
-    lines = ["usage: dinorankclip teacher cache …", "", "Examples:", f"  {VERBS['teacher'].example}"]
+    example = f"  dinorankclip teacher {VERBS['teacher'].example}"
+    lines = ["usage: dinorankclip teacher cache …", "", "Examples:", example]
     flags_of: dict[Modality, str] = {
         "image": "--teacher here, --distil.teacher of train",
         "text": "--text-teacher here, --distil.text-teacher of train",

@@ -129,7 +129,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
 def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:
     from dinorankclip.evaluate.during_training import evaluators, final_scores, starting_inspection, starting_scores
     from dinorankclip.train.assemble import resume
-    from dinorankclip.train.ending import STOPPED, Ending, ending_noted, note_ending
+    from dinorankclip.train.checkpoints import STOPPED, Ending, ending_noted, note_ending
     from dinorankclip.train.loop import pretrain
     from dinorankclip.train.run_folder import damage_line, say
 

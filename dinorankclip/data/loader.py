@@ -8,7 +8,7 @@
 3. A worker process is given the number s, nothing else, and builds this process's whole batch from it.
 4. For each place it reads the pair's bytes, decodes, draws a view (crop, flip) and a caption (`samples.Recipe`) by
    generators keyed by (seed, epoch, place). No state is carried from sample to sample: starting at step s gives exactly
-   what an uninterrupted run gets there, for any number of workers. Beside `rows` (frozen images) it reads captions only.
+   what an uninterrupted run gets there, for any number of workers. With `rows` (frozen images) it reads captions only.
 5. A pair that cannot be used is replaced by another one, drawn by a generator of the same place, until one
    is good. All processes stay in step; the damaged pairs travel in `Batch.damage` and are counted here.
 6. Captions become token ids; `teacher_features` (the cache of a teacher) are looked up by key and follow the view.

@@ -114,8 +114,8 @@ class RowStore:
         """Read which rows the folder holds. Files that are damaged or do not fit together are removed."""
         try:
             causes = np.load(folder / CAUSES_FILE).astype(np.int8) + np.int8(MISSING)
-            rows = np.load(folder / ROWS_FILE, mmap_mode="r") if (causes == GOOD).any() else causes
-            if not len(causes) == len(rows) == self.count:
+            has_rows = len(causes) == self.count and (causes == GOOD).any()
+            if len(np.load(folder / ROWS_FILE, mmap_mode="r") if has_rows else causes) != self.count:
                 raise ValueError("the files do not fit together")
             self.causes = causes
         except FileNotFoundError:
@@ -193,14 +193,9 @@ def embed_rows(
     return {kind: np.concatenate(some[1:] or some) for kind, some in parts.items()}, codes
 
 
-def can_read(source: Source) -> Callable[[int], bool]:
-    """Return a function that says if the image at a place of `source` can be read now."""
-
-    def is_readable(place: int) -> bool:
-        try:
-            source.image(place)
-        except Damage:
-            return False
+def can_read(source: Source, place: int) -> bool:
+    """Say if the image at a place of `source` can be read now."""
+    with suppress(Damage):
+        source.image(place)
         return True
-
-    return is_readable
+    return False

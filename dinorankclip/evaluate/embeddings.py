@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def embed_images(
     `stores` hold the rows of each kind; by default they are held in memory, as on a disk that cannot be written.
     """
     stores = dict(stores or {kind: RowStore(None, len(source)) for kind in encoders})
-    missing = {kind: store.missing(can_read(source)) for kind, store in stores.items()}
+    missing = {kind: store.missing(partial(can_read, source)) for kind, store in stores.items()}
     blocks = sorted({block for of_kind in missing.values() for block in of_kind}, key=lambda block: block.start)
     total = sum(map(len, blocks))
     with tqdm(total=total, desc=label, unit="image", disable=None if label and total else True, leave=False) as bar:

@@ -108,8 +108,9 @@ def fidelity(train: Sides, val: Sides, test: Sides) -> Fidelity:
     mapping, _ = ridge(train.student, train.teacher, val.student, val.teacher)
     mean = train.teacher.mean(0)
     mapped = mapping(test.student)
-    sides = (mapped, test.teacher), (mean[None], test.teacher), (mapped - mean, test.teacher - mean)
-    return Fidelity(*(F.cosine_similarity(a, b, dim=-1) for a, b in sides), held_out=test)
+    centred = F.cosine_similarity(mapped - mean, test.teacher - mean)
+    plain, of_mean = F.cosine_similarity(mapped, test.teacher), F.cosine_similarity(mean[None], test.teacher)
+    return Fidelity(plain, of_mean, centred, test)
 
 
 def ridge(

@@ -50,13 +50,7 @@ class Estimate:
 
 
 def modality_gap(
-    image: Tensor,
-    text: Tensor,
-    image_of_text: Sequence[int] | np.ndarray | None = None,
-    *,
-    level: float = 0.95,
-    draws: int = 1000,
-    seed: int = 0,
+    image: Tensor, text: Tensor, image_of_text: Sequence[int] | np.ndarray | None = None, draws: int = 1000
 ) -> dict[str, Estimate]:
     """Measure the gap between `image` [N, D] and `text` [M, D], with intervals.
 
@@ -69,7 +63,7 @@ def modality_gap(
         return function(torch.from_numpy(counts)).numpy()
 
     values = measures(np.ones((1, len(image)), np.float32))[0]
-    low, high = interval_of(measures, len(image), level=level, draws=draws, seed=seed)
+    low, high = interval_of(measures, len(image), draws=draws)
     return {name: Estimate(*map(float, numbers)) for name, *numbers in zip(MEASURES, values, low, high)}
 
 

@@ -47,14 +47,9 @@ def interval(
 
 
 def interval_of(
-    statistic: Callable[[np.ndarray], np.ndarray],
-    n_items: int,
-    clusters: np.ndarray | None = None,
-    level: float = 0.95,
-    draws: int = 1000,
-    seed: int = 0,
+    statistic: Callable[[np.ndarray], np.ndarray], n_items: int, clusters: np.ndarray | None = None, draws: int = 1000
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (low, high) of any statistic that can be computed from how often each item was drawn.
+    """Return (low, high) at 95 % of any statistic that can be computed from how often each item was drawn.
 
     `statistic` gets counts, float32 [b, N], and returns [b] or, for several numbers at once, [b, …]; low and high have
     the shape of one draw. Draws are moved so that their mean is the statistic of all items: an angle or a distance
@@ -62,9 +57,9 @@ def interval_of(
     """
     labels = np.arange(n_items) if clusters is None else np.unique(clusters, return_inverse=True)[1]
     whole = np.asarray(statistic(np.ones((1, n_items), np.float32)))[0]
-    counts = _counts(labels.max() + 1, draws, np.random.default_rng(seed))
+    counts = _counts(labels.max() + 1, draws, np.random.default_rng(0))
     drawn = np.concatenate([np.asarray(statistic(block[:, labels])) for block in counts])
-    return _quantiles(drawn - drawn.mean(0) + whole, level)
+    return _quantiles(drawn - drawn.mean(0) + whole, level=0.95)
 
 
 def cluster_sums(

@@ -31,6 +31,7 @@ GALLERY, QUERIES = 2000, 1000  # of ranking quality
 PAIRS = 1000  # gallery and queries of order agreement; more would cost their square
 LEAST_PAIRS = 3  # two other pairs make an order
 DIGITS = 6  # relevance is rounded: equal on paper must be equal
+Scenes = Mapping[str, tuple[Scene, tuple[CaptionContent, ...]]]  # by the key of an image
 
 
 def rounded(cosines: Tensor) -> Tensor:
@@ -142,8 +143,9 @@ def ranking_quality(
     which all items are equally relevant has no order to find and is left out.
     """
     tau, asks = [], []
-    ndcg: dict[str, list[Tensor]] = {_name(k): [] for k in ks}
-    chance: dict[str, list[Tensor]] = {_name(k): [] for k in ks}
+    names = {k: "NDCG" if k is None else f"NDCG@{k}" for k in ks}
+    ndcg: dict[str, list[Tensor]] = {name: [] for name in names.values()}
+    chance: dict[str, list[Tensor]] = {name: [] for name in names.values()}
     for start in range(0, len(queries), chunk):
         similarity = rounded(queries[start : start + chunk] @ gallery.T)
         truth = relevance[start : start + chunk].to(similarity)
@@ -156,16 +158,12 @@ def ranking_quality(
         tau.append(kendall(similarity, truth).cpu())
         gain, mean = shared_gain(similarity, truth), truth.double().mean(1)
         best = truth.double().sort(dim=1, descending=True).values
-        for k in ks:
+        for k, name in names.items():
             discount = discounts(truth.shape[1], k).to(gain.device)
-            ndcg[_name(k)].append((gain @ discount / (best @ discount)).cpu())
-            chance[_name(k)].append((mean * discount.sum() / (best @ discount)).cpu())
-    return RankingQuality(
-        torch.cat(asks),
-        torch.cat(tau),
-        {name: torch.cat(parts) for name, parts in ndcg.items()},
-        {name: torch.cat(parts) for name, parts in chance.items()},
-    )
+            ndcg[name].append((gain @ discount / (best @ discount)).cpu())
+            chance[name].append((mean * discount.sum() / (best @ discount)).cpu())
+    joined = [{name: torch.cat(parts) for name, parts in columns.items()} for columns in (ndcg, chance)]
+    return RankingQuality(torch.cat(asks), torch.cat(tau), *joined)
 
 
 def shared_gain(similarity: Tensor, relevance: Tensor) -> Tensor:
@@ -196,16 +194,12 @@ def others(left_out: Tensor, count: int) -> Tensor:
     return column + (column >= left_out[:, None])
 
 
-def _name(k: int | None) -> str:
-    return "NDCG" if k is None else f"NDCG@{k}"
-
-
 def graded_quality(
     image: Tensor,
     text: Tensor,
     keys: Sequence[str],
     image_of_text: Sequence[int] | np.ndarray,
-    scenes: Mapping[str, tuple[Scene, tuple[CaptionContent, ...]]],
+    scenes: Scenes,
     *,
     gallery: int = GALLERY,
     queries: int = QUERIES,
@@ -257,11 +251,7 @@ class RankingQualityScorer:
 
 
 def _drawn(
-    keys: Sequence[str],
-    image_of_text: np.ndarray,
-    scenes: Mapping[str, tuple[Scene, tuple[CaptionContent, ...]]],
-    most: int,
-    seed: int,
+    keys: Sequence[str], image_of_text: np.ndarray, scenes: Scenes, most: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, list[CaptionContent]]:
     """Draw images; return their places, the place of one caption of each, and the mentions in that caption."""
     rng = np.random.default_rng(seed)

@@ -82,10 +82,8 @@ def combined_score(name: str, value: float, sides: Sequence[tuple[np.ndarray, fl
 def average_score(name: str, scores: Sequence[Score]) -> Score:
     """Return the mean of scores of different sets. Sets count alike, however many items they have."""
     value = float(np.mean([score.value for score in scores]))
-    sides = []
-    for score in scores:
-        assert score.items is not None, "a fresh score has its items"
-        sides.append((score.items, 1 / len(scores)))
+    sides = [(score.items, 1 / len(scores)) for score in scores if score.items is not None]
+    assert len(sides) == len(scores), "a fresh score has its items"
     return combined_score(name, value, sides)
 
 

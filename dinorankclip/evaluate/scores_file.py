@@ -178,8 +178,7 @@ def _read_or_begin(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]
 
 def _write(folder: Path, stored: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     with whole_file(folder / ITEMS) as aside, open(aside, "wb") as file:
-        # The stubs take any name for `allow_pickle`.
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # taken for `allow_pickle`
     write_json(folder / SCORES, stored)
 
 
@@ -189,14 +188,8 @@ def _as_json(result: SetResult, level: float) -> dict[str, Any]:
         scores[name] = {column: value for column in SCORE_COLUMNS if (value := getattr(score, column)) is not None}
         if score.low is not None:  # a score without items keeps the interval that its scorer took
             scores[name]["level"] = OWN_LEVEL if score.items is None else level
-    return {
-        "kind": result.kind,
-        "split": result.split,
-        "images": result.images,
-        "fingerprint": result.fingerprint,
-        "notes": result.notes,
-        "scores": scores,
-    }
+    about = {name: getattr(result, name) for name in ("kind", "split", "images", "fingerprint", "notes")}
+    return about | {"scores": scores}
 
 
 def _arrays(scores: Mapping[str, Score]) -> dict[str, np.ndarray]:
@@ -225,24 +218,20 @@ class ComparedScore:
     difference: Difference | None
 
 
-@dataclass
-class Comparison:
-    """`refused` says, set by set, why scores that both models have cannot be compared."""
-
-    rows: list[ComparedScore] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-
-
 def compare_scores(
-    a: dict[str, StoredScore], b: dict[str, StoredScore], level: float = 0.95, draws: int = 1000
-) -> Comparison:
-    """Compare every score that both have, in the order of `a`; scores on other data or items are refused."""
-    comparison = Comparison()
-    for name in (name for name in a if name in b):
+    a: ModelScores, b: ModelScores, level: float, draws: int
+) -> tuple[list[ComparedScore], dict[str, str]]:
+    """Compare every score that both have, in the order of `a`.
+
+    The second result says, set by set, why scores that both models have cannot be compared.
+    """
+    compared: list[ComparedScore] = []
+    refused: dict[str, str] = {}
+    groups = (a.trained, b.trained), (a.sets, b.sets)
+    for name, first, second in ((name, x[name], y[name]) for x, y in groups for name in x if name in y):
         set_name, metric = name.split("/", 1)
-        first, second = a[name], b[name]
         if reason := _why_not(first, second):
-            comparison.refused.setdefault(set_name, reason)
+            refused.setdefault(set_name, reason)
             continue
         difference = None
         if first.items and second.items and first.data is not None and second.data is not None:
@@ -250,9 +239,9 @@ def compare_scores(
                 first.items.values, second.items.values, first.items.clusters, level=level, draws=draws,
                 weights=first.items.weights,
             )  # fmt: skip
-        shared = set_name, metric, first.unit
-        comparison.rows.append(ComparedScore(*shared, first.value, second.value, first.chance, difference))
-    return comparison
+        values = first.value, second.value
+        compared.append(ComparedScore(set_name, metric, first.unit, *values, first.chance, difference))
+    return compared, refused
 
 
 def only_one(a: ModelScores, b: ModelScores) -> list[str]:

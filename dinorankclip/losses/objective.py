@@ -143,11 +143,8 @@ def agreement(objective: Objective, inputs: Inputs) -> Terms:
             thresholds.copy_(moved)
     text_second, text_image, second_image = cosines[:, own]
     sample, of_text, of_second = alip_weights(text_second, text_image, second_image, thresholds)
-    terms = {
-        "contrastive": (sample * of_text * first_rows).mean(),
-        "contrastive_second": (sample * of_second * second_rows).mean(),
-    }
-    return terms, _scale_report(inputs)
+    first, second = (sample * of_text * first_rows).mean(), (sample * of_second * second_rows).mean()
+    return {"contrastive": first, "contrastive_second": second}, _scale_report(inputs)
 
 
 def register_thresholds(objective: Objective, dim: int, settings: LossSettings, seed: int) -> None:

@@ -228,9 +228,7 @@ class RankingLoss(nn.Module):
             ("text", texts, {"cross": (image_text, text_image), "in": (text_text, image_image)}),
         ):
             factor = scale if self.utility == "scaled" else 1
-            orders = [
-                reference_order(self._without_self(reference.detach(), own), length) for _, reference in lists.values()
-            ]
+            orders = [reference_order(self._without_self(other.detach(), own), length) for _, other in lists.values()]
             utilities = [self._without_self(factor * prediction, own) for prediction, _ in lists.values()]
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
             for term, theta, order, query in zip(lists, utilities, orders, queries):

@@ -73,10 +73,8 @@ def _of_run(checkpoint: Path) -> dict[str, Any]:
     if scores.get("sets"):
         sets: dict[str, dict[str, Any]] = {}
         for name, scored in scores["sets"].items():
-            taken = {metric: score for metric, score in scored.get("scores", {}).items() if "value" in score}
-            sets[name] = {
-                metric: {key: score[key] for key in _SHOWN if key in score} for metric, score in taken.items()
-            }
+            taken = ((metric, score) for metric, score in scored.get("scores", {}).items() if "value" in score)
+            sets[name] = {metric: {key: score[key] for key in _SHOWN if key in score} for metric, score in taken}
         known["set_scores"] = {"identity": scores.get("sets_model", {}).get("identity"), "sets": sets}
     return known
 
@@ -203,9 +201,8 @@ def _training(known: dict[str, Any]) -> str:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
     budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
     method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
-    if inert := run_files.inert_words(
-        known.get("inert_orders", [])
-    ):  # a named order without effect is no cause of a score
+    # A named order without effect is no cause of a score.
+    if inert := run_files.inert_words(known.get("inert_orders", [])):
         method += f"; {inert}: the corrections ended below a thousandth of the spread they correct"
     start = settings.get("init") or settings.get("model", {}).get("weights")
     lines = [

@@ -258,9 +258,8 @@ def write_onnx_folder(
         TEXT: (read, "ids", ids, model.encode_text(ids), f"int64 [B, {model.text_spec.context_length}]"),
     }
     described: dict[str, dict[str, Any]] = {}
-    for file, (module, input_name, inputs, expected, shape) in tqdm(
-        graphs.items(), desc="ONNX", unit="graph", leave=False
-    ):
+    bar = tqdm(graphs.items(), desc="ONNX", unit="graph", leave=False)
+    for file, (module, input_name, inputs, expected, shape) in bar:
         _trace(module, inputs, input_name, folder / file)
         described[file] = {
             "input": f"{input_name}: {shape}",

@@ -216,21 +216,12 @@ class Projected(nn.Module):
         return rescaled(u, v) if self.gated else u * row_norms(v).detach()
 
 
-@dataclass(frozen=True)
-class ReaderModules:
-    """The modules of a variant that reads the student's dense tokens."""
-
-    pyramid: bool = False
-    attention: bool = False
-    refiner: bool = False
-
-
 FROM_CLASS_TOKEN = {"concat": Concatenated, "additive": Added}
-FROM_TOKENS = {
-    "single-scale": ReaderModules(),
-    "spp": ReaderModules(pyramid=True, refiner=True),
-    "spp-cbam": ReaderModules(pyramid=True, attention=True),
-    "full": ReaderModules(pyramid=True, attention=True, refiner=True),
+FROM_TOKENS: dict[str, tuple[str, ...]] = {  # the modules of a variant that reads the student's dense tokens
+    "single-scale": (),
+    "spp": ("pyramid", "refiner"),
+    "spp-cbam": ("pyramid", "attention"),
+    "full": ("pyramid", "attention", "refiner"),
 }
 VARIANTS = (*FROM_CLASS_TOKEN, *FROM_TOKENS)
 
@@ -252,10 +243,10 @@ def build_fusion(variant: str, gate: bool, dim: int, student_width: int, branch:
         return Fusion(drawn("projection", lambda: FROM_CLASS_TOKEN[variant](dim, student_width)), None)
     modules = FROM_TOKENS[variant]
     attention = OrderedDict()
-    if modules.attention:
+    if "attention" in modules:
         attention["channel"] = drawn("channel", lambda: ChannelAttention(student_width))
         attention["spatial"] = drawn("spatial", SpatialAttention)
-    summary = drawn("refiner", lambda: Refiner(student_width)) if modules.refiner else MeanSummary()
-    reader = Reader(student_width, modules.pyramid, nn.Sequential(attention), summary)
+    summary = drawn("refiner", lambda: Refiner(student_width)) if "refiner" in modules else MeanSummary()
+    reader = Reader(student_width, "pyramid" in modules, nn.Sequential(attention), summary)
     residual = drawn("projection", lambda: Projected(reader, dim, student_width, gated=gate))
     return Fusion(residual, Gate(dim) if gate else None)

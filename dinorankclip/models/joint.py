@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -23,16 +23,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip.models.fusion import Fused, Fusion, fused_angle
 from dinorankclip.models.fusion_variants import build_fusion
-from dinorankclip.models.students import (
-    ImageStudent,
-    StudentFeatures,
-    TextStudent,
-    image_student,
-    text_student,
-    token_table,
-)
+from dinorankclip.models.students import StudentFeatures, image_student, text_student, token_table
 from dinorankclip.models.trunk import OwnImageTokens, OwnTextTokens, Trunk
 from dinorankclip.types import Embeddings
+
+if TYPE_CHECKING:
+    from dinorankclip.models.students import ImageStudent, TextStudent
 
 
 @dataclass(frozen=True)
@@ -159,10 +155,8 @@ class JointModel(nn.Module):
                 named["second_text"] = self.read(second_texts).raw
         for branch, encoded in (("image", image), ("text", text)):
             if encoded.features is not None:
-                named |= {
-                    f"{branch}_student_tokens": encoded.features.tokens,
-                    f"{branch}_student_class": encoded.features.summary,
-                }
+                named[f"{branch}_student_tokens"] = encoded.features.tokens
+                named[f"{branch}_student_class"] = encoded.features.summary
         return Embeddings(named)
 
     def _encode(self, branch: str, items: Tensor) -> Encoded:
@@ -275,18 +269,13 @@ class Details:
 
 def image_details(model: JointModel, pixels: Tensor) -> Details:
     """The details of normalised pixels [B, 3, S, S]."""
-    details = _details(model.see(pixels))
+    details = details_of(model.see(pixels))
     if details.tokens is not None and model.image_student is not None:
         details = replace(details, tokens=details.tokens.unflatten(1, model.image_student.grid))
     return replace(details, trunk_tokens=_patch_map(model.trunk.towers.visual, pixels).float())
 
 
-def text_details(model: JointModel, ids: Tensor) -> Details:
-    """The details of token ids [B, L]."""
-    return _details(model.read(ids))
-
-
-def _details(encoded: Encoded) -> Details:
+def details_of(encoded: Encoded) -> Details:
     raw, contrastive, fused = encoded.raw.float(), encoded.contrastive.float(), encoded.fused
     return Details(
         embedding=F.normalize(raw, dim=-1),

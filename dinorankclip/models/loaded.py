@@ -30,7 +30,7 @@ from dinorankclip.data.scenes.make import SampleSpec, SetSplit, sample_files
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
 from dinorankclip.models.folder import check_vocabulary, design_of, find_model, load_folder
-from dinorankclip.models.joint import Details, JointModel, image_details, pooled_features, text_details
+from dinorankclip.models.joint import Details, JointModel, details_of, image_details, pooled_features
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model
 from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.types import ImageSpec, TextSpec, UserError
@@ -136,14 +136,14 @@ class LoadedModel:
 
     def look(self, images: Tensor) -> Details:
         """Embeddings, patch tokens, gate values and angles of images as in `encode_image`."""
-        return _joined(self._each(functools.partial(image_details, self.parts), self._pixels(images)))
+        return _joined(self._each(lambda pixels: image_details(self.parts, pixels), self._pixels(images)))
 
     def read(self, texts: Sequence[str] | Tensor) -> Details:
         """Embeddings, tokens, gate values and angles of captions, or of their ids [B, L]."""
         if not isinstance(texts, Tensor):
             _check_captions(texts)
             texts = self.tokenizer(texts)
-        return _joined(self._each(functools.partial(text_details, self.parts), self._ids(texts)))
+        return _joined(self._each(lambda ids: details_of(self.parts.read(ids)), self._ids(texts)))
 
     def _pixels(self, images: Tensor) -> Iterator[Tensor]:
         """Normalised pieces of a batch on the device."""

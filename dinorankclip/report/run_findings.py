@@ -10,7 +10,7 @@ from typing import Any
 from dinorankclip.methods import traits_of_stored
 from dinorankclip.run_files import BEST, CHECKPOINTS, read_metrics, read_settings
 from dinorankclip.train import checkpoints
-from dinorankclip.train.ending import DIVERGED, STOPPED, read_ending, train_command, way_on
+from dinorankclip.train.checkpoints import DIVERGED, STOPPED, read_ending, train_command, way_on
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
 from dinorankclip.train.run_folder import has_begun
 from dinorankclip.train.step import warmup_length
@@ -31,13 +31,13 @@ def examine_run(folder: Path) -> Iterator[Finding]:
     lines = read_metrics(folder)
     steps = [line for line in lines if "loss" in line]
     if not steps:
-        if has_begun(folder):
-            yield Finding("note", "the run has logged no step yet", "look at what the train command printed")
-        else:
+        what, advice = "the run has logged no step yet", "look at what the train command printed"
+        if not has_begun(folder):
+            what = "the run has no step and no checkpoint yet, so there is no model to use"
             advice = (
                 "give its train command again, corrected if it was refused: settings may change until the first step"
             )
-            yield Finding("note", "the run has no step and no checkpoint yet, so there is no model to use", advice)
+        yield Finding("note", what, advice)
         return
     yield from _checkpoints(folder, steps)
     yield from _learning(settings, steps)
@@ -103,10 +103,9 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     # With a larger batch small data would give too few steps: `train` recommends at most a quarter of the pairs.
     largest = batch * round(total / settings["budget"]["epochs"]) // 4 if total else 0
     if batch < FEW_NEGATIVES and largest > batch:
-        advice = (
-            f"raise --budget.batch (up to {largest} with these pairs) and set --budget.chunk to save memory: gradients "
-        )
-        yield Finding("note", f"a batch of {batch} gives few negatives", advice + "stay those of the whole batch")
+        advice = f"raise --budget.batch (up to {largest} with these pairs) and set --budget.chunk to save memory: "
+        advice += "gradients stay those of the whole batch"
+        yield Finding("note", f"a batch of {batch} gives few negatives", advice)
 
 
 def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -7,9 +7,8 @@
     images.parquet    key and embedding of each row (texts.parquet: key, caption, embedding); needs pyarrow
     damaged.tsv       key and cause of every damaged item
 
-Rows are appended and flushed, then the manifest is replaced, which says how long every file is. Bytes beyond that
-length were being written when the process died, and are cut off before the next part. A part is a fixed stretch of the
-source and its batches lie inside it, so an interrupted run gives the same bytes.
+Rows are flushed, then the manifest is replaced, which says how long every file is. Bytes beyond that length were being
+written when the process died, and are cut off. Parts are fixed, so an interrupted run gives the same bytes.
 Line breaks and tabs inside keys and captions are written as \\n, \\r and \\t.
 """
 
@@ -79,9 +78,8 @@ def _summary(source: ImageSource | CaptionSource | None) -> str:
 
 
 class EmbeddingFolder:
-    """Opens `folder` for `plan`: a new folder, or one that was begun (or finished) with the same plan.
+    """Opens `folder` for a plan (`plan_of`): a new folder, or one that was begun or finished with the same plan.
 
-    `plan` maps words to what must be the same for rows to belong together, e.g. "the model" to its identity;
     `about` is stored beside the plan and may differ.
     """
 
@@ -222,33 +220,26 @@ def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
     except ImportError:
         return False
     embeddings = np.load(rows, mmap_mode="r")
-    number = arrow.from_numpy_dtype(embeddings.dtype)
-    vector = arrow.list_(number, embeddings.shape[1])
+    vector = arrow.list_(arrow.from_numpy_dtype(embeddings.dtype), embeddings.shape[1])
     schema = arrow.schema([*((name, arrow.string()) for name in columns), ("embedding", vector)])
     with contextlib.ExitStack() as stack:
-        aside = stack.enter_context(whole_file(path))
-        opened = (open(file, encoding="utf-8", errors="replace", newline="\n") for file in columns.values())
-        files = [stack.enter_context(file) for file in opened]
-        writer = stack.enter_context(parquet.ParquetWriter(aside, schema))
+        enter = stack.enter_context
+        files = [enter(file.open(encoding="utf-8", errors="replace", newline="\n")) for file in columns.values()]
+        writer = enter(parquet.ParquetWriter(enter(whole_file(path)), schema))
         for start in range(0, len(embeddings), _ROWS_AT_ONCE):
             group = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])
             words = [[line.removesuffix("\n") for line in itertools.islice(file, len(group))] for file in files]
-            numbers = arrow.FixedSizeListArray.from_arrays(arrow.array(group.reshape(-1), number), type=vector)
+            numbers = arrow.FixedSizeListArray.from_arrays(arrow.array(group.reshape(-1)), type=vector)
             writer.write_table(arrow.table([*words, numbers], schema=schema))
     return True
 
 
 def embed_images(
-    folder: EmbeddingFolder,
-    model: Any,
-    images: ImageSource,
-    part: int = PART,
-    max_pixels: int = MAX_PIXELS,
-    show: bool = True,
+    folder: EmbeddingFolder, model: Any, images: ImageSource, part: int = PART, max_pixels: int = MAX_PIXELS
 ) -> None:
     """Embed every image of a source (`data.images_only`, or pairs) that `folder` does not have yet."""
     source, threads = WithoutCaptions(images), max(2, min(8, os.cpu_count() or 1))
-    with _bar("images", folder.items("images"), len(source), show) as bar:
+    with _bar("images", folder.items("images"), len(source)) as bar:
         for start in range(folder.items("images"), len(source), part):
             places = range(start, min(start + part, len(source)))
             rows, causes = embed_rows(
@@ -261,11 +252,9 @@ def embed_images(
             folder.append("images", len(places), rows["image"], {"key": keys}, damaged)
 
 
-def embed_captions(
-    folder: EmbeddingFolder, model: Any, captions: CaptionSource, part: int = PART, show: bool = True
-) -> None:
+def embed_captions(folder: EmbeddingFolder, model: Any, captions: CaptionSource, part: int = PART) -> None:
     """Embed every caption of a source that `folder` does not have yet; all captions of an image carry its key."""
-    with _bar("captions of", folder.items("texts"), len(captions), show) as bar:
+    with _bar("captions of", folder.items("texts"), len(captions)) as bar:
         for start in range(folder.items("texts"), len(captions), part):
             stop = min(start + part, len(captions))
             keys: list[str] = []
@@ -290,9 +279,9 @@ def embed_captions(
             bar.refresh()
 
 
-def _bar(title: str, done: int, total: int, show: bool) -> tqdm:
+def _bar(title: str, done: int, total: int) -> tqdm:
     """Show rate and time left on the error stream; nothing if all items are done already."""
     return tqdm(
-        desc=title, initial=done, total=total, unit="item", disable=not show or done == total, dynamic_ncols=True,
+        desc=title, initial=done, total=total, unit="item", disable=done == total, dynamic_ncols=True,
         bar_format="{l_bar}{bar}| {n:.0f}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
     )  # fmt: skip

@@ -34,8 +34,7 @@ KEPT_QUERIES = 1000
 SAVE_EVERY = 60.0  # seconds of embedding that a kill can cost
 PIECE, BATCH = 512, 64  # photos between two looks at the clock, and in a batch of the model
 _FORMAT = 2  # 1: of photos whose centre was cut out before they were resized
-# Exceptions of reading a damaged or foreign .npz.
-DAMAGED_FILE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
+DAMAGED_FILE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)  # of reading a damaged or foreign .npz
 
 
 @dataclass
@@ -127,9 +126,7 @@ def _is_readable(path: Path) -> bool:
         return False
 
 
-def updated_index(
-    old: PhotoIndex, photos: Photos, model: Any, path: Path, say: Callable[[str], None], show: bool = True
-) -> PhotoIndex:
+def updated_index(old: PhotoIndex, photos: Photos, model: Any, path: Path, say: Callable[[str], None]) -> PhotoIndex:
     """Index `photos` and save the index at `path`. Rows of `old` are reused; `model` computes the others."""
     from tqdm import tqdm
 
@@ -155,7 +152,7 @@ def updated_index(
 
     source, todo = WithoutCaptions(ImageFiles(photos.folder, photos.names)), np.flatnonzero(causes == MISSING)
     saved = time.monotonic()
-    with tqdm(total=len(todo), desc="indexing", unit="photo", disable=not (show and len(todo))) as bar:
+    with tqdm(total=len(todo), desc="indexing", unit="photo", disable=not len(todo)) as bar:
         for start in range(0, len(todo), PIECE):
             places = todo[start : start + PIECE]
             piece_rows, piece_causes = embed_rows(
@@ -194,8 +191,7 @@ class QueryMemo:
 def save_arrays(path: Path, **arrays: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as aside, open(aside, "wb") as file:
-        # The stubs take any name for `allow_pickle`.
-        np.savez(file, format=np.array(_FORMAT), **arrays)  # type: ignore[arg-type]
+        np.savez(file, format=np.array(_FORMAT), **arrays)  # type: ignore[arg-type]  # taken for `allow_pickle`
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:

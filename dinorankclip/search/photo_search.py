@@ -49,17 +49,10 @@ class Answer:
 
 
 class PhotoSearch:
-    """Search in the folder `photos` with the model that `load()` returns, and that the user calls `model`.
+    """Search in `photos` with the model that `load()` returns, and that the user calls `model`. `say` gets notes."""
 
-    `say` gets notes for the user; `show` allows a progress bar.
-    """
-
-    def __init__(
-        self, model: str, photos: Path, load: Callable[[], Any], say: Callable[[str], None], show: bool = True
-    ) -> None:
-        present = find_photos(photos)
-        self._photos = photos
-        folder = index_folder(photos)
+    def __init__(self, model: str, photos: Path, load: Callable[[], Any], say: Callable[[str], None]) -> None:
+        self._photos, present, folder = photos, find_photos(photos), index_folder(photos)
         self._model = ModelOnDemand(model, load, folder)
         path = folder / f"{self._model.identity}.npz"
         self.index = self._stored_index(path, say)
@@ -68,7 +61,7 @@ class PhotoSearch:
             path = folder / f"{loaded.identity}.npz"  # training may have written another model since the last look
             with one_at_a_time(".index", folder=folder):
                 index = self._stored_index(path, lambda _: None)  # another process may have done most of the work
-                self.index = updated_index(index, present, loaded, path, say, show)
+                self.index = updated_index(index, present, loaded, path, say)
         if self.damaged.replaced == len(self.index.names):
             raise UserError(f"none of the photos in {photos} can be read:\n{self.damaged.summary()}")
         self._memo = QueryMemo(path.with_suffix(".queries.npz"))

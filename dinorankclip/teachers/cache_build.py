@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -194,7 +194,7 @@ class _CacheBuilder:
         with self._bar("text", sum(map(len, shards.values())), "caption") as bar:
             for number, indices in shards.items():
                 chunk = captions[indices.start : indices.stop]
-                data, offsets = encode_captions(chunk, teacher, record, basis, bar.update)
+                data, offsets = encode_captions(chunk, teacher, record, basis, bar)
                 self._write_array(cache_format.offsets_name(number), offsets)
                 write_bytes(self.folder / cache_format.shard_name(cache_format.TEXT, number), data)
 
@@ -256,16 +256,11 @@ class _CacheBuilder:
 
 
 def encode_captions(
-    captions: Sequence[str],
-    teacher: TextTeacher,
-    record: TextRecord,
-    basis: np.ndarray | None,
-    on_batch: Callable[[int], object],
+    captions: Sequence[str], teacher: TextTeacher, record: TextRecord, basis: np.ndarray | None, bar: tqdm
 ) -> tuple[bytes, np.ndarray]:
     """Return all records, one after the other, and their offsets, the end included: int64 [N + 1].
 
-    Captions of similar length go through the teacher together; batches depend on `captions` alone. `on_batch` receives
-    the size of each finished batch.
+    Captions of similar length go through the teacher together; batches depend on `captions` alone.
     """
     records: list[bytes] = [b""] * len(captions)
     by_length = sorted(range(len(captions)), key=lambda i: (len(captions[i]), i))
@@ -280,7 +275,7 @@ def encode_captions(
             reduced = None if basis is None else words @ basis.T
             for row, data in zip(rows, record.encode(words, reduced, summaries[rows])):
                 records[batch[row]] = data
-        on_batch(len(batch))
+        bar.update(len(batch))
     return b"".join(records), np.cumsum([0, *map(len, records)], dtype=np.int64)
 
 

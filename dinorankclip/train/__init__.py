@@ -5,8 +5,7 @@ distil_setup.py   what distillation adds to a run: students, the teacher cache, 
 frozen_rows.py    training with a frozen image side, whose rows are computed once
 loop.py           the training loop: fetch, gradients, step, log, score, save
 step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, AdamW step
-checkpoints.py    the training state, and its checkpoint folders
+checkpoints.py    the training state, its checkpoint folders; why a run ended early, and the command that goes on
 run_folder.py     the run folder: its settings, log, machine and list of damaged samples
-ending.py         why a run ended early, and the command that goes on
 cost.py           what a run would cost, what it spent, what it was trained on
 """

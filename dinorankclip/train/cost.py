@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from dinorankclip import run_files as files
-from dinorankclip.config import FindingSettings, TrainSettings, difference
+from dinorankclip.config import FindingSettings, TrainSettings, difference, is_among
 from dinorankclip.data.benchmark_sets import SetLocation
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import PAIRS, SCENES, located, splits_of
@@ -198,11 +198,7 @@ def _trained_parameters(path: Path) -> dict[str, int] | None:
 def unmatched(a: Spending, b: Spending) -> list[str]:
     """Lines `name: A → B` for all that differs besides the method; empty if a difference is the method's."""
     ignored = OF_THE_METHOD + WITHOUT_EFFECT + (("data",) if a.data and b.data else ())
-
-    def is_ignored(name: str) -> bool:
-        return any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in ignored)
-
-    lines = [line for line in difference(a.settings, b.settings) if not is_ignored(line.split(":")[0])]
+    lines = [line for line in difference(a.settings, b.settings) if not is_among(line.split(":")[0], ignored)]
     if a.data and b.data and a.data != b.data:
         lines.append(f"training data: {a.settings['data']} ({a.data[:8]}) → {b.settings['data']} ({b.data[:8]})")
     if a.precision and b.precision and a.precision != b.precision:

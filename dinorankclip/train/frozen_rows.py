@@ -89,7 +89,7 @@ def frozen_images(
         if dry and not stored:
             minutes = maker.seconds(source) / 60
             say(f"{words}, embedded once: {minutes:.1f} min, {size} in {maker.folder(source)}; random rows below")
-            rows[part] = RandomRows(model.dim)
+            rows[part] = partial(random_row, model.dim)
         else:
             # As with pixels, damage stops a run in the training part only, and before the long computation ends.
             made = maker.make(source, part, reading.max_damaged if part == "train" else 1.0)
@@ -115,14 +115,13 @@ class RowMaker:
         return FOLDER / digest("image rows", FORMAT, self.identity, self.image, self.max_pixels, *data)
 
     def store(self, source: Source) -> RowStore:
-        about = {"image side": self.identity, "preprocessing": asdict(self.image)}
-        about |= {"data": source.fingerprint, "images": len(source)}
-        return RowStore(self.folder(source), len(source), about)
+        about = {"image side": self.identity, "preprocessing": asdict(self.image), "data": source.fingerprint}
+        return RowStore(self.folder(source), len(source), about | {"images": len(source)})
 
     def make(self, source: Source, name: str, max_damaged: float = 1.0) -> StoredRows:
         """Compute the missing rows of a source. All processes call this method. `name` labels the progress bar."""
         store, world = self.store(source), distributed.world()
-        missing = store.missing(can_read(source))
+        missing = store.missing(partial(can_read, source))
         todo = missing[world.rank :: world.size]
         distributed.wait_for_all()  # all processes read the store before one writes, so their shares fit together
         distributed.leader_first(lambda: self._write(source, lambda: store.reserve(self.dim)) if missing else None)
@@ -185,11 +184,6 @@ class StoredRows:
         return StoredRows, (self.folder, self.count)  # a spawned worker opens the files instead of receiving them
 
 
-class RandomRows:
-    """Rows of the right shape for a dry run."""
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-
-    def __call__(self, index: int) -> Tensor:
-        return torch.randn(self.dim, generator=torch.Generator().manual_seed(index))
+def random_row(dim: int, index: int) -> Tensor:
+    """Return a row of the right shape for a dry run."""
+    return torch.randn(dim, generator=torch.Generator().manual_seed(index))

@@ -21,8 +21,7 @@ from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.models.loaded import BrokenModel
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train import checkpoints
-from dinorankclip.train.checkpoints import TrainingState
-from dinorankclip.train.ending import Diverged
+from dinorankclip.train.checkpoints import Diverged, TrainingState
 from dinorankclip.train.run_folder import DamagedFile, Records
 from dinorankclip.train.step import NonFinite, backward
 from dinorankclip.types import Evaluator, LossTerms, Progress

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -144,12 +144,10 @@ def changes(old: dict[str, Any], new: dict[str, Any], old_precision: str | None,
 
 def environment() -> dict[str, Any]:
     """Versions, machine, revision and command, for readers of a result."""
-    versions: dict[str, str | None] = {}
+    versions: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
     return {
         "python": platform.python_version(),
         "packages": versions,
@@ -183,7 +181,7 @@ class Records:
         path = run / files.METRICS
         if path.exists():
             # Lines of steps that will be done again would appear twice.
-            lines = [line for line in path.read_text().splitlines() if _is_up_to(line, from_step)]
+            lines = [json.dumps(line) for line in files.read_metrics(run) if line["step"] <= from_step]
             write_text(path, "".join(line + "\n" for line in lines))
         self.file = path.open("a")
         if tensorboard:
@@ -205,13 +203,6 @@ class Records:
         for output in (self.file, self.writer):
             if output is not None:
                 output.close()
-
-
-def _is_up_to(line: str, step: int) -> bool:
-    try:
-        return json.loads(line)["step"] <= step
-    except ValueError:
-        return False  # the line a kill cut short
 
 
 class DamagedFile:

@@ -27,19 +27,9 @@ from dinorankclip.types import Batch, Embeddings, LossTerms, Progress, UserError
 # never decayed. Other parameters are matched by name, first match wins; an unmatched parameter is an error, so that a
 # renamed layer fails loudly instead of silently landing in the wrong group.
 RULES: tuple[tuple[str, bool], ...] = (
-    ("*.bias", False),
-    ("*cls_token", False),
-    ("*reg_token", False),
-    ("*.gamma", False),
-    ("*positional_embedding", True),
-    ("*pos_embed*", True),
-    ("*_student.positions", True),
-    ("*latent*", True),
-    ("*probe*", True),
-    ("*.proj", True),
-    ("*text_projection", True),
-    ("*weight", True),
-    ("*query", True),
+    *((pattern, False) for pattern in ("*.bias", "*cls_token", "*reg_token", "*.gamma")),
+    *((pattern, True) for pattern in ("*positional_embedding", "*pos_embed*", "*_student.positions", "*latent*")),
+    *((pattern, True) for pattern in ("*probe*", "*.proj", "*text_projection", "*weight", "*query")),
 )
 HEADS = "*transitions.*"  # the heads and gates of the orders above 1
 MOST_WARMUP_STEPS = 10_000  # RankCLIP's and the paper's
@@ -121,9 +111,8 @@ def backward(
             named = model(*part).named
         stop = start + size
         grads = {n: leaf.grad for n, leaf in leaves.items() if leaf.grad is not None and named[n].requires_grad}
-        torch.autograd.backward(
-            [named[n] for n in grads], [grad[start:stop].to(named[n].dtype) for n, grad in grads.items()]
-        )
+        own_rows = [grad[start:stop].to(named[n].dtype) for n, grad in grads.items()]
+        torch.autograd.backward([named[n] for n in grads], own_rows)
         start = stop
     set_random_state(after, device)
     return terms

@@ -1,7 +1,7 @@
 """Papers whose claims the studies measure. Each paper is a folder, and one `Paper` stands for it.
 
-printed_values.py   numbers that a paper prints           measures.py      score names by kind of study
-claims_file.py      reads claims.toml
+paper_data.py    numbers that a paper prints, score names by kind of study
+claims_file.py   reads claims.toml
 
 A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml, contradictions.md;
 and Python for what is computed: plans.py (studies, claims), paper_tables.py, extra_tables.py, figures. Its
@@ -17,8 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dinorankclip_studies.papers.measures import Measures, load_measures
-from dinorankclip_studies.papers.printed_values import PaperValues
+from dinorankclip_studies.papers.paper_data import Measures, PaperValues, load_measures
 
 if TYPE_CHECKING:  # these modules import this one
     from dinorankclip.report.figures import Drawn
@@ -33,11 +32,24 @@ PAPERS = ("dinorankclip",)
 class Paper:
     """One paper. Its Python modules are imported when they are first used, so that `--help` imports no torch.
 
-    `teacher`: the paper's teacher, as in the names of timm; results of another teacher carry a caveat.
+    teacher      the paper's teacher, as in the names of timm; results of another teacher carry a caveat
+    main_cells   cells that a summary names: the baseline first, the paper's method last
+    judging      studies whose verdicts are in the docs, in the order of the page
+    at_scale     the study at the paper's own scale
+    cost         the table of claims that only a bench measures
     """
 
-    def __init__(self, package: str, teacher: str) -> None:
-        self.package, self.teacher = package, teacher
+    def __init__(
+        self,
+        package: str,
+        teacher: str,
+        main_cells: tuple[str, ...],
+        judging: tuple[str, ...],
+        at_scale: str,
+        cost: str,
+    ) -> None:
+        self.package, self.teacher, self.main_cells = package, teacher, main_cells
+        self.judging, self.at_scale, self.cost = judging, at_scale, cost
         self.folder = Path(__file__).parent / package.rpartition(".")[2]
 
     def _module(self, name: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dinorankclip_studies.claim import AllBelow, AllEquivalent, AllHold, Claim, Contrast, Judge
-from dinorankclip_studies.papers.printed_values import PaperValues
+from dinorankclip_studies.papers.paper_data import PaperValues
 from dinorankclip_studies.quantities import LOGGED, SCORES, NamedScore, Quantity, gain, of, relative_gain
 from dinorankclip_studies.verdicts import SMALLEST, Unit
 

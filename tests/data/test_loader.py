@@ -12,6 +12,7 @@ import torch
 from pair_making import DAMAGED, ListSource, damaged_members, good_members, raw, write_tar
 
 from dinorankclip.config import ReadingSettings
+from dinorankclip.data.damage import Damage
 from dinorankclip.data.loader import PairLoader, advice
 from dinorankclip.data.tar_shards import ShardSource
 from dinorankclip.types import ImageSpec, UserError
@@ -24,6 +25,21 @@ WITH_TWO = ReadingSettings(workers=2, crop_scale=(0.5, 1.0), flip=True, max_dama
 def source():
     entries = [raw(n, [f"{n} a", f"{n} b longer", f"{n} c"]) for n in range(30)]
     return ListSource([*entries, "truncated", "corrupt", "no-caption", "not-utf8"])  # 34: a remainder of 4
+
+
+class Captioned(ListSource):
+    """Images are never read: a row, the embedding of a frozen image side, must be enough."""
+
+    def captions(self, index):
+        return super().read(index).captions
+
+    def read(self, index):
+        raise AssertionError("an image was read")
+
+    def rows(self, index):
+        if self.entries[index] in ("truncated", "corrupt"):
+            raise Damage(self.entries[index])
+        return torch.arange(4, dtype=torch.float32) + index
 
 
 def batches(source, tokenizer, count, reading=READING, batch=10, **settings):
@@ -259,3 +275,28 @@ def test_a_stuck_worker_is_an_error_not_a_hang(tokenizer, monkeypatch):
 
 def test_a_dead_worker_that_leaves_no_word_is_told_by_the_kind_of_error():
     assert advice(EOFError(), ReadingSettings()).startswith("a reading process died (EOFError). Most often")
+
+
+def test_only_the_images_of_batches_of_rows_differ_from_batches_of_pixels(source, tokenizer):
+    captioned = Captioned(source.entries)
+    settings = {"batch": 10, "seed": 5, "reading": READING, "second_caption": True}
+    by_pixels = PairLoader(source, ImageSpec(24), tokenizer, **settings)
+    by_rows = PairLoader(captioned, ImageSpec(24), tokenizer, **settings, rows=captioned.rows)
+    for seen, known in itertools.islice(zip(by_pixels, by_rows), 9):
+        assert known.images.shape == (10, 4) and known.images.dtype == torch.float32
+        assert (seen.keys, seen.captions, seen.damage) == (known.keys, known.captions, known.damage)
+        assert torch.equal(seen.texts, known.texts) and torch.equal(seen.second_texts, known.second_texts)
+        assert torch.equal(known.images, torch.stack([captioned.rows(int(key[1:])) for key in known.keys]))
+    assert by_rows.damage.keys == by_pixels.damage.keys
+    assert set(by_rows.damage.by_cause) == {"truncated", "corrupt", "no-caption", "not-utf8"}
+
+
+def test_workers_positions_and_processes_of_batches_of_rows(source, tokenizer):
+    captioned = Captioned(source.entries)
+    rows = {"rows": captioned.rows}
+    whole = batches(captioned, tokenizer, 6, **rows)
+    assert all(map(same, whole[2:], batches(captioned, tokenizer, 4, start=2, **rows)))
+    assert all(map(same, whole, batches(captioned, tokenizer, 6, WITH_TWO, **rows)))
+    shares = [batches(captioned, tokenizer, 6, rank=rank, world=2, **rows) for rank in range(2)]
+    for step, one in enumerate(whole):
+        assert torch.equal(one.images, torch.cat([share[step].images for share in shares]))

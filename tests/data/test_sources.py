@@ -14,7 +14,7 @@ from dinorankclip.data.benchmark_sets import find_sets
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.folders_and_tables import FolderSource, TableSource
 from dinorankclip.data.open_data import open_captions, open_images, open_pairs, splits_of
-from dinorankclip.data.splits import carve
+from dinorankclip.data.splits import SplitPart, carve
 from dinorankclip.data.tar_shards import ShardSource
 from dinorankclip.types import UserError
 
@@ -470,3 +470,21 @@ def test_what_can_never_be_a_file_is_missing_and_not_merely_away(tmp_path):
     table.write_text(f"image,caption\na.jpg,a\n{'a long caption ' * 400},b\ncircle.jpg,c\n")
     source = TableSource(table, ReadingSettings())
     assert [cause_of(source, index) for index in range(3)] == [None, "missing-image", "missing-image"]
+
+
+def test_stamps_tell_a_replaced_image(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jpg").write_bytes(b"old")
+        (tmp_path / f"{name}.txt").write_text(name)
+    table = tmp_path / "pairs.csv"
+    table.write_text("image,caption\na.jpg,one\nb.jpg,two\nmissing.jpg,three\n")
+    listed, folder = TableSource(table), FolderSource(tmp_path)
+    before = listed.stamps(), folder.stamps()
+    assert before[0].shape == (3, 2) and before[0][2].tolist() == [-1, -1]
+    assert listed.sizes().tolist() == [3, 3, -1]
+    (tmp_path / "b.jpg").write_bytes(b"new")  # as long as the old one
+    os.utime(tmp_path / "b.jpg", ns=(0, 1))  # whatever the resolution of this disk's clock
+    assert TableSource(table).fingerprint == listed.fingerprint
+    for source, old in zip((listed, folder), before):
+        assert (source.stamps() != old).any(1).tolist() == [False, True, False]
+    assert SplitPart(listed, [2, 0]).stamps().tolist() == listed.stamps()[[2, 0]].tolist()

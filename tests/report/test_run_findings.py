@@ -8,7 +8,7 @@ import pytest
 
 from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.report.run_findings import examine_run
-from dinorankclip.train.ending import STOPPED, Ending, ending_noted, note_ending, read_ending
+from dinorankclip.train.checkpoints import STOPPED, Ending, ending_noted, note_ending, read_ending
 from dinorankclip.types import UserError
 
 

@@ -47,9 +47,9 @@ def embed(out: Path, model, images=None, captions=None, half=False, part=PART):
     )
     if not folder.complete:
         if images is not None:
-            embed_collection.embed_images(folder, model, images, part, show=False)
+            embed_collection.embed_images(folder, model, images, part)
         if captions is not None:
-            embed_collection.embed_captions(folder, model, captions, part, show=False)
+            embed_collection.embed_captions(folder, model, captions, part)
         folder.finish()
     return folder
 
@@ -231,7 +231,7 @@ def test_without_pyarrow_there_are_the_numpy_files(tmp_path, model, photos, monk
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     images = open_images(photos)
     folder = EmbeddingFolder(tmp_path / "out", embed_collection.plan_of(model, images, None), {}, model.dim, False)
-    embed_collection.embed_images(folder, model, images, show=False)
+    embed_collection.embed_images(folder, model, images)
     assert folder.finish() is False
     assert sorted(contents(tmp_path / "out")) == ["damaged.tsv", "image_keys.txt", "images.npy", "manifest.json"]
     assert embed_collection.write_parquet(tmp_path / "x", tmp_path / "out" / "images.npy", {}) is False

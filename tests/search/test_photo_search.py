@@ -61,7 +61,7 @@ def photos(tmp_path):
 
 def search(photos, folder, model, notes=None):
     say = notes.append if notes is not None else lambda text: None
-    return PhotoSearch(str(folder), photos, model.load, say, show=False)
+    return PhotoSearch(str(folder), photos, model.load, say)
 
 
 def names(found):

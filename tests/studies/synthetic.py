@@ -7,7 +7,7 @@ import numpy as np
 from dinorankclip.config import as_dict
 from dinorankclip_studies.papers import measures_of
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
-from dinorankclip_studies.papers.measures import ABOVE_09, COSINE, GRAM_DISTANCE
+from dinorankclip_studies.papers.paper_data import ABOVE_09, COSINE, GRAM_DISTANCE
 from dinorankclip_studies.results import Results, RunRecord
 from dinorankclip_studies.study import Study
 

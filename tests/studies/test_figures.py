@@ -109,11 +109,7 @@ def test_data_scaling_pairs_by_seed(results):
     pair = [results.values(cell, SCENES.mean_r1) for cell in ("rankclip-n1000", "full-n1000")]
     assert len(gap) == 3 and gap[0] == pytest.approx(100 * paired(*pair).mean)
     with pytest.raises(Unavailable, match="two amounts"):
-        data_scaling(
-            Results("full", tuple(run for run in results.runs if "-n" not in run.cell)),
-            MEAN_R1,
-            9,
-        )
+        data_scaling(Results("full", tuple(run for run in results.runs if "-n" not in run.cell)), MEAN_R1, 9)
 
 
 def test_cone_bars(results):
@@ -166,8 +162,9 @@ def test_pictures_of_models(kept, results):
 
 def test_won_and_lost_are_both_counted():
     outcome = Outcome(base=np.array([0, 0, 3, 5, 50, 2]), ours=np.array([0, 4, 0, 0, 0, 7]))
-    assert outcome.won.tolist() == [2, 3, 4] and outcome.lost.tolist() == [1]
-    assert (outcome.both, outcome.neither) == (1, 1)
+    assert outcome.queries(ours=True, base=False).tolist() == [2, 3, 4]
+    assert outcome.queries(ours=False, base=True).tolist() == [1]
+    assert len(outcome.queries(ours=True, base=True)) == len(outcome.queries(ours=False, base=False)) == 1
     assert outcome.rescued() == (3, 2)  # places 3, 5 and 2 are near misses; two of them are found
     assert outcome.rescued(back=True) == (2, 1)
 

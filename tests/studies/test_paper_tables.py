@@ -18,7 +18,7 @@ from dinorankclip_studies.papers.dinorankclip.plans import (
     cells_with,
     read_cells,
 )
-from dinorankclip_studies.papers.printed_values import PaperValue, PaperValues
+from dinorankclip_studies.papers.paper_data import PaperValue, PaperValues
 from dinorankclip_studies.study import key_of
 from tests.studies.kinds import CC3M, CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR8K, FLICKR_EXPERIMENTS
 

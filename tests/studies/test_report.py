@@ -19,8 +19,7 @@ from dinorankclip.report.figures import Drawn, new_figure
 from dinorankclip_studies.material import open_material
 from dinorankclip_studies.papers.dinorankclip.plans import PICTURED, STUDIES
 from dinorankclip_studies.results import Results
-from dinorankclip_studies.study_files import write_docs
-from dinorankclip_studies.study_page import MissingFigure
+from dinorankclip_studies.study_report import MissingFigure, write_docs
 from tests.report.test_html import EVIL, Reader, fetches
 from tests.studies.synthetic import TEACHER, made_up
 

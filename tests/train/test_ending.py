@@ -10,7 +10,7 @@ from dinorankclip.config import as_dict
 from dinorankclip.models.loaded import BrokenModel
 from dinorankclip.report.run_findings import examine_run
 from dinorankclip.train import loop
-from dinorankclip.train.ending import Diverged, train_command
+from dinorankclip.train.checkpoints import Diverged, train_command
 from dinorankclip.train.step import NonFinite
 from dinorankclip.types import UserError
 from tests.train.running import small_pairs

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from PIL import Image, ImageChops, ImageColor, ImageDraw
+from PIL import Image, ImageChops, ImageDraw
 
 Rgb = tuple[int, int, int]
 
 
 def palette(text: str) -> dict[str, Rgb]:
     """Read colours given as "name #rrggbb name #rrggbb …"."""
-    words = text.split()
-    return {name: ImageColor.getcolor(code, "RGB") for name, code in zip(words[::2], words[1::2])}
+    words = text.replace("#", "").split()
+    colours = map(bytes.fromhex, words[1::2])
+    return {name: (red, green, blue) for name, (red, green, blue) in zip(words[::2], colours)}
 
 
 COLOURS = palette("""
@@ -62,6 +63,11 @@ def contrast(colour: Rgb) -> Rgb:
     if brightness(colour) > 135:
         return mix(colour, (20, 10, 20), 0.62)
     return mix(colour, (255, 255, 255), 0.72)
+
+
+def tones(main: Rgb) -> dict[str, Rgb]:
+    """Return the colours of a thing by tone; "second" is that of its pattern."""
+    return {"main": main, "deep": deep(main), "pale": pale(main), "second": contrast(main)}
 
 
 def outline(colour: Rgb) -> Rgb:
@@ -144,7 +150,6 @@ class Paint:
 
     tones: dict[str, Rgb]
     pattern: str = "plain"
-    second: Rgb = (0, 0, 0)
     edges: dict[str, Rgb] | None = None
     edge_scale: float = 1.0
 
@@ -248,7 +253,7 @@ class Pen:
         inside = Image.new("1", (right - left, bottom - top))
         ImageDraw.Draw(inside).polygon([(x - left, y - top) for x, y in outline], fill=1)
         tile = pattern_mask(self.paint.pattern, period, side).crop((left, top, right, bottom))
-        self.canvas.paste(self.paint.second, (left, top, right, bottom), ImageChops.logical_and(inside, tile))
+        self.canvas.paste(self.paint.tones["second"], (left, top, right, bottom), ImageChops.logical_and(inside, tile))
 
 
 class Ruler(Pen):

@@ -19,19 +19,7 @@ from functools import lru_cache
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 from dinorankclip.data.scenes.composition import carried
-from dinorankclip.data.scenes.drawing import (
-    COLOURS,
-    MATERIALS,
-    Paint,
-    Pen,
-    Rgb,
-    brightness,
-    contrast,
-    deep,
-    mix,
-    outline,
-    pale,
-)
+from dinorankclip.data.scenes.drawing import COLOURS, MATERIALS, Paint, Pen, Rgb, brightness, deep, mix, outline, tones
 from dinorankclip.data.scenes.kinds import KINDS
 from dinorankclip.data.scenes.scene import Chance, Scene, Thing
 from dinorankclip.data.scenes.subjects import BACKGROUNDS, GROUND
@@ -57,12 +45,10 @@ class Rendition:
 
     def paint(self, main: Rgb, pattern: str) -> Paint:
         """Return the colours for a thing of this colour and pattern."""
-        own = {"main": main, "deep": deep(main), "pale": pale(main)}
-        tones = {name: self.part(name, colour) for name, colour in own.items()}
-        edges = {name: self.edge(colour) for name, colour in own.items()}
-        fixed_tones, fixed_edges = _materials(self)
-        second = self.part("second", contrast(main))
-        return Paint(fixed_tones | tones, pattern, second, fixed_edges | edges, self.edge_scale)
+        fills, edges = _materials(self)
+        own_fills = {name: self.part(name, colour) for name, colour in tones(main).items()}
+        own_edges = {name: self.edge(colour) for name, colour in tones(main).items()}
+        return Paint(fills | own_fills, pattern, edges | own_edges, self.edge_scale)
 
 
 def _pencil(name: str, colour: Rgb) -> Rgb:
@@ -147,9 +133,9 @@ def _draw_background(canvas: Image.Image, name: str, chance: Chance, style: Rend
     if style.ground is None:
         return
     lit = {tone: _clipped(v * light for v in colour) for tone, colour in GROUND.items()}
-    tones = {tone: style.ground(colour) for tone, colour in lit.items()}
+    paint = Paint({tone: style.ground(colour) for tone, colour in lit.items()})
     side = canvas.width
-    BACKGROUNDS[name].draw(Pen(canvas, Paint(tones), (side / 2, side / 2), side), chance)
+    BACKGROUNDS[name].draw(Pen(canvas, paint, (side / 2, side / 2), side), chance)
 
 
 def _appearance(thing: Thing, chance: Chance, *, leaning: bool) -> tuple[Rgb, bool, float]:

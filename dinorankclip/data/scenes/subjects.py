@@ -28,45 +28,45 @@ class Noun:
 class Group:
     """Kinds of one sort: the noun for any of them, and verbs for their presence somewhere."""
 
-    noun: Noun
+    noun: str
     poses: tuple[str, ...]
 
 
 GROUPS: dict[str, Group] = {
-    "vehicles": Group(Noun("vehicle", "vehicles"), ("parked", "waiting")),
-    "animals": Group(Noun("animal", "animals"), ("sitting", "standing", "resting")),
-    "birds": Group(Noun("bird", "birds"), ("sitting", "perched")),
-    "food": Group(Noun("piece of food", "pieces of food"), ("lying", "placed")),
-    "buildings": Group(Noun("building", "buildings"), ("standing", "built")),
-    "furniture": Group(Noun("piece of furniture", "pieces of furniture"), ("standing", "placed")),
-    "tools": Group(Noun("tool", "tools"), ("lying", "placed")),
-    "household": Group(Noun("household item", "household items"), ("standing", "placed")),
-    "clothes": Group(Noun("piece of clothing", "pieces of clothing"), ("lying", "laid out")),
-    "plants": Group(Noun("plant", "plants"), ("growing", "standing")),
-    "toys": Group(Noun("toy", "toys"), ("lying", "placed")),
-    "instruments": Group(Noun("musical instrument", "musical instruments"), ("lying", "placed")),
+    "vehicles": Group("vehicle", ("parked", "waiting")),
+    "animals": Group("animal", ("sitting", "standing", "resting")),
+    "birds": Group("bird", ("sitting", "perched")),
+    "food": Group("piece of food", ("lying", "placed")),
+    "buildings": Group("building", ("standing", "built")),
+    "furniture": Group("piece of furniture", ("standing", "placed")),
+    "tools": Group("tool", ("lying", "placed")),
+    "household": Group("household item", ("standing", "placed")),
+    "clothes": Group("piece of clothing", ("lying", "laid out")),
+    "plants": Group("plant", ("growing", "standing")),
+    "toys": Group("toy", ("lying", "placed")),
+    "instruments": Group("musical instrument", ("lying", "placed")),
 }
 
 # Kinds of a family share most of their drawing and differ in small parts. The noun is a general word for all of them;
 # families with None have no everyday word that fits all their kinds and no other kind.
-FAMILIES: dict[str, Noun | None] = {
-    "cars": Noun("car", "cars"),
-    "trucks": Noun("truck", "trucks"),
-    "boats": Noun("boat", "boats"),
-    "pets": Noun("pet", "pets"),
+FAMILIES: dict[str, str | None] = {
+    "cars": "car",
+    "trucks": "truck",
+    "boats": "boat",
+    "pets": "pet",
     "small birds": None,
     "round fruit": None,
     "gabled houses": None,
-    "seats": Noun("seat", "seats"),
+    "seats": "seat",
     "long tools": None,
     "hand tools": None,
     "pouring pots": None,
-    "cups": Noun("cup", "cups"),
-    "cutlery": Noun("piece of cutlery", "pieces of cutlery"),
-    "tops": Noun("top", "tops"),
-    "hats": Noun("hat", "hats"),
-    "flowers": Noun("flower", "flowers"),
-    "trees": Noun("tree", "trees"),
+    "cups": "cup",
+    "cutlery": "piece of cutlery",
+    "tops": "top",
+    "hats": "hat",
+    "flowers": "flower",
+    "trees": "tree",
     "plucked strings": None,
 }
 
@@ -114,7 +114,7 @@ def kind(name: str, group: str, *, plural: str = "", also: tuple[str, ...] = (),
 
     `also` lists synonyms, as "one/many" unless the plural takes -s.
     """
-    if group not in GROUPS or details.get("family", "cars") not in FAMILIES or name in KINDS:
+    if group not in GROUPS or details.get("family") not in {None, *FAMILIES} or name in KINDS:
         raise ValueError(f"kind {name!r}: unknown group or family, or registered twice")
 
     def register(draw: Drawing) -> Drawing:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dinorankclip.data.scenes.composition import RELATIONS, holding
-from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind, Noun
+from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind
 from dinorankclip.data.scenes.scene import CaptionContent, CaptionedScene, Chance, MentionedThing, Scene, Thing
 from dinorankclip.data.scenes.subjects import BACKGROUNDS
 
@@ -117,11 +117,11 @@ def describe(scene: Scene, members: Sequence[int], manner: str, chance: Chance) 
             adjectives.insert(at, chance.pick(PATTERN_WORDS[pattern]))
 
     pose = chance.pick(GROUPS[kind.group].poses)
-    core = with_adjectives(noun.plural if len(things) > 1 else noun.singular, adjectives) + ending
+    core = with_adjectives(noun, adjectives) + ending
     return Phrase(core, tuple(members), MentionedThing(**content), pose)
 
 
-def _noun(kind: Kind, count: int, chance: Chance) -> tuple[Noun, tuple[str, str]]:
+def _noun(kind: Kind, count: int, chance: Chance) -> tuple[str, tuple[str, str]]:
     """Return a noun and its meaning: ("kind", …), ("family", …) or ("group", …).
 
     Things counted together keep the name of their kind: "two birds" would have to count every bird.
@@ -131,9 +131,8 @@ def _noun(kind: Kind, count: int, chance: Chance) -> tuple[Noun, tuple[str, str]
         if family is not None and kind.family is not None:
             return family, ("family", kind.family)
         return GROUPS[kind.group].noun, ("group", kind.group)
-    if kind.synonyms and chance.happens(P_SYNONYM):
-        return chance.pick(kind.synonyms), ("kind", kind.name)
-    return kind.noun, ("kind", kind.name)
+    noun = chance.pick(kind.synonyms) if kind.synonyms and chance.happens(P_SYNONYM) else kind.noun
+    return noun.plural if count > 1 else noun.singular, ("kind", kind.name)
 
 
 def _shared(things: Sequence[Thing], attribute: str) -> str | None:

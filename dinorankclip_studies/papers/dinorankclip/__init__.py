@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from dinorankclip.report.figures import Drawn
     from dinorankclip_studies.material import StudyMaterial
 
-PAPER = Paper(__name__, teacher="DINOv3")
+PAPER = Paper(
+    __name__,
+    teacher="DINOv3",
+    main_cells=("clip", "rankclip", "full"),
+    judging=("full", "flickr8k"),
+    at_scale="cc3m",
+    cost="order-cost",
+)
 PAIR = {"clip": "CLIP", "full": "full method"}
 TRIO = {"clip": "CLIP", "rankclip": "RankCLIP", "full": "full"}
 

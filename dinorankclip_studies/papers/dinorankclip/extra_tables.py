@@ -17,7 +17,7 @@ from dinorankclip.models.trunk import trunk_config
 from dinorankclip_studies.material import StudyMaterial
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.paper_tables import PLAIN, WITH_TEACHER, about_ranking, columns
-from dinorankclip_studies.papers.printed_values import PaperValue, about_paper, digits_for, paper_words
+from dinorankclip_studies.papers.paper_data import PaperValue, about_paper, digits_for, paper_words
 from dinorankclip_studies.results import Results, at_chance, chance_of
 from dinorankclip_studies.run_times import load_bench
 from dinorankclip_studies.study import Column
@@ -246,13 +246,12 @@ def student_costs(material: StudyMaterial) -> PlainTable:
     for name in dict.fromkeys((*cells, *PAPER_STUDENTS)):
         cell, trunk = cells.get(name, (OWN, PAPER_TRUNK))
         latency = f"{timed[name]['p50 ms']:.2f}" if name in timed else MISSING
-        paper: list[PaperValue | None] = [None, None]
-        if name in PAPER_STUDENTS:
-            row = PAPER_STUDENTS[name]
+        paper = [MISSING, MISSING]
+        if row := PAPER_STUDENTS.get(name):
             values = [PAPER.values.value("tab:abl-3panel (b)", row, column) for column in ("params M", "latency ms")]
             shown += values
-            paper = [*values]
-        rows.append((cell, name, *map(_count, _student_sizes(name, trunk)), latency, *map(paper_words, paper)))
+            paper = [*map(paper_words, values)]
+        rows.append((cell, name, *map(_count, _student_sizes(name, trunk)), latency, *paper))
     return PlainTable(
         "student-cost",
         "Students: parameters and latency",

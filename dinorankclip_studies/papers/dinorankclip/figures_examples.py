@@ -123,14 +123,13 @@ def _families(axes: Axes, probed: Probed, named: bool) -> None:
 
 
 def _shares(axes: Axes, results: Results, score: str, cells: Mapping[str, str], chance: float) -> None:
-    colours = {"clip": METHOD_COLOURS["clip"], "rankclip": METHOD_COLOURS["rankclip"], "full": METHOD_COLOURS["full"]}
     shares = summaries(results, list(cells), score)
     for at, (cell, share) in enumerate(zip(cells, shares)):
         if share is None:
             axes.text(at, 1, "not run", ha="center", va="bottom", color=GREY, fontsize=7.5)
             continue
         half = None if share.half is None else 100 * share.half
-        colour = colours.get(cell, METHOD_COLOURS["rank"])
+        colour = METHOD_COLOURS.get(cell, METHOD_COLOURS["rank"])
         axes.bar(at, 100 * share.mean, 0.6, color=colour, yerr=half, error_kw={"capsize": 3})
         write_on_bar(axes, at, 50 * share.mean, f"{100 * share.mean:.0f}", colour, fontsize=8.5)
     axes.axhline(100 * chance, color=BLACK, linewidth=1, linestyle="--")
@@ -203,21 +202,9 @@ class Outcome:
     base: np.ndarray
     ours: np.ndarray
 
-    @property
-    def won(self) -> np.ndarray:
-        return np.flatnonzero((self.ours == 0) & (self.base > 0))
-
-    @property
-    def lost(self) -> np.ndarray:
-        return np.flatnonzero((self.ours > 0) & (self.base == 0))
-
-    @property
-    def both(self) -> int:
-        return int(((self.ours == 0) & (self.base == 0)).sum())
-
-    @property
-    def neither(self) -> int:
-        return int(((self.ours > 0) & (self.base > 0)).sum())
+    def queries(self, ours: bool, base: bool) -> np.ndarray:
+        """Return the captions that the two models answer rightly or not, as stated."""
+        return np.flatnonzero(((self.ours == 0) == ours) & ((self.base == 0) == base))
 
     def rescued(self, back: bool = False) -> tuple[int, int]:
         """Return how many queries the base misses narrowly (right image among the first ten), and how many of them ours
@@ -240,24 +227,22 @@ def won_and_lost(models: StudyModels, name: str, cells: Mapping[str, str]) -> Dr
     outcome = Outcome(places[base], places[ours])
     image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
     rng = np.random.default_rng(SEED)
+    won, lost = outcome.queries(ours=True, base=False), outcome.queries(ours=False, base=True)
+    both, neither = (len(outcome.queries(right, right)) for right in (True, False))
     chosen = {
-        f"won by {ours} against {base}: {len(outcome.won)} captions": _some(outcome.won, rng),
-        f"lost by {ours} against {base}: {len(outcome.lost)} captions": _some(outcome.lost, rng),
+        f"{word} by {ours} against {base}: {len(queries)} captions": rng.permutation(queries)[:QUERIES_SHOWN].tolist()
+        for word, queries in (("won", won), ("lost", lost))
     }
     picture = _retrieval_sheet(sets, texts, image_of, places, chosen)
     near, answered = outcome.rescued()
     near_back, answered_back = outcome.rescued(back=True)
     caption = RETRIEVAL_CAPTION.format(
-        label=LABEL, queries=len(texts), name=name, base=base, ours=ours, won=len(outcome.won), lost=len(outcome.lost),
-        both=outcome.both, neither=outcome.neither, k=NEAR, near=near, found=answered,
+        label=LABEL, queries=len(texts), name=name, base=base, ours=ours, won=len(won), lost=len(lost),
+        both=both, neither=neither, k=NEAR, near=near, found=answered,
         share=100 * answered / max(1, near), near_back=near_back, found_back=answered_back,
         share_back=100 * answered_back / max(1, near_back),
     )  # fmt: skip
     return Drawn("retrieval", "Retrieval, won and lost", caption, picture, vector=False, shows_items=True)
-
-
-def _some(queries: np.ndarray, rng: np.random.Generator) -> list[int]:
-    return rng.permutation(queries)[:QUERIES_SHOWN].tolist()
 
 
 def _retrieval_sheet(

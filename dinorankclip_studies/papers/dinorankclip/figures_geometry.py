@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,13 +58,11 @@ def cone_bars(results: Results, score: str) -> figures.Drawn:
         figures.write_on_bar(ours, at, angle.mean / 2, f"{angle.mean:.1f}°", colour)
         tops.append(angle.mean + half)
     highest = max(tops)
-    nodes = list(NODES)
-    for at in range(1, len(nodes)):
-        before, after = (results.values(node, score) for node in nodes[at - 1 : at + 1])
+    for at, (before, after) in enumerate(pairwise(results.values(node, score) for node in NODES)):
         if before.keys() & after.keys():
             change = paired(before, after)
             text = f"{change.mean:+.1f}°" + (f"\n± {change.half:.1f}" if change.half is not None else "")
-            ours.text(at - 0.5, highest * 1.04, text, ha="center", va="bottom", fontsize=7.6, color=BLACK)
+            ours.text(at + 0.5, highest * 1.04, text, ha="center", va="bottom", fontsize=7.6, color=BLACK)
     ours.set_ylim(0, highest * 1.26)
     ours.set_title(f"measured, {score.split('/')[0]}")
     printed = [PAPER.values["fig:cone"][node]["cone separation"] for node in NODES]
@@ -75,9 +74,8 @@ def cone_bars(results: Results, score: str) -> figures.Drawn:
     for axes in (ours, paper):
         axes.set_xticks(range(4), NODES.values())
         axes.set_ylabel("cone separation, degrees")
-    return figures.Drawn(
-        "cone-separation", "Modality gap, four nodes", CONES_CAPTION.format(counts=counts(results, nodes)), figure
-    )
+    caption = CONES_CAPTION.format(counts=counts(results, list(NODES)))
+    return figures.Drawn("cone-separation", "Modality gap, four nodes", caption, figure)
 
 
 SHOWN, JOINED = 400, 40  # pairs drawn; pairs of which a line joins image and caption
@@ -151,35 +149,29 @@ def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> fi
     samples = [source.read(int(index)) for index in drawn]
     texts = model.encode_text([sample.captions[0] for sample in samples])
     images = model.encode_image(torch.stack([model.preprocess(sample.image) for sample in samples]))
-    scale = float(model.parts.scale())
-    theta = float((scale * images @ texts.T).std(1).mean())
+    theta = float((float(model.parts.scale()) * images @ texts.T).std(1).mean())
     pair, triple = heads.centred_pairs(texts).numpy(), heads.centred_triples(texts, before=0).numpy()
     figure = figures.new_figure(5.4)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(3.1, 2.1))[:, 0]
     left, right = upper.subplots(1, 2)
-    _heatmap(left, pair, rf"$\tilde\beta$,  $\lambda_2$ = {float(heads.gate(2)):.4f}", "after caption")
-    _heatmap(
-        right, triple, rf"$\tilde\gamma$ after (1, row),  $\lambda_3$ = {float(heads.gate(3)):.4f}", "after 1, then"
-    )
+    second, third = float(heads.gate(2)), float(heads.gate(3))
+    _heatmap(left, pair, rf"$\tilde\beta$,  $\lambda_2$ = {second:.4f}", "after caption")
+    _heatmap(right, triple, rf"$\tilde\gamma$ after (1, row),  $\lambda_3$ = {third:.4f}", "after 1, then")
     _legend(lower.subplots(), samples)
     caption = TRANSITIONS_CAPTION.format(cell=cell, items=len(samples), theta=theta)
-    strongest = {2: float(heads.gate(2)) * np.nanstd(pair), 3: float(heads.gate(3)) * np.nanstd(triple)}
-    weak = [order for order, spread in strongest.items() if is_inert(spread / theta)]
-    if weak:
-        orders = " and ".join(map(str, weak))
-        caption += f" Here order {orders} is inert: its spread is below {INERT_SPREAD:g} of theirs."
+    spreads = {"2": second * np.nanstd(pair), "3": third * np.nanstd(triple)}
+    if weak := [order for order, spread in spreads.items() if is_inert(spread / theta)]:
+        caption += f" Here order {' and '.join(weak)} is inert: its spread is below {INERT_SPREAD:g} of theirs."
     return figures.Drawn("transitions", "Transition heads", caption, figure, shows_items=True)
 
 
 def _heatmap(axes: Axes, table: np.ndarray, title: str, rows: str) -> None:
     """Empty (NaN) cells stay white and are hatched."""
     reach = np.nanmax(np.abs(table))
-    shown = np.ma.masked_invalid(table)
-    drawn = axes.imshow(shown, cmap=AROUND_ZERO, vmin=-reach, vmax=reach)
+    drawn = axes.imshow(np.ma.masked_invalid(table), cmap=AROUND_ZERO, vmin=-reach, vmax=reach)
     for row, column in np.argwhere(np.isnan(table)):
-        axes.add_patch(
-            Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, hatch="////", edgecolor=FAINT, linewidth=0)
-        )
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="////", edgecolor=FAINT, linewidth=0))
     for (row, column), value in np.ndenumerate(table):
         if not np.isnan(value):
             colour = "white" if abs(value) > 0.62 * reach else BLACK

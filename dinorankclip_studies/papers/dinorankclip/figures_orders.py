@@ -92,8 +92,8 @@ def order_curves(results: Results, columns: Sequence[Column], about: str = "") -
         axes.set_axis_off()
     for axes in grid[:, 0]:
         axes.set_ylabel("percent")
-    look = {"loc": "outside lower center", "ncols": 2, "title": seeds_title(results, cells), "title_fontsize": 8.5}
-    figure.legend(list(named.values()), list(named), **look)
+    look = {"ncols": 2, "title": seeds_title(results, cells), "title_fontsize": 8.5}
+    figure.legend(list(named.values()), list(named), loc="outside lower center", **look)
     caption = ORDERS_CAPTION.format(counts=counts(results, cells), about=about).replace("  ", " ")
     return figures.Drawn("order-curves", "Scores over the order", caption, figure)
 
@@ -161,9 +161,7 @@ def cost_over_order(bench: Path) -> figures.Drawn:
     return figures.Drawn("cost-over-order", "Cost over the order", f"{caption.strip()} Measured {dates}.", figure)
 
 
-def _newest(
-    bench: Path, name: str, fits: Callable[[dict[str, Any]], bool] = lambda record: True
-) -> dict[str, Any] | None:
+def _newest(bench: Path, name: str, fits: Callable[[dict], bool] = lambda record: True) -> dict[str, Any] | None:
     paths = sorted(bench.glob(f"{name}-[0-9]*.json"), reverse=True)
     return next((record for record in (json.loads(path.read_text()) for path in paths) if fits(record)), None)
 

@@ -6,9 +6,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dinorankclip_studies.papers import paper_data
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.measures import ABOVE_09, CENTRED_COSINE, COSINE, GRAM_DISTANCE, OWN_COSINE, Measures
-from dinorankclip_studies.papers.printed_values import PaperValue
+from dinorankclip_studies.papers.paper_data import Measures, PaperValue
 from dinorankclip_studies.study import Column, Experiment, Row
 
 # Cells of each order, from 0 on.
@@ -51,11 +51,11 @@ def _known_columns(m: Measures) -> dict[str, tuple[Column, ...]]:
         Column(f"{m.retrieval}/image half-angle", "image half-angle °", percent=False, better=None),
         Column(f"{m.retrieval}/text half-angle", "text half-angle °", percent=False, better=None),
         Column(f"{m.retrieval}/centroid distance", "centroid distance", percent=False, better="lower"),
-        Column(COSINE, "teacher–student cosine", percent=False),
-        Column(CENTRED_COSINE, "… without the mean", percent=False),
-        Column(GRAM_DISTANCE, "Gram distance", percent=False, better="lower"),
-        Column(ABOVE_09, "items above 0.9"),
-        Column(OWN_COSINE, "cosine, own projector", percent=False),
+        Column(paper_data.COSINE, "teacher–student cosine", percent=False),
+        Column(paper_data.CENTRED_COSINE, "… without the mean", percent=False),
+        Column(paper_data.GRAM_DISTANCE, "Gram distance", percent=False, better="lower"),
+        Column(paper_data.ABOVE_09, "items above 0.9"),
+        Column(paper_data.OWN_COSINE, "cosine, own projector", percent=False),
     ]
     # Where relevance is known, both directions are shown: a loss may gain in one what it loses in the other.
     directions = tuple(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, preset
+from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
 from dinorankclip.io import home
 from dinorankclip.methods import LABEL
 from dinorankclip.run_files import INERT_SPREAD, MODALITIES, spread_name
@@ -18,12 +18,13 @@ from dinorankclip_studies.claim import Claim, Contrast
 from dinorankclip_studies.papers.claims_file import load_claims
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.paper_tables import tables_of
-from dinorankclip_studies.papers.measures import Measures
+from dinorankclip_studies.papers.paper_data import Measures
 from dinorankclip_studies.quantities import SCORES, Context, Quantity, gain, spreads
 from dinorankclip_studies.run_times import PAPER_TRUNK, Bench
-from dinorankclip_studies.study import Cell, Experiment, Scenes, Study
+from dinorankclip_studies.study import Cell, Scenes, Study
 
 GRID = (5e-4, 1e-3, 2e-3)
+TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
 PHOTO_SHIFT = ("pacs-photo", "pacs-art-painting", "pacs-cartoon", "pacs-sketch")
 FLICKR_SETS = ("flickr8k", "caltech101", "cub100", "flowers5", *PHOTO_SHIFT)
 CATALOGUE_SETS = "sets"  # a folder of clip-benchmark sets, as `dinorankclip score --catalogue` lists them
@@ -81,7 +82,7 @@ def full() -> Study:
     """The scenes study that the claims are judged by."""
     scenes = Scenes(str(home() / "scenes-4000"), 4000, 500, 1000)
     seeds, about = _seeds(decisive=8, others=3), "CC3M, ViT-B/32, 64 epochs"
-    return _of_scenes("full", scenes, epochs=10, seeds=seeds, grid=GRID, paper=about)
+    return _of_scenes("full", scenes, epochs=10, seeds=seeds, grid=GRID, tuned_on=TUNED_ON, paper=about)
 
 
 def flickr8k() -> Study:
@@ -92,20 +93,11 @@ def flickr8k() -> Study:
         budget=BudgetSettings(batch=128, epochs=8, threads=1),
         record=replace(RECORD, gradient_report_every=46),
     )
-    cells = tuple(map(_cell, cells_with("photos")))
-    return Study(
-        "flickr8k",
-        "Main comparison and orders 0 to 3 on Flickr8k",
-        base,
-        cells,
-        {cell.name: 3 for cell in cells},
-        tuple(f"data/{name}" for name in FLICKR_SETS),
-        with_cells(tables_of("flickr8k"), {cell.name for cell in cells}),
-        # No grid: one learning rate for all methods. Tuning would cost as much as the study itself.
-        pairs=6000,
-        pair_seconds=0.01,
-        paper="CC3M, ViT-B/32, 64 epochs; the teacher is ImageNet-supervised here, DINOv3 there",
-    )
+    title, sets = "Main comparison and orders 0 to 3 on Flickr8k", tuple(f"data/{name}" for name in FLICKR_SETS)
+    about = "CC3M, ViT-B/32, 64 epochs; the teacher is ImageNet-supervised here, DINOv3 there"
+    # No grid: one learning rate for all methods. Tuning would cost as much as the study itself.
+    more = {"pairs": 6000, "pair_seconds": 0.01, "paper": about}
+    return _of_photos("flickr8k", title, base, tuple(map(_cell, cells_with("photos"))), 3, sets, **more)
 
 
 def cc3m() -> Study:
@@ -119,19 +111,11 @@ def cc3m() -> Study:
         if at_scale is not False:
             longer = {"budget.epochs": epochs} if entry.get("longer") else {}
             cells.append(_cell(name, **longer | (at_scale if isinstance(at_scale, dict) else {})))
-    return Study(
-        "cc3m",
-        "All cells at the paper's scale",
-        # All teachers share a grid (D14): DINOv2's patches of 14 give it 16×16 tokens where the others have 14×14.
-        replace(base, distil=replace(base.distil, compare_grid=7)),
-        tuple(cells),
-        {cell.name: 1 for cell in cells},
-        (CATALOGUE_SETS,),
-        with_cells(tables_of("cc3m"), {cell.name for cell in cells}),
-        pairs=2_710_000,
-        gpus=PAPER_GPUS,
-        paper="the paper's own setting: CC3M, ViT-B/32, 64 epochs, batch 1024",
-    )
+    # All teachers share a grid (D14): DINOv2's patches of 14 give it 16×16 tokens where the others have 14×14.
+    base = replace(base, distil=replace(base.distil, compare_grid=7))
+    about = "the paper's own setting: CC3M, ViT-B/32, 64 epochs, batch 1024"
+    more = {"pairs": 2_710_000, "gpus": PAPER_GPUS, "paper": about}
+    return _of_photos("cc3m", "All cells at the paper's scale", base, tuple(cells), 1, (CATALOGUE_SETS,), **more)
 
 
 STUDIES: dict[str, Callable[[], Study]] = {"small": small, "full": full, "flickr8k": flickr8k, "cc3m": cc3m}
@@ -159,10 +143,16 @@ def _seeds(decisive: int, others: int) -> Mapping[str, int]:
     return {cell.name: decisive if cell.name in DECISIVE else others for cell in CELLS}
 
 
-def with_cells(tables: tuple[Experiment, ...], names: set[str]) -> tuple[Experiment, ...]:
-    """Cut tables down to the rows that a study has. A table without its reference, or with a single row, is dropped."""
-    shortened = (replace(table, rows=tuple(row for row in table.rows if row.cell in names)) for table in tables)
-    return tuple(table for table in shortened if len(table.rows) > 1 and table.reference in names)
+def _of_photos(
+    name: str, title: str, base: TrainSettings, cells: tuple[Cell, ...], seeds: int, sets: tuple[str, ...], **more: Any
+) -> Study:
+    """Tables are cut down to the rows of these cells; without its reference or a second row a table is dropped."""
+    by_cell = {cell.name: seeds for cell in cells}
+    shortened = (
+        replace(table, rows=tuple(row for row in table.rows if row.cell in by_cell)) for table in tables_of(name)
+    )
+    tables = tuple(table for table in shortened if len(table.rows) > 1 and table.reference in by_cell)
+    return Study(name, title, base, cells, by_cell, sets, tables, **more)
 
 
 def spread_of_order_3(cell: str) -> Contrast:

@@ -13,11 +13,11 @@ from dinorankclip.data.scenes.kinds import (  # noqa: F401 - imported for the ki
     plants_tools_toys,
     vehicles,
 )
-from dinorankclip.data.scenes.subjects import FAMILIES, GROUPS, KINDS, Group, Kind, Noun
+from dinorankclip.data.scenes.subjects import FAMILIES, GROUPS, KINDS, Kind
 
-__all__ = ["FAMILIES", "GROUPS", "KINDS", "Group", "Kind", "Noun", "members"]
+__all__ = ["FAMILIES", "GROUPS", "KINDS", "Kind", "members"]
 
 
 def members(family: str) -> tuple[str, ...]:
-    """The kinds of a fine-grained family."""
+    """Return the kinds of a fine-grained family."""
     return tuple(name for name, kind in KINDS.items() if kind.family == family)

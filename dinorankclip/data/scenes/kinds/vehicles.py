@@ -6,9 +6,10 @@ from dinorankclip.data.scenes.drawing import Pen
 from dinorankclip.data.scenes.subjects import kind
 
 
-def wheel(p: Pen, x: float, y: float, r: float) -> None:
-    p.oval(x, y, r, r, "rubber")
-    p.oval(x, y, r * 0.45, r * 0.45, "metal", edge=False)
+def wheels(p: Pen, y: float, r: float, *xs: float) -> None:
+    for x in xs:
+        p.oval(x, y, r, r, "rubber")
+        p.oval(x, y, r * 0.45, r * 0.45, "metal", edge=False)
 
 
 def car(p: Pen) -> None:
@@ -17,8 +18,7 @@ def car(p: Pen) -> None:
     p.poly([(0.51, 0.48), (0.51, 0.31), (0.63, 0.31), (0.74, 0.48)], "glass")
     p.poly([(0.02, 0.5), (0.06, 0.47), (0.9, 0.47), (0.98, 0.56), (0.98, 0.7), (0.02, 0.7)])
     p.oval(0.95, 0.57, 0.03, 0.035, "glow", edge=False)
-    wheel(p, 0.23, 0.7, 0.12)
-    wheel(p, 0.76, 0.7, 0.12)
+    wheels(p, 0.7, 0.12, 0.23, 0.76)
 
 
 @kind("sedan", "vehicles", family="cars", seat=0.26)
@@ -49,9 +49,7 @@ def police_car(p: Pen) -> None:
 def truck_cab(p: Pen) -> None:
     p.poly([(0.68, 0.72), (0.68, 0.34), (0.86, 0.34), (0.97, 0.52), (0.97, 0.72)])
     p.poly([(0.74, 0.5), (0.74, 0.39), (0.83, 0.39), (0.9, 0.5)], "glass")
-    wheel(p, 0.2, 0.76, 0.1)
-    wheel(p, 0.45, 0.76, 0.1)
-    wheel(p, 0.82, 0.76, 0.1)
+    wheels(p, 0.76, 0.1, 0.2, 0.45, 0.82)
 
 
 @kind("delivery truck", "vehicles", family="trucks", also=("moving van",), seat=0.18)
@@ -87,8 +85,7 @@ def bus(p: Pen) -> None:
     for k in range(4):
         p.box(0.07 + 0.18 * k, 0.28, 0.21 + 0.18 * k, 0.47, "glass")
     p.box(0.81, 0.28, 0.93, 0.76, "glass")
-    wheel(p, 0.22, 0.77, 0.1)
-    wheel(p, 0.68, 0.77, 0.1)
+    wheels(p, 0.77, 0.1, 0.22, 0.68)
 
 
 def hull(p: Pen) -> None:
@@ -163,9 +160,8 @@ def train(p: Pen) -> None:
     p.box(0.13, 0.3, 0.32, 0.46, "glass")
     p.poly([(0.93, 0.62), (1.0, 0.78), (0.86, 0.78)], "metal")
     p.box(0.04, 0.66, 0.92, 0.73, "deep")
-    wheel(p, 0.2, 0.76, 0.13)
-    wheel(p, 0.51, 0.79, 0.1)
-    wheel(p, 0.76, 0.79, 0.1)
+    wheels(p, 0.76, 0.13, 0.2)
+    wheels(p, 0.79, 0.1, 0.51, 0.76)
 
 
 @kind("tractor", "vehicles")
@@ -173,5 +169,5 @@ def tractor(p: Pen) -> None:
     p.box(0.68, 0.2, 0.73, 0.45, "ink")
     p.poly([(0.14, 0.5), (0.2, 0.16), (0.52, 0.16), (0.56, 0.5)], "glass")
     p.boxes("main", (0.14, 0.12, 0.56, 0.2), (0.42, 0.42, 0.94, 0.66))
-    wheel(p, 0.28, 0.66, 0.24)
-    wheel(p, 0.82, 0.76, 0.14)
+    wheels(p, 0.66, 0.24, 0.28)
+    wheels(p, 0.76, 0.14, 0.82)

@@ -86,3 +86,10 @@ def described(about: dict[str, Any]) -> str:
     threads = f"{about['threads']} thread{'s' if about['threads'] != 1 else ''}"
     placed = f", {about['precision']} on {about['device']}" if "precision" in about else ""
     return f"Python {about['python']}, {about['system']}, {about['cores']} cores, {threads}, {gpus}{placed}; {packages}"
+
+
+def parameter_count(parameters: int | None) -> str:
+    """`1.23 M`, or all digits of a small count."""
+    if parameters is None:
+        return MISSING
+    return f"{parameters / 1e6:.2f} M" if parameters >= 1e5 else f"{parameters:,}"

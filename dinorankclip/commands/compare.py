@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from dinorankclip.commands.shared import check_interval
-from dinorankclip.formatting import WAYS, Unit, bare, written
+from dinorankclip.formatting import WAYS, Unit, bare, parameter_count, written
 from dinorankclip.run_files import SCORES, is_run
 from dinorankclip.types import UserError
 
@@ -148,8 +148,8 @@ def _about(spent: Spending | None) -> dict[str, str]:
     if spent.teacher is not None:
         about["teacher"] = spent.teacher
     if spent.model_parameters is not None:
-        heads = f" + {_count(spent.heads)} of the loss" if spent.heads else ""
-        about["parameters trained"] = _count(spent.model_parameters) + heads
+        heads = f" + {parameter_count(spent.heads)} of the loss" if spent.heads else ""
+        about["parameters trained"] = parameter_count(spent.model_parameters) + heads
     return about
 
 
@@ -180,7 +180,3 @@ def _words(metric: str) -> str:
 def _number(value: float, unit: Unit, plus: Literal["", "+"] = "") -> str:
     """Write a number; shares have no sign, because the heading says percent."""
     return bare(value, unit, plus) if unit == "share" else written(value, unit, plus)
-
-
-def _count(parameters: int) -> str:
-    return f"{parameters / 1e6:.2f} M" if parameters >= 1e5 else f"{parameters:,}"

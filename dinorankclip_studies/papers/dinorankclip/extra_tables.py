@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from dinorankclip.formatting import MISSING, Form, form_of
+from dinorankclip.formatting import MISSING, Form, form_of, parameter_count
 from dinorankclip.methods import LABEL
 from dinorankclip.models.students import CLASSES, count, image_student
 from dinorankclip.models.trunk import trunk_config
@@ -173,7 +173,7 @@ def compute_profile(material: StudyMaterial) -> PlainTable:
         seconds = summary({seed: run.seconds for seed, run in runs.items()}).mean
         total += sum(run.seconds for run in runs.values() if run.key not in counted)
         counted |= {run.key for run in runs.values()}
-        sizes = (_count(first.parameters.get(part)) for part in ("model", "heads"))
+        sizes = (parameter_count(first.parameters.get(part)) for part in ("model", "heads"))
         rows.append((cell, str(len(runs)), *sizes, f"{first.steps:,}", f"{first.pairs_seen:,}", f"{seconds:,.0f}"))
     rows.append(("all runs", str(len(counted)), "", "", "", "", f"{total / 3600:,.1f} h"))
     hours = PAPER.values.value("tab:compute", "total printed", "hours")
@@ -198,7 +198,9 @@ def order_costs(material: StudyMaterial) -> PlainTable:
         plain, full = (bench.ratio(side, bench.order(1)) for side in (bench.order(order), bench.full(order)))
         runs = material.results.of(cell)
         heads = next(iter(runs.values())).parameters.get("heads") if runs else None
-        rows.append((str(order), _range(plain), _range(full), _count(heads), *map(paper_words, paper[order], digits)))
+        rows.append(
+            (str(order), _range(plain), _range(full), parameter_count(heads), *map(paper_words, paper[order], digits))
+        )
     where = f"{bench.title}, {bench.machine} ({bench.source})" if bench.seconds else "not measured yet (make bench)"
     return PlainTable(
         ORDER_COST,
@@ -251,7 +253,7 @@ def student_costs(material: StudyMaterial) -> PlainTable:
             values = [PAPER.values.value("tab:abl-3panel (b)", row, column) for column in ("params M", "latency ms")]
             shown += values
             paper = [*map(paper_words, values)]
-        rows.append((cell, name, *map(_count, _student_sizes(name, trunk)), latency, *paper))
+        rows.append((cell, name, *map(parameter_count, _student_sizes(name, trunk)), latency, *paper))
     return PlainTable(
         "student-cost",
         "Students: parameters and latency",
@@ -273,12 +275,6 @@ def _student_sizes(name: str, trunk: Mapping[str, Any]) -> tuple[int, int]:
     image_size = trunk_config(trunk["trunk"], trunk["image_size"])["vision_cfg"]["image_size"]
     student = image_student(name, image_size)
     return count(student), count(student) + student.classifier_parameters
-
-
-def _count(parameters: int | None) -> str:
-    if parameters is None:
-        return MISSING
-    return f"{parameters / 1e6:.2f} M" if parameters >= 1e5 else f"{parameters:,}"
 
 
 def paper_only(material: StudyMaterial) -> tuple[str, list[PlainTable]]:

@@ -107,11 +107,14 @@ class PairLoader:
             for batch in batches:
                 if isinstance(batch, Refusal):
                     raise UserError(batch.text)
-                for key, cause in self.damage.add(len(batch.keys), batch.damage):
-                    self._logged[cause] += 1
-                    if self._logged[cause] <= NAMED:
-                        log.warning("replaced a damaged sample: %s (%s)", key, cause)
-                self.damage.stop_if_too_many()
+                if not batch.damage and not self.damage.keys:
+                    self.damage.seen += len(batch.keys)
+                else:
+                    for key, cause in self.damage.add(len(batch.keys), batch.damage):
+                        self._logged[cause] += 1
+                        if self._logged[cause] <= NAMED:
+                            log.warning("replaced a damaged sample: %s (%s)", key, cause)
+                    self.damage.stop_if_too_many()
                 self.step += 1
                 yield batch
 

@@ -1,9 +1,8 @@
-"""Makes one run of a study: teacher features, training, scoring, the record, and what is kept afterwards.
+"""Makes one run of a study: caches teacher features, trains, scores, writes the record and deletes large files.
 
-Of a finished run settings, log and scores stay; of seed 0 also the last model and the heads of its loss. Teacher
-features are shared by runs: the first worker that needs them makes them.
-
-FOLDER/caches/NAME.json      seconds that a teacher cache took, or why it could not be made
+A finished run keeps its settings, log and scores. A run of seed 0 also keeps its last model and the heads of its loss.
+Runs share teacher features, which the first worker that needs them makes. FOLDER/caches/NAME.json stores the seconds
+that a teacher cache took, or the error that prevented it.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from dinorankclip_studies.run_queue import RunLock, is_finished, lock_run, read_
 from dinorankclip_studies.study import Run
 
 CACHES = "caches"
-KEPT_SEED = 0  # the seed whose models are kept
-KEPT = "kept"  # a file in a run folder: nothing of the run is removed
+KEPT_SEED = 0  # only runs of this seed keep their last model
+KEEP_MARKER = "kept"  # marker file: if it exists, no file of the run is deleted
 DRAWS = 100  # bootstrap draws over items; a study's own intervals are over seeds
 
 
@@ -50,7 +49,7 @@ class RunMaker:
         make_missing_cache(settings, choose(settings.budget.device, "fp32").device)
 
     def make(self, run: Run, sets: tuple[str, ...], lock: RunLock) -> bool:
-        """Train, score and record a run; False if training was asked to stop."""
+        """Train, score and record a run. Returns False if training was asked to stop."""
         place = self.folder / CELLS / run.key
         if not self._train(run, place):
             return False
@@ -58,7 +57,7 @@ class RunMaker:
         if run.score:
             score_sets(place, sets, run.settings)
         if self.keep:
-            keep_all(place)  # before the run counts as finished, and another call tidies it
+            keep_all(place)  # once the run counts as finished, another call may tidy it
         write_record(place, record_of(place, run.key, lock.seconds))
         if not self.keep:
             tidy(place, run.seed)
@@ -114,7 +113,7 @@ def score_sets(place: Path, sets: tuple[str, ...], settings: TrainSettings) -> N
 
 
 def needed_caches(runs: Iterable[Run]) -> dict[CacheSpec, TrainSettings]:
-    """Return every teacher cache that runs need to be made, each with the settings of one such run."""
+    """Return every teacher cache that the runs need, each with the settings of one run that needs it."""
     caches: dict[CacheSpec, TrainSettings] = {}
     for run in runs:
         if run.settings.distil.cache == AUTO:
@@ -123,15 +122,13 @@ def needed_caches(runs: Iterable[Run]) -> dict[CacheSpec, TrainSettings]:
 
 
 def cache_key(spec: CacheSpec) -> str:
-    """Return the name of a cache in the study's folder; it hashes the description, which therefore must not change."""
+    """Return the name of a cache in the study's folder: a hash of `str(spec)`, which therefore must not change."""
     return f"cache-{digest(str(spec))[:12]}"
 
 
 def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], object]) -> bool:
-    """Make the teacher features of a run unless they exist; False if another worker is making them.
-
-    Features that cannot be made count as ready: the run that needs them fails with the same message.
-    """
+    """Make the teacher features of a run unless they exist. Returns False while another worker makes them. Features
+    that cannot be made count as ready: the run that needs them fails with the same message."""
     for spec, settings in needed_caches([run]).items():
         if cache_outcome(folder, spec):
             continue
@@ -141,7 +138,7 @@ def cache_is_ready(folder: Path, run: Run, make: Callable[[TrainSettings], objec
         try:
             if not cache_outcome(folder, spec):
                 outcome: dict[str, object] = {}
-                begin = time.monotonic()  # of this attempt: the lock counts earlier attempts, too
+                begin = time.monotonic()  # times this attempt alone; the lock also counts earlier attempts
                 try:
                     make(settings)
                 except Exception as error:
@@ -172,7 +169,7 @@ def forget_caches(folder: Path) -> None:
 
 def keep_all(run: Path) -> None:
     """Mark a run made with --keep, so that no later call removes anything of it."""
-    (run / KEPT).touch()
+    (run / KEEP_MARKER).touch()
 
 
 def tidy_finished(folder: Path, runs: Iterable[Run]) -> None:
@@ -187,7 +184,7 @@ def tidy(run: Path, seed: int) -> None:
     from dinorankclip.models.weights_file import read_weights, write_weights
 
     folder = run / CHECKPOINTS
-    if not folder.is_dir() or (run / KEPT).exists():
+    if not folder.is_dir() or (run / KEEP_MARKER).exists():
         return
     if seed != KEPT_SEED:
         shutil.rmtree(folder)

@@ -55,7 +55,7 @@ def compare(
         now = step_of(model.folder)  # None of models that are no runs, and of runs whose checkpoints were not kept
         if model.sets and model.sets_step is not None and now not in (None, model.sets_step):
             step = model.sets_step
-            print(f"mind: sets of {letter} were scored at step {step}; the run has gone on since: score again")
+            print(f"note: sets of {letter} were scored at step {step}; the run has gone on since: score again")
     rows, refused = compare_scores(*scored, level, draws)
     if not rows and not refused:
         raise UserError(f"{a} and {b} have no score in common; score both: dinorankclip score MODEL --sets PATH")

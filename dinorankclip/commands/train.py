@@ -111,7 +111,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     requested, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
         say(
-            "mind: no trained model was named, so training begins with random weights; to fine-tune give --init "
+            "note: no trained model was named, so training begins with random weights; to fine-tune give --init "
             "(a run, a model folder or open_clip:NAME:FILE)"
         )
     if dry:

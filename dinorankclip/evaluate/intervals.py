@@ -2,7 +2,7 @@
 
 All items of one image form a cluster and are drawn, or left out, together. Five captions of an image are not five
 independent queries; drawing items alone would make intervals too narrow. The difference of two models is taken item by
-item, which is far more certain than two intervals side by side.
+item, which has a much smaller error than comparing two intervals.
 
 Shapes: N items, C clusters, b draws of a block.
 """
@@ -16,10 +16,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-NUMBERS_AT_ONCE = 1 << 21  # of a block of draws: 16 MB of float64
+NUMBERS_AT_ONCE = 1 << 21  # size of a block of draws: 16 MB of float64
 ALIKE_SHARE = 16  # equal clusters are grouped if there are this many times fewer groups
-POWER = 0.8  # of `Difference.detectable`
-ROUNDING = 2.0**-23  # half a last digit of single precision, twice: either of two sums may be off
+POWER = 0.8  # probability that a difference of `Difference.detectable` is shown
+ROUNDING = 2.0**-23  # rounding error of two sums in single precision, half a last digit each
 
 
 def interval(
@@ -112,10 +112,8 @@ def _quantiles(draws: np.ndarray, level: float):
 
 @dataclass(frozen=True)
 class Difference:
-    """`mean` of b - a with its interval; `p` of a sign-flip test that there is no difference.
-
-    `detectable` is the smallest true difference that these items would show (interval without 0) in 80 % of samples.
-    """
+    """Holds the `mean` of b - a with its interval, and `p` of a sign-flip test that there is no difference.
+    `detectable` is the smallest true difference that these items would show (interval without 0) in 80 % of samples."""
 
     mean: float
     low: float
@@ -128,11 +126,8 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Say if b is higher or lower than a, where interval and test agree.
-
-        Five hits more and none lost look certain to a bootstrap, which can only draw what is in the sample, while five
-        coins fall alike once in sixteen times.
-        """
+        """Say if b is higher or lower than a, where interval and test agree. Five hits more and none lost look certain
+        to a bootstrap, which draws only from the sample, but five coins fall alike once in sixteen times."""
         if self.low <= 0 <= self.high or self.p > (1 - self.level) * (1 + 1e-9):
             return "no difference shown"
         return "higher" if self.low > 0 else "lower"
@@ -183,9 +178,7 @@ def _standard_error(sums: np.ndarray, sizes: np.ndarray) -> float:
 
 def _sign_flips(sums: np.ndarray, slack: float, draws: int, rng: np.random.Generator) -> float:
     """Return p of the sum against random signs. Clusters with the same size of difference share one binomial draw.
-
-    Sums that are equal on paper may differ by `slack`, since items are stored in single precision.
-    """
+    Sums that are equal in theory may differ by `slack`, since items are stored in single precision."""
     sizes, members = np.unique(np.abs(sums[sums != 0]), return_counts=True)
     if not len(sizes):
         return 1.0

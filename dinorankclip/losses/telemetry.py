@@ -1,4 +1,4 @@
-"""Numbers for the log that show whether an order has an effect and whether the terms pull the same way.
+"""Computes numbers for the log that show if an order has an effect and if the gradients of the terms agree.
 
 Shapes: N lists, M items, K positions, H width of queries and keys, h of one order.
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dinorankclip import distributed
 
-SPREAD_ROWS, SPREAD_POSITIONS = 8, 32  # a sample that costs less than a thousandth of the loss
+SPREAD_ROWS, SPREAD_POSITIONS = 8, 32  # this sample costs less than a thousandth of the loss
 
 
 @torch.no_grad()
@@ -57,8 +57,8 @@ def _spread(values: Tensor, among: Tensor) -> Tensor:
 def gradient_report(terms: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> dict[str, float]:
     """Return the norm of each term's gradient at `inputs` (the embeddings) and the cosines between terms' gradients.
 
-    The numbers are of all processes together, so every process must call this. The graph is kept for the backward
-    pass proper. A term that does not depend on the inputs has norm 0 and no cosine.
+    The numbers cover all processes, so every process must call this. The graph is kept for the actual backward pass.
+    A term that does not depend on the inputs has norm 0 and no cosine.
     """
     size = distributed.world().size
     gradients = {}
@@ -102,6 +102,6 @@ def undamped_shares(optimizer: torch.optim.AdamW, named: Iterable[tuple[str, nn.
 
 
 def undamped(second_moment: Tensor, step: Tensor, beta: float, epsilon: float) -> Tensor:
-    """√v̂/(√v̂ + ε) of each number, v̂ = v/(1 - βᵗ) the mean square of its gradients after t steps."""
+    """Return √v̂/(√v̂ + ε) of each number; v̂ = v/(1 - βᵗ) is the mean square of its gradients after t steps."""
     root = (second_moment / (1 - beta**step)).sqrt()
     return root / (root + epsilon)

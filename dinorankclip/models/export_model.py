@@ -109,7 +109,7 @@ def write_export(
                 write_model_folder(model, folder, known, name, licence)
             elif kind == "open-clip":
                 warning = write_open_clip_folder(model, folder, known, name, licence)
-                written.remarks += [f"mind: {warning}"] if warning else []
+                written.remarks += [f"note: {warning}"] if warning else []
             else:
                 differences = write_onnx_folder(model, folder, known, name, licence)
                 written.remarks += [

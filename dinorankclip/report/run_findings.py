@@ -1,4 +1,4 @@
-"""Examines a run folder for `doctor` and for the report: does the run learn, does its schedule fit, what went wrong."""
+"""Examines a run folder for `doctor` and the report: its end, checkpoints, loss, schedule, damage and scores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dinorankclip.train.run_folder import has_begun
 from dinorankclip.train.step import warmup_length
 from dinorankclip.types import Finding
 
-STUCK_WITHIN = 0.03  # share of ln B: a loss so near to ln B is no better than guessing
-FAIR_CHANCE = 100  # steps before a loss at ln B is called stuck
-FEW_STEPS = 200  # a whole run shorter than this hardly leaves the warm-up
-LONG_WARMUP = 0.3  # share of all steps
-HOTTEST = 99.0  # the temperature's bound is 100
-FEW_NEGATIVES = 64
+STUCK_WITHIN = 0.03  # a loss less than this share of ln B below ln B is no better than guessing
+MIN_STEPS_BEFORE_STUCK = 100  # an earlier loss near ln B is normal
+FEW_STEPS = 200  # a shorter run hardly leaves the warm-up
+LONG_WARMUP = 0.3  # a warm-up over a larger share of all steps is too long
+MAX_SCALE = 99.0  # above it, exp(logit_scale), the inverse temperature, counts as being at its bound of 100
+FEW_NEGATIVES = 64  # a smaller batch gives few negatives
 
 
 def examine_run(folder: Path) -> Iterator[Finding]:
@@ -75,15 +75,16 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     bad = [line["step"] for line in steps if not math.isfinite(line["loss"])]
     if bad:
         yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
-    # ln B says nothing about runs that only distil (no contrastive loss) or about ALIP (a weighted one).
+    # ln B is not the chance level of runs that only distil (no contrastive loss) or of ALIP (weighted loss).
     contrastive = [line["loss/contrastive"] for line in steps if "loss/contrastive" in line]
     contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
     last = steps[-1]
     if not contrastive:
-        yield Finding("fine", f"loss {last['loss']:.3f}; by this method's loss nobody can tell whether it is guessing")
-    elif last["step"] >= FAIR_CHANCE and recent > (1 - STUCK_WITHIN) * guessing:
+        what = "this method's loss has no chance level, so it does not show whether the model has learned"
+        yield Finding("fine", f"loss {last['loss']:.3f}; {what}")
+    elif last["step"] >= MIN_STEPS_BEFORE_STUCK and recent > (1 - STUCK_WITHIN) * guessing:
         yield Finding(
             "problem",
             f"the contrastive loss {recent:.3f} is stuck at ln B = {guessing:.3f}: the model is guessing",
@@ -96,7 +97,7 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     else:
         yield Finding("fine", f"contrastive loss {recent:.3f}, guessing would be {guessing:.3f}")
     scale = math.exp(last.get("logit_scale", 0.0))
-    if scale > HOTTEST:
+    if scale > MAX_SCALE:
         what = f"the inverse temperature is at its bound ({scale:.0f})"
         yield Finding("note", what, "usual late in long runs; early: lower --optim.lr")
     batch, total = settings["budget"]["batch"], _total_steps(settings, steps)

@@ -1,14 +1,14 @@
 """Embeds whole collections for `dinorankclip embed`, into a folder that survives a kill.
 
     manifest.json     the model and the data, how far the work has come, and at the end "complete": true
-    images.npy        [N, D], fp32 or fp16; the header says 0 rows until all rows are there
+    images.npy        [N, D], fp32 or fp16; the header says 0 rows until all rows are written
     image_keys.txt    line n is the key of row n
     texts.npy         likewise, one row a caption, with text_keys.txt and texts.txt, the captions themselves
     images.parquet    key and embedding of each row (texts.parquet: key, caption, embedding); needs pyarrow
     damaged.tsv       key and cause of every damaged item
 
-Rows are flushed, then the manifest is replaced, which says how long every file is. Bytes beyond that length were being
-written when the process died, and are cut off. Parts are fixed, so an interrupted run gives the same bytes.
+Rows are flushed, then the manifest, which records every file's length, is replaced. Bytes beyond that length were being
+written when the process died, and are cut off. Part boundaries do not change, so a resumed run gives the same bytes.
 Line breaks and tabs inside keys and captions are written as \\n, \\r and \\t.
 """
 
@@ -35,17 +35,16 @@ from dinorankclip.types import CaptionSource, ImageSource, UserError
 
 Side = Literal["images", "texts"]
 MANIFEST, DAMAGED = "manifest.json", "damaged.tsv"
-# The columns beside the embeddings, each in a file of its own.
-COLUMNS: dict[Side, dict[str, str]] = {
+COLUMNS: dict[Side, dict[str, str]] = {  # each column beside the embeddings has a file
     "images": {"key": "image_keys.txt"},
     "texts": {"key": "text_keys.txt", "caption": "texts.txt"},
 }
-PART = 2048  # items of the source that a kill can cost
+PART = 2048  # at most this many items must be recomputed after a kill
 BATCH = 128
 CAPTIONS_AT_ONCE = 1024
 _GROWING = [DAMAGED] + [name for side, files in COLUMNS.items() for name in (f"{side}.npy", *files.values())]
-_HEADER = 128  # bytes in front of the numbers of an .npy file
-_ROWS_AT_ONCE = 16384  # of a row group of a Parquet file
+_HEADER = 128  # length of the header of an .npy file, in bytes
+_ROWS_AT_ONCE = 16384  # size of a row group of a Parquet file
 
 
 def plan_of(
@@ -55,7 +54,7 @@ def plan_of(
     part: int = PART,
     max_pixels: int = MAX_PIXELS,
 ) -> dict[str, Any]:
-    """Describe what must stay the same for a folder to be resumed, in words that an error message can use."""
+    """Describe the inputs that must not change before a folder is resumed, in words that an error message can use."""
     size, mean, std = model.image_spec.size, list(model.image_spec.mean), list(model.image_spec.std)
     shown = {"resize": "short side, bicubic with antialiasing", "crop": "centre, after resizing"}
     plan = {
@@ -78,10 +77,8 @@ def _summary(source: ImageSource | CaptionSource | None) -> str:
 
 
 class EmbeddingFolder:
-    """Opens `folder` for a plan (`plan_of`): a new folder, or one that was begun or finished with the same plan.
-
-    `about` is stored beside the plan and may differ.
-    """
+    """Opens `folder` for a plan (`plan_of`): a new folder, or one begun or finished with the same plan. `about` is
+    stored beside the plan and may differ."""
 
     def __init__(self, folder: Path, plan: dict[str, Any], about: dict[str, Any], dim: int, half: bool) -> None:
         self.folder, self.dim = folder, dim
@@ -97,7 +94,7 @@ class EmbeddingFolder:
         return self.manifest["complete"]
 
     def items(self, side: Side) -> int:
-        """Count the items of the source that are dealt with, damaged items included."""
+        """Count the items of the source that are done, damaged items included."""
         return self.manifest["items"].get(side, 0)
 
     def rows(self, side: Side) -> int:
@@ -158,7 +155,7 @@ class EmbeddingFolder:
         write_json(self.folder / MANIFEST, self.manifest)
 
     def _cut_off(self) -> None:
-        """Undo what was written after the last commit."""
+        """Cut off the bytes that were written after the last commit."""
         committed = self.manifest["bytes"]
         for name in _GROWING:
             path = self.folder / name
@@ -209,11 +206,8 @@ def _lines(texts: Iterable[str]) -> bytes:
 
 
 def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
-    """Write a Parquet file from an .npy of rows [N, D] and text files with a line for each row.
-
-    Returns False if pyarrow is not installed. Parquet holds Unicode only: a name whose bytes are no UTF-8 gets
-    replacement characters.
-    """
+    """Write a Parquet file from an .npy of rows [N, D] and text files with a line per row. Returns False if pyarrow is
+    not installed. Parquet holds Unicode only: bytes that are not UTF-8 become replacement characters."""
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet

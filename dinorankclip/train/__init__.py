@@ -1,11 +1,11 @@
-"""The run: from settings to a trained model in a folder, through kills and resumes.
+"""Trains a model: from settings to a run folder, through kills and resumes.
 
 assemble.py       from settings to the objects of a run: data, model, objective, optimiser; `resume`
-distil_setup.py   what distillation adds to a run: students, the teacher cache, the loss
+distil_setup.py   students, teacher cache and loss of a run with distillation
 frozen_rows.py    training with a frozen image side, whose rows are computed once
 loop.py           the training loop: fetch, gradients, step, log, score, save
 step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, AdamW step
 checkpoints.py    the training state, its checkpoint folders; why a run ended early, and the command that goes on
 run_folder.py     the run folder: its settings, log, machine and list of damaged samples
-cost.py           what a run would cost, what it spent, what it was trained on
+cost.py           the estimated and the actual cost of a run, and its training data
 """

@@ -36,7 +36,7 @@ Choice = TypeVar("Choice", str, FusionDesign)
 
 @dataclass
 class RunParts:
-    """The objects of a run; `held_out` maps "val" and, if the data has one, "test" to its pairs."""
+    """Holds the objects of a run. `held_out` maps "val" and, if the data has one, "test" to its pairs."""
 
     settings: TrainSettings
     placement: Placement
@@ -50,10 +50,8 @@ class RunParts:
 
 
 def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
-    """Join the processes, open the data, build model, objective and optimiser; no run folder is written.
-
-    `dry`: long preparations are left out, and random features take the place of their results.
-    """
+    """Join the processes, open the data, build model, objective and optimiser. Writes no run folder.
+    With `dry`, random features replace the results of long preparations."""
     world = distributed.join(settings.budget.device)
     keep_freed_memory()
     if settings.budget.threads is not None:
@@ -62,7 +60,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     placement = choose(settings.budget.device, settings.budget.precision, world.local_rank)
     say(placement.reason)
     if placement.device.type == "cuda":
-        torch.cuda.set_device(placement.device)  # code that asks for "the" GPU gets this one from now on
+        torch.cuda.set_device(placement.device)  # the default GPU of this process
     train = open_pairs(settings.data, settings.reading, "train")
     splits = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
     held_out = {split: open_stored(settings.data, settings.reading, split) for split in splits}
@@ -99,7 +97,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
 
 
 def build_model(settings: TrainSettings) -> JointModel:
-    """From a folder or an open_clip model (`init`), from open_clip weights (`model.weights`), or from scratch."""
+    """Build the model from `init` (a folder or open_clip model), from open_clip weights (`model.weights`) or anew."""
     if settings.init is not None:
         if replace(settings.model, frozen_image_tower=False) != preset(settings.preset).model:
             raise UserError("--init brings the whole model of that folder: leave out --model.*")
@@ -111,7 +109,7 @@ def build_model(settings: TrainSettings) -> JointModel:
         model = JointModel(config, settings.seed, *students_and_fusion(settings))
         if settings.model.weights is not None:
             if caution := weights_caution(settings.model.trunk):
-                say(f"mind: {caution}")
+                say(f"note: {caution}")
             model.trunk.load_weights(settings.model.weights)
     teach(model, settings)
     return model
@@ -122,25 +120,23 @@ def _trained_model(where: str) -> JointModel:
         return load_folder(where)
     model, caution = open_clip_model(where)
     if caution:
-        say(f"mind: {caution}")
+        say(f"note: {caution}")
     return model
 
 
 def _continued(model: JointModel, settings: TrainSettings) -> tuple[Students, FusionDesign]:
-    """Students and fusion with which a trained model (`--init`) goes on.
-
-    They are the model's own, unless others were asked for; defaults of preset and method do not count as asked for.
-    """
+    """Return the students and the fusion with which a trained model (`--init`) continues. The model keeps its own
+    unless the user selects others; defaults of preset and method do not count as a selection."""
     asked, asked_fusion = students_and_fusion(settings)
     usual = for_method(preset(settings.preset), settings.method)
     names = {}
     for branch in ("image", "text"):
         own, name = getattr(model.students, branch), getattr(asked, branch)
         if name is None and model.fusion.variant == "none":
-            own = None  # the embeddings do not depend on it, and no teacher would teach it
+            own = None  # the embeddings do not use this student, and no teacher would train it
         names[branch] = _choose(settings, f"{branch} student", own, name, getattr(usual.distil, f"{branch}_student"))
     own_fusion, new_fusion = (None if each.variant == "none" else each for each in (model.fusion, asked_fusion))
-    # The embeddings of a fused model are the fused ones: fine-tuning goes on from those.
+    # A fused model embeds through its fusion, so fine-tuning continues with that fusion.
     default = FusionDesign(usual.fusion.variant, usual.fusion.gate)
     fusion = _choose(settings, "fusion", own_fusion, new_fusion, default)
     return Students(names["image"], names["text"]), fusion or FusionDesign()
@@ -156,7 +152,7 @@ def _choose(
     if asked == usual:
         say(f"{settings.init} keeps its {what} ({_words(own)}); the default {_words(asked)} is for models without one")
         return own
-    say(f"mind: the {what} of {settings.init} ({_words(own)}) gives way to a fresh one ({_words(asked)}), as asked")
+    say(f"note: the {what} of {settings.init} ({_words(own)}) gives way to a fresh one ({_words(asked)}), as asked")
     return asked
 
 

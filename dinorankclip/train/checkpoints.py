@@ -1,10 +1,9 @@
-"""The training state, its checkpoint folders, and the end of a run that did not reach its last step.
+"""Writes and reads the training state, its checkpoint folders, and the reason why a run ended early.
 
 A checkpoint is a model folder (models/folder.py) plus `training.safetensors` (objective, optimiser, random generators
-of every process) and `training.json` (step, best score, data fingerprint). Nothing is pickled. Checkpoint folders are
-whole or absent: written aside, flushed, renamed.
-
-`ended.json` in the run folder holds the reason of an early end, for `doctor`; it is gone as soon as the run goes on.
+of every process) and `training.json` (step, best score, data fingerprint). Nothing is pickled. A checkpoint folder is
+whole or absent: it is written aside, flushed and renamed.
+`ended.json` in the run folder stores the reason of an early end for `doctor`; it is deleted when the run goes on.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from dinorankclip.train.step import Updater, random_state, set_random_state
 from dinorankclip.types import UserError
 
 STOPPED, FAILED, DIVERGED = "stopped", "failed", "diverged"
-LOWER = 10  # times lower is the learning rate that is advised after divergence
+LOWER = 10  # after divergence, the advice divides the learning rate by this number
 
 
 @dataclass
 class TrainingState:
-    """All that a resumed run needs."""
+    """Holds everything that a resumed run needs."""
 
     model: JointModel
     objective: Objective
@@ -52,7 +51,7 @@ class TrainingState:
     best_step: int = -1
 
     def write(self, folder: Path, random_states: list[Tensor]) -> None:
-        """Write everything, on the leading process; `random_states` has the generators of all processes."""
+        """Write everything on the leading process. `random_states` holds the generators of all processes."""
         save_model(self.model, folder)
         tensors = {f"objective/{n}": t for n, t in self.objective.state_dict().items()}
         tensors |= {f"optimizer/{n}": t for n, t in self.updater.state().items()}
@@ -94,10 +93,8 @@ class TrainingState:
 
 
 def save(state: TrainingState, folder: Path, keep: int) -> None:
-    """Write step-N, point `last` (and `best`, after the best score so far) to it, drop the oldest. All processes call.
-
-    A folder that cannot be written, on a full disk say, is removed, and the checkpoints before it stay whole.
-    """
+    """Write step-N, update the links `last` and `best`, and delete old checkpoints. Every process must call this.
+    If step-N cannot be written, as on a full disk, its folder is removed and earlier checkpoints stay whole."""
     random_states = distributed.gather_bytes(random_state(state.device))
     if distributed.world().leads:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,12 +128,12 @@ def _write(state: TrainingState, random_states: list[Tensor], aside: Path, targe
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest whole checkpoint, which `last` need not name: a kill can fall between the rename and the link."""
+    """Return the newest whole checkpoint. `last` may name an older one after a kill between rename and link."""
     return next(reversed(whole(folder)), None)
 
 
 def whole(folder: Path) -> list[Path]:
-    """All checkpoints, oldest first. Folders of other names, such as a copy step-200.bak, do not count."""
+    """Return all checkpoints, oldest first. Folders with other names, such as a copy step-200.bak, do not count."""
     steps = [path for path in folder.glob(f"{STEP}*") if path.is_dir() and path.name.removeprefix(STEP).isdecimal()]
     return sorted(steps, key=step_of)
 
@@ -172,13 +169,13 @@ def _flush(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Ending:
-    step: int  # steps done by then
+    step: int  # steps done before the end
     how: str
     why: str = ""
 
 
 class Diverged(UserError):
-    """`what` was not finite; the text also says what is left in the run folder and what to do."""
+    """Reports that `what` was not finite, the checkpoints that remain, and a command to go on."""
 
     def __init__(self, what: str, run: Path, settings: dict[str, Any]):
         super().__init__(f"{what}\n{way_on(run, settings)}")
@@ -207,7 +204,7 @@ def note_ending(run: Path, ending: Ending) -> None:
 
 
 def read_ending(run: Path) -> Ending | None:
-    """None: the run has reached its end, goes on, or was killed."""
+    """Return the recorded early end; None if the run has finished, goes on, or was killed."""
     try:
         return Ending(**json.loads((run / ENDED).read_text()))
     except (OSError, ValueError, TypeError):
@@ -215,11 +212,8 @@ def read_ending(run: Path) -> Ending | None:
 
 
 def way_on(run: Path, settings: dict[str, Any]) -> str:
-    """Advice after divergence: the checkpoints that are left, and a command. `settings` as in config.json.
-
-    The command goes on from the best checkpoint, which has been scored and so gave numbers, or begins anew; with a
-    lower rate either way.
-    """
+    """Return the advice after divergence: the remaining checkpoints and a command. `settings` is as in config.json.
+    The command lowers the rate. It starts from the best checkpoint, whose scores were finite, or begins anew."""
     left = _checkpoints_left(run / CHECKPOINTS)
     usual = for_method(preset(settings["preset"]), settings["method"]).optim.lr
     rate = float(f"{min(settings['optim']['lr'] / LOWER, usual):.2g}")
@@ -251,10 +245,7 @@ def _checkpoints_left(folder: Path) -> str:
 
 
 def train_command(settings: dict[str, Any], *more: str) -> str:
-    """The `dinorankclip train` command that gives `settings` (as in config.json), with the flags `more` behind them.
-
-    Only differences to the preset are written.
-    """
+    """Return the `train` command for `settings` (as in config.json): differences to the preset, then `more`."""
     base = preset(settings["preset"])
     usual = flatten(as_dict(for_method(base, settings["method"])))
     words = ["dinorankclip", "train", "--preset", settings["preset"]]
@@ -267,7 +258,7 @@ def train_command(settings: dict[str, Any], *more: str) -> str:
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    """`("optim.lr", 0.1)` → `--optim.lr 0.1`; a switch is its name alone, with `no-` if it is off."""
+    """Turn `("optim.lr", 0.1)` into `--optim.lr 0.1`; a switch is its name alone, with `no-` if it is off."""
     flag = f"--{name}".replace("_", "-")
     if isinstance(value, bool):
         group, dot, last = flag.removeprefix("--").rpartition(".")

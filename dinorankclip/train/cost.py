@@ -1,8 +1,7 @@
-"""Tells what a run would cost, what it spent, and what it was trained on.
+"""Estimates the cost of a run, and reads the actual cost and the training data of a run folder.
 
-`dry_run` times three real steps and writes nothing. `spending` reads a run folder (small JSON and the head of one
-file, no weights), and `unmatched` tells if two runs may be compared: same data, compute and start. `run_data` tells
-which data a run was trained on and how it was divided, so that scores on training pairs come with a caution.
+`dry_run` times three real steps and writes nothing. `spending` reads a run folder, but no weights. `unmatched` lists
+the differences that make two runs incomparable. `run_data` returns the data of a run, to warn of scores on it.
 """
 
 from __future__ import annotations
@@ -38,12 +37,9 @@ from dinorankclip.train.step import backward
 from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
-# Settings of the method; all others must agree for a difference in scores to be the method's.
-OF_THE_METHOD = ("preset", "method", "loss.", "distil.", "fusion.")
-# Gradients are the same however a batch is cut and wherever it is computed.
-WITHOUT_EFFECT = ("budget.chunk", "budget.device", "record.")
-# Settings that decide which images are held out.
-DIVIDING = ("val_fraction", "val_most", "group_column", "epoch_samples")
+METHOD_SETTINGS = ("preset", "method", "loss.", "distil.", "fusion.")  # comparable runs may differ in these
+NEUTRAL_SETTINGS = ("budget.chunk", "budget.device", "record.")  # these do not change gradients
+SPLIT_SETTINGS = ("val_fraction", "val_most", "group_column", "epoch_samples")  # these select the held-out images
 NONE_HELD_OUT = "the model was trained on these pairs"
 OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"
 
@@ -90,7 +86,7 @@ def dry_run(
 
 
 def lasting(seconds: float) -> str:
-    """In the unit that a person would use, ten places before it."""
+    """Format a duration in seconds, minutes or hours; the number is ten characters wide."""
     for most, worth, unit in ((120, 1, "s"), (7200, 60, "min")):
         if seconds < most:
             return f"{seconds / worth:10.0f} {unit}"
@@ -98,7 +94,7 @@ def lasting(seconds: float) -> str:
 
 
 def _part_lines(counts: dict[str, int], settings: TrainSettings) -> list[str]:
-    """`image_student  5.52 M parameters (paper (projected): 5.7)`; the paper's counts hold for its own preset alone."""
+    """Return lines such as `image_student  5.52 M parameters`; the preset cc3m adds the counts of the paper."""
     paper = {}
     if settings.preset == "cc3m":
         paper = dict.fromkeys(("image_student", "text_student"), STUDENT_MILLIONS)
@@ -110,7 +106,7 @@ def _part_lines(counts: dict[str, int], settings: TrainSettings) -> list[str]:
 
 
 def _peak_memory(device: torch.device) -> float:
-    """Bytes: the GPU's allocator peak, or this process's largest resident size."""
+    """Return bytes: the peak of the GPU's allocator, or the largest resident size of this process."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -119,21 +115,21 @@ def _peak_memory(device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class Spending:
-    """`heads` are trained parameters that only the loss uses; they are not part of the model. None: not known."""
+    """Holds the cost of a run; None: not known. `heads` counts trained parameters of the loss, outside the model."""
 
     settings: dict[str, Any]
     pairs_seen: int | None
     model_parameters: int | None
     heads: int | None
     data: str | None  # fingerprint of the training part
-    teacher: str | None  # of the cached features, with what a table must say beside its results
+    teacher: str | None  # teachers of the cached features, with the notes that a table must print
     device: str | None = None  # cpu or cuda
-    precision: str | None = None  # of the computation, where the settings may say auto
+    precision: str | None = None  # the precision in use, even if the settings say auto
     inert: tuple[int, ...] = ()  # orders that did not act
 
     @property
     def method(self) -> str:
-        """As a reader would name it: `rank, order 3`, with what was added to it."""
+        """Return the name of the method for readers: `rank, order 3`, then fusion and distillation."""
         settings, traits = self.settings, traits_of_stored(self.settings["method"])
         words = [traits.title or settings["method"]]
         if traits.fixed_order is None:
@@ -149,7 +145,7 @@ class Spending:
 
 
 def spending(run: Path) -> Spending:
-    """Read what `run` has spent up to its last checkpoint, or up to its scores if they are later."""
+    """Read the cost of `run` up to its last checkpoint, or up to its scores if they are later."""
     last = run / files.CHECKPOINTS / files.LAST
     settings = with_own_trunk(files.read_settings(run), last)
     paths = (last / files.NUMBERS, run / files.ENVIRONMENT)
@@ -171,7 +167,7 @@ def spending(run: Path) -> Spending:
 
 
 def _teacher(cache: str | None) -> str | None:
-    """The teachers that the cache names; its path if the folder is gone."""
+    """Return the teachers that the cache names; its path if the folder is gone."""
     if cache is None:
         return None
     if not (Path(cache) / PLAN).is_file():
@@ -182,10 +178,8 @@ def _teacher(cache: str | None) -> str | None:
 
 
 def _trained_parameters(path: Path) -> dict[str, int] | None:
-    """Numbers that AdamW has moments for, by module; a frozen parameter, or an order not begun, has none.
-
-    None where the optimiser was not stored.
-    """
+    """Count the parameters with AdamW moments, by module; frozen parameters and orders not begun have none. Returns
+    None if the optimiser was not stored."""
     counts = {"model": 0, "objective": 0}
     with open(path, "rb") as file:  # safetensors: length of the head (8 bytes), then the head as JSON
         head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -196,8 +190,8 @@ def _trained_parameters(path: Path) -> dict[str, int] | None:
 
 
 def unmatched(a: Spending, b: Spending) -> list[str]:
-    """Lines `name: A → B` for all that differs besides the method; empty if a difference is the method's."""
-    ignored = OF_THE_METHOD + WITHOUT_EFFECT + (("data",) if a.data and b.data else ())
+    """Return lines `name: A → B` for every difference besides the method; empty if the runs are comparable."""
+    ignored = METHOD_SETTINGS + NEUTRAL_SETTINGS + (("data",) if a.data and b.data else ())
     lines = [line for line in difference(a.settings, b.settings) if not is_among(line.split(":")[0], ignored)]
     if a.data and b.data and a.data != b.data:
         lines.append(f"training data: {a.settings['data']} ({a.data[:8]}) → {b.settings['data']} ({b.data[:8]})")
@@ -210,24 +204,24 @@ def unmatched(a: Spending, b: Spending) -> list[str]:
 
 @dataclass(frozen=True)
 class RunData:
-    """The data of a run, and the settings by which its pairs were found and divided."""
+    """Holds the data of a run and the settings by which its pairs were found and divided."""
 
     where: str
     reading: FindingSettings
 
     def is_same(self, where: str) -> bool:
-        """True if a user who types `where` means this data."""
+        """Return True if a user who types `where` means this data."""
         return where == self.where or _resolved(where) == _resolved(self.where)
 
     def reading_for(self, asked: FindingSettings) -> FindingSettings:
-        """The run's own settings, changed by those of `asked` that differ from the defaults."""
+        """Return the run's own settings, changed by those of `asked` that differ from the defaults."""
         usual = FindingSettings()
         names = [field.name for field in dataclasses.fields(usual)]
         changed = {name: getattr(asked, name) for name in names if getattr(asked, name) != getattr(usual, name)}
         return dataclasses.replace(self.reading, **changed)
 
     def caution(self, place: SetLocation, split: str | None) -> str:
-        """A caution for scores of this run on a part of `place`; "" if the run was not trained on that part."""
+        """Return a caution for scores of this run on a part of `place`; "" if the run was not trained on that part."""
         if not self.is_same(place.where):
             return ""
         if split in ("train", "all"):
@@ -235,17 +229,17 @@ class RunData:
         own = splits_of(place.where, place.reading)
         if own != ("all",) and (split is None or split in own):
             return ""  # a part of its own, which no setting divides
-        same = all(getattr(place.reading, name) == getattr(self.reading, name) for name in DIVIDING)
+        same = all(getattr(place.reading, name) == getattr(self.reading, name) for name in SPLIT_SETTINGS)
         return "" if same else OTHERS_HELD_OUT
 
 
 def _resolved(where: str) -> Path:
-    """The folder of pairs; built-in scenes are not drawn to answer this."""
+    """Return the folder of pairs without drawing built-in scenes."""
     return (SCENES / PAIRS if where == "scenes" else Path(located(where))).resolve()
 
 
 def run_data(model: str | Path) -> RunData | None:
-    """The data of a run, or of the run that a checkpoint belongs to; None for other models."""
+    """Return the data of a run, or of the run that a checkpoint belongs to; None for other models."""
     path = Path(model)
     for folder in (path, *path.absolute().parents[:2]) if path.is_dir() else ():  # RUN/checkpoints/last
         if files.is_run(folder):
@@ -255,6 +249,6 @@ def run_data(model: str | Path) -> RunData | None:
 
 
 def stored_reading(stored: dict[str, Any]) -> FindingSettings:
-    """Reading settings of a run folder, without those that this version does not know."""
+    """Return the reading settings of a run folder, without settings that this version does not know."""
     known = {field.name for field in dataclasses.fields(FindingSettings)}
     return FindingSettings(**{name: value for name, value in stored.items() if name in known})

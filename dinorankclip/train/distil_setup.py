@@ -1,7 +1,6 @@
-"""Sets up what distillation and fusion add to a run: students, the teacher's cache for the loader, the loss.
+"""Sets up the students, the fusion, the teacher cache and the loss of a run with distillation.
 
-The cache may be `auto`: then the first run makes it and the others wait. A dry run comes before any cache and has
-`FakeTeacherCache` instead.
+`auto`: the first run builds the cache, others wait. A dry run does not build the cache. It uses `FakeTeacherCache`.
 """
 
 from __future__ import annotations
@@ -31,15 +30,13 @@ from dinorankclip.teachers.text_teachers import bpe_word_ids
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Source, UserError, View
 
-LOOK_EVERY = 10  # seconds, while another run makes the cache
-WORDS = 12  # of a caption, in a fake cache
+LOOK_EVERY = 10  # seconds between two attempts to lock a cache that another run builds
+WORDS = 12  # length of every caption in a fake cache
 
 
 def students_and_fusion(settings: TrainSettings) -> tuple[Students, FusionDesign]:
-    """The students and the fusion that settings ask for.
-
-    Students come with a teacher's cache or with fusion; fusion may do without a teacher (a control).
-    """
+    """Return the students and the fusion design that the settings select. Students need a teacher cache or fusion.
+    Fusion also works without a teacher; this is a control."""
     fusion, distil = FusionDesign(settings.fusion.variant, settings.fusion.gate), settings.distil
     if fusion.variant == "none" and (distil.cache is None or distil.into == "trunk"):
         return Students(), FusionDesign()
@@ -47,7 +44,7 @@ def students_and_fusion(settings: TrainSettings) -> tuple[Students, FusionDesign
 
 
 def teach(model: JointModel, settings: TrainSettings) -> None:
-    """Set what learns beside the contrast: students alone, or with `distil.into trunk` the trunk's own tokens."""
+    """Select the parts that learn from the teacher: students or, with `distil.into trunk`, the trunk's own tokens."""
     model.students_only = not traits_of(settings.method).contrasts
     if settings.distil.cache is not None and settings.distil.into == "trunk":
         if model.students != Students():
@@ -56,10 +53,8 @@ def teach(model: JointModel, settings: TrainSettings) -> None:
 
 
 def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
-    """Settings whose cache is a folder: `auto` becomes the folder that `make_missing_cache` makes.
-
-    A dry run keeps `auto` as long as the folder is missing, and says what is to do.
-    """
+    """Return settings with the cache folder in place of `auto`; `make_missing_cache` fills the folder. A dry run keeps
+    `auto` while the folder is missing, and prints which features would have to be cached."""
     if settings.distil.cache != AUTO:
         return settings
     spec = cache_spec_of(settings)
@@ -76,10 +71,8 @@ def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
 
 
 def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Path | None = None) -> None:
-    """Make the cache that `auto` stands for, unless it is complete. All processes call.
-
-    `folder`: its name, if `with_cache` was called before; to find it takes a look at all of the data.
-    """
+    """Build the cache that `auto` stands for, unless it is complete. Every process must call this. `folder` is the
+    one that `with_cache` chose, if known; otherwise its name is computed from all of the data."""
     if settings.distil.cache != AUTO:
         return
     spec = cache_spec_of(settings)
@@ -94,7 +87,7 @@ def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Pa
 
 
 def cache_spec_of(settings: TrainSettings) -> CacheSpec:
-    """The contents of the cache that `auto` stands for."""
+    """Return the specification of the cache that `auto` stands for."""
     distil = settings.distil
     return CacheSpec(
         settings.data,
@@ -107,10 +100,8 @@ def cache_spec_of(settings: TrainSettings) -> CacheSpec:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other run makes this cache: of runs that are started together, one makes it.
-
-    Waiting may take hours, longer than processes wait for each other: they agree anew after each look.
-    """
+    """Lock the cache; wait while another run builds it. The wait may take hours, longer than processes wait for each
+    other, so they synchronise after each attempt."""
     announced = False
     while True:
         with if_free(folder.name, folder.parent) if distributed.world().leads else nullcontext(False) as free:
@@ -119,7 +110,7 @@ def _alone(folder: Path) -> Iterator[None]:
                 distributed.wait_for_all()
                 return
         if not announced:
-            say("another run is at it; waiting")
+            say("another run is building this cache; waiting")
             announced = True
         time.sleep(LOOK_EVERY)
 
@@ -127,7 +118,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def open_cache(
     settings: DistilSettings, reading: ReadingSettings, train: Source, tokenizer: Tokenizer
 ) -> TeacherCache | FakeTeacherCache | None:
-    """The cache of the training part, checked against the data; None without distillation."""
+    """Return the cache of the training part after a check against the data; None without distillation."""
     if settings.cache is None:
         return None
     texts = settings.branches == "image+text"
@@ -154,7 +145,7 @@ def open_cache(
 
 
 def cache_part(settings: DistilSettings, part: str, tokenizer: Tokenizer | None) -> TeacherCache:
-    """One part of the settings' cache, giving what the criterion needs. `tokenizer`: captions too."""
+    """Return one part of the cache with the fields that the criterion needs; `tokenizer` adds captions."""
     assert settings.cache is not None, "the settings must name a cache"
     cache = TeacherCache(settings.cache, part, compare_grid=settings.compare_grid, tokenizer=tokenizer)
     cache.fields = needed(settings.criterion, cache.plan["keep"])
@@ -175,10 +166,7 @@ def distillation_loss(
 
 
 class FakeTeacherCache:
-    """Random features in the shapes of a `TeacherCache`, to time a step before any cache is made.
-
-    `network`: the teacher whose features have these shapes.
-    """
+    """Draws random features in the shapes of the teacher `network`, to time a step before the cache is built."""
 
     identity = "stand-in"
 
@@ -205,7 +193,7 @@ class FakeTeacherCache:
         return features
 
     def _draw(self, branch: str, shape: tuple[int, int, int], summary: int) -> dict[str, Tensor]:
-        """`shape`: of the branch's tokens; `summary`: width of its class token."""
+        """Draw the features of a branch. `shape` is that of its tokens, `summary` the width of its class token."""
         items, tokens, _ = shape
         generator = torch.Generator().manual_seed(0)
         features = {}

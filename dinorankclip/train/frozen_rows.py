@@ -2,7 +2,7 @@
 
 The image side (trunk, student and fusion of the images) never changes, so neither does its embedding of an image.
 Every image of every part is therefore embedded once, as evaluation shows it (no crops, no flips). Batches hold the
-stored rows instead of pixels, and a step costs as much as the text side. Scores during training decode nothing either.
+stored rows instead of pixels, and a step costs as much as the text side. Scoring decodes no image either.
 
 Rows lie in built/features/KEY (see data/row_store.py). KEY is a digest of everything that they depend on: other
 weights, another image or another size lead to other rows. Process r of W computes blocks r, r + W, … of a part.
@@ -34,15 +34,15 @@ from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import ImageRows, ImageSpec, Source, UserError
 
-IMAGE_SIDE = ("trunk.towers.visual.", "image_student.", "image_fusion.")  # prefixes of its parameters
+IMAGE_SIDE = ("trunk.towers.visual.", "image_student.", "image_fusion.")  # prefixes of parameter names
 FOLDER = home() / "features"
-FORMAT = 3  # of the stored files
+FORMAT = 3  # version of the stored files
 BATCH = 64  # images that the model embeds at once
 
 
 @dataclass(frozen=True)
 class FrozenImages:
-    """Rows of every part of the data ("train", "val", …), and the identity of the image side that computed them."""
+    """Holds the rows of every part ("train", "val", …) and the identity of the image side that computed them."""
 
     rows: dict[str, ImageRows]
     identity: str
@@ -73,10 +73,8 @@ def image_identity(model: JointModel) -> str:
 def frozen_images(
     model: JointModel, parts: dict[str, Source], reading: ReadingSettings, dry: bool = False
 ) -> FrozenImages:
-    """Return rows of all parts, after computing those that are not stored. All processes call this function.
-
-    A dry run prints what the computation would take, and goes on with random rows.
-    """
+    """Return rows of all parts after computing the missing rows. Every process must call this.
+    A dry run prints the cost of the computation instead, and uses random rows."""
     encode = partial(model.encode_image, normalize=False)
     maker = RowMaker(encode, image_identity(model), model.trunk.image_spec, model.dim, reading.max_pixels)
     learning = model.training
@@ -119,7 +117,7 @@ class RowMaker:
         return RowStore(self.folder(source), len(source), about | {"images": len(source)})
 
     def make(self, source: Source, name: str, max_damaged: float = 1.0) -> StoredRows:
-        """Compute the missing rows of a source. All processes call this method. `name` labels the progress bar."""
+        """Compute the missing rows of a source. Every process must call this. `name` labels the progress bar."""
         store, world = self.store(source), distributed.world()
         missing = store.missing(partial(can_read, source))
         todo = missing[world.rank :: world.size]
@@ -168,7 +166,7 @@ class RowMaker:
 
 
 class StoredRows:
-    """`rows(index)` → the raw embedding of that image, float32 [D]: a `types.ImageRows` on disk."""
+    """Reads rows from disk as a `types.ImageRows`: `rows(index)` is the raw embedding of that image, float32 [D]."""
 
     def __init__(self, folder: Path, count: int) -> None:
         store = RowStore(folder, count)

@@ -1,4 +1,4 @@
-"""The training loop: fetch a batch, take gradients, step, log, score, save; until the end or a request to stop."""
+"""Runs the training loop (fetch a batch, take gradients, step, log, score, save) to the end or a stop request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pretrain(
     run: Path,
     stop: StopRequest | None = None,
 ) -> bool:
-    """Train from `state.step` to the end. False: stopped early on request, with everything saved; `stop` knows why."""
+    """Train from `state.step` to the end. Returns False after a request to stop (`stop`), with everything saved."""
     budget, record = settings.budget, settings.record
     records = Records(run, state.step, record.tensorboard)
     damaged = DamagedFile(run, loader.damage)
@@ -98,16 +98,14 @@ def pretrain(
 
 
 def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:
-    """Tell if the step after `step` finished ones is logged, and if its terms' gradients are compared.
-
-    The first and the last of all `total` steps are always logged: a short run has few others.
-    """
+    """Tell if the step after `step` finished steps is logged, and if its terms' gradients are compared. The first and
+    the last of all `total` steps are always logged: a short run has few others."""
     compare = record.gradient_report_every > 0 and (step + 1) % record.gradient_report_every == 0
     return compare or step in (0, total - 1) or (step + 1) % record.log_every == 0, compare
 
 
 def step_numbers(terms: LossTerms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
-    """The numbers of a log line; losses and the objective's report are means over processes."""
+    """Return the numbers of a log line; losses and the objective's report are means over processes."""
     losses = {"loss": float(terms.total.detach())}
     losses |= {f"loss/{name}": float(value.detach()) for name, value in terms.terms.items()}
     return distributed.mean_over_processes(losses | terms.report) | {
@@ -136,7 +134,7 @@ def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Record
 
 
 class Clock:
-    """Pairs a second since the last log line, not counting scoring and saving."""
+    """Measures pairs per second since the last log line, without scoring and saving."""
 
     def __init__(self, batch: int):
         self.batch = batch
@@ -162,8 +160,8 @@ class StopRequest:
     """Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once."""
 
     def __init__(self) -> None:
-        self.signal: int | None = None  # the first that came to this process
-        self._earlier: dict[int, Any] = {}  # handlers
+        self.signal: int | None = None  # the first signal that this process received
+        self._earlier: dict[int, Any] = {}  # handlers to restore
 
     def __enter__(self) -> StopRequest:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -180,13 +178,10 @@ class StopRequest:
         self.signal = self.signal or number
 
     def agreed(self) -> bool:
-        """True if any process was asked to stop; all of them must call this at the same step."""
+        """Return True if any process was asked to stop. Every process must call this at the same step."""
         return distributed.any_process(self.signal is not None)[0]
 
     @property
     def status(self) -> int:
-        """The exit status that says "stopped by that signal", so that scripts do not go on to their next line.
-
-        A process that left because another process was asked says SIGTERM.
-        """
+        """Return the exit status of the signal, so that scripts stop; SIGTERM's if another process received it."""
         return 128 + (self.signal or signal.SIGTERM)

@@ -38,10 +38,8 @@ def say(text: str) -> None:
 
 @contextmanager
 def alone_in(run: Path) -> Iterator[None]:
-    """Keep other processes of this machine from training in the folder, or moving it away, within the block.
-
-    The lock lies beside the folder, which --restart renames.
-    """
+    """Keep other processes of this machine from training in the folder, or moving it away, within the block. The lock
+    is a file beside the folder, because --restart renames the folder."""
     place = run.resolve()
     lock = if_free(f".{place.name}", place.parent) if distributed.world().leads else nullcontext(True)
     with lock as free:
@@ -52,10 +50,8 @@ def alone_in(run: Path) -> Iterator[None]:
 
 @contextmanager
 def given_back(run: Path) -> Iterator[None]:
-    """Remove a folder that the block made if an error leaves the block before the first step.
-
-    A folder stays if it holds anything that took time to make, such as scores of the starting weights.
-    """
+    """Remove a folder that the block made if an error leaves the block before the first step. A folder stays if it
+    holds anything that took time to make, such as scores of the starting weights."""
     new = not run.exists()
     try:
         yield
@@ -68,7 +64,7 @@ def given_back(run: Path) -> Iterator[None]:
 
 
 def has_begun(run: Path) -> bool:
-    """True if a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
+    """Return True if a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
     logged = (run / files.METRICS).is_file() and (run / files.METRICS).stat().st_size > 0
     return logged or (run / files.SCORES).is_file() or any((run / files.CHECKPOINTS).glob(f"{files.STEP}*"))
 
@@ -79,7 +75,7 @@ def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
 
 
 def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
-    # First of all, because the device may be refused. The environment also stores what `auto` came to here.
+    # The device may be refused, so it is chosen first. The environment stores the values behind `auto`.
     budget = settings["budget"]
     placement = choose(budget["device"], budget["precision"], distributed.world().local_rank)
     about = environment() | {"device": placement.device.type, "precision": placement.precision}
@@ -105,7 +101,7 @@ def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, A
     earlier = files.read_object(run / files.ENVIRONMENT) if (run / files.ENVIRONMENT).is_file() else {}
     changed = changes(stored, settings, earlier.get("precision"), about["precision"])
     if changed and not has_begun(run):
-        # A start that was refused or failed left it: nothing is lost, and its first numbers are of other settings.
+        # The folder is left from a refused or failed start, and its first numbers belong to other settings.
         for leftover in (run / files.BEFORE, run / files.FUSION, *run.glob(files.DAMAGED_OF_ALL)):
             leftover.unlink(missing_ok=True)
         say(f"{run} was made with other settings, but no step was taken: it now belongs to these")
@@ -115,14 +111,12 @@ def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, A
             "\nUse the old settings to resume it, another --run, or --restart to move it aside."
         )  # fmt: skip
     elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
-        say(f"mind: {run} was last on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
+        say(f"note: {run} was last on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
 
 
 def changes(old: dict[str, Any], new: dict[str, Any], old_precision: str | None, precision: str) -> list[str]:
-    """Lines `name: old → new` of settings that keep a run from going on.
-
-    Precisions are what `auto` came to when the run began (None: a version that did not store it) and comes to here.
-    """
+    """Return lines `name: old → new` of settings that keep a run from going on. The precisions are the values behind
+    `auto` when the run began (None: an old version did not store it) and now."""
     lines = difference(old, new)
     if old_precision is not None:
         then, now = (
@@ -143,7 +137,7 @@ def changes(old: dict[str, Any], new: dict[str, Any], old_precision: str | None,
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine, revision and command, for readers of a result."""
+    """Return versions, machine, revision and command, for readers of a result."""
     versions: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -171,7 +165,7 @@ def _revision() -> str | None:
 
 
 class Records:
-    """The log of a run: numbers over steps. Only the leading process writes; the others' calls do nothing."""
+    """Writes the log of a run: numbers by step. Calls of processes other than the leading process do nothing."""
 
     def __init__(self, run: Path, from_step: int, tensorboard: bool):
         self.writer = None
@@ -206,7 +200,7 @@ class Records:
 
 
 class DamagedFile:
-    """The list of samples that a run could not use, one file a process; a resume goes on with it."""
+    """Lists the samples that a run could not use, in a file per process. A resumed run appends to the file."""
 
     def __init__(self, run: Path, count: DamageCount):
         rank = distributed.world().rank
@@ -224,7 +218,7 @@ class DamagedFile:
             self.written += len(new)
 
     def numbers(self) -> dict[str, float]:
-        """Different damaged samples by cause, over all processes, which must all ask."""
+        """Count different damaged samples by cause over all processes. Every process must call this."""
         counts = {f"damaged/{cause}": float(self.count.by_cause.get(cause, 0)) for cause in CAUSES}
         size = distributed.world().size
         return {name: size * value for name, value in distributed.mean_over_processes(counts).items() if value}
@@ -237,7 +231,7 @@ def _read_damaged(path: Path) -> dict[str, str]:
 
 
 def damage_line(run: Path, train: Source) -> str:
-    """A line with the number of training images that no process could use and their list; "" without any."""
+    """Return a line that counts the training images that no process could use and names their list; "" if none."""
     keys = {key for path in run.glob(files.DAMAGED_OF_ALL) for key in _read_damaged(path)}
     if not keys:
         return ""

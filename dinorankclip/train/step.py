@@ -1,10 +1,9 @@
-"""One training step: the gradients of a batch, and AdamW's update.
+"""Takes one training step: computes the gradients of a batch and applies AdamW's update.
 
 A batch goes through in one pass, or in two passes that hold the activations of one chunk at a time (feature caching):
 encode all chunks without a graph; take the loss and its gradient at the embeddings of the whole batch; encode each
 chunk again, with a graph, and push its rows of that gradient through. The loss only ever sees whole-batch embeddings,
 so any loss will do, and the result is the gradient of one pass.
-
 The learning rate is a function of the step alone, so a resumed run follows the same curve.
 """
 
@@ -31,22 +30,22 @@ RULES: tuple[tuple[str, bool], ...] = (
     *((pattern, True) for pattern in ("*positional_embedding", "*pos_embed*", "*_student.positions", "*latent*")),
     *((pattern, True) for pattern in ("*probe*", "*.proj", "*text_projection", "*weight", "*query")),
 )
-HEADS = "*transitions.*"  # the heads and gates of the orders above 1
-MOST_WARMUP_STEPS = 10_000  # RankCLIP's and the paper's
+HEADS = "*transitions.*"  # matches the heads and gates of the orders above 1
+MOST_WARMUP_STEPS = 10_000  # the value of RankCLIP and of the paper
 WARMUP_SHARE = 0.05  # short runs warm up over this share of their steps instead
-LARGEST_LOGIT_SCALE = math.log(100.0)  # CLIP's
-MOST_NAMED = 3  # parameters in a message
+LARGEST_LOGIT_SCALE = math.log(100.0)  # the bound in CLIP
+MOST_NAMED = 3  # a message names at most this many parameters
 
 
 class Model(Protocol):
-    """The encoder: images, texts and second texts in, embeddings out; `scale` is exp(logit_scale)."""
+    """Encodes images, texts and second texts; `scale` returns exp(logit_scale)."""
 
     def __call__(self, *inputs: Tensor | None) -> Embeddings: ...
     def scale(self) -> Tensor: ...
 
 
 class NonFinite(UserError):
-    """The step was not taken: a loss term or the gradient is infinite or not a number."""
+    """Reports that a step was not taken because a loss term or the gradient is infinite or not a number."""
 
     def __init__(self, broken: list[str], where: str):
         names = ", ".join(broken) if broken else "nothing here, see the other processes' messages"
@@ -128,10 +127,8 @@ def _learning_names(model: Model, part: tuple[Tensor | None, ...], placement: Pl
 
 
 def _backward_to_embeddings(terms: LossTerms, compared_at: list[Tensor]) -> None:
-    """`compared_at`: the embeddings at which the terms' gradients are compared; empty if they are not.
-
-    Raises on every process if a term of any is not finite, before a backward whose exchanges would hang.
-    """
+    """Run the backward pass; first compare the terms' gradients at the embeddings `compared_at`, if any. Raises on
+    every process if a term of any process is not finite, before a backward pass whose exchanges would hang."""
     names = list(terms.terms)
     finite = torch.stack([terms.terms[name].detach().float() for name in names]).isfinite().tolist()
     broken = [name for name, good in zip(names, finite) if not good]
@@ -143,10 +140,7 @@ def _backward_to_embeddings(terms: LossTerms, compared_at: list[Tensor]) -> None
 
 
 def random_state(device: torch.device) -> Tensor:
-    """This process's torch generators as one uint8 tensor: the CPU's, then that of the GPU it trains on, if any.
-
-    The tensor has the same size on every process.
-    """
+    """Return the states of this process's CPU and GPU generators as one uint8 tensor, equally long everywhere."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -184,7 +178,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
 
 
 def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_heads: float) -> list[dict]:
-    """AdamW's groups of trainable parameters: decayed or not, the loss's heads apart from all others.
+    """Return AdamW's groups of trainable parameters: decayed or not, the loss's heads apart from all others.
 
     Each group remembers its names in order and `rate_factor`, its share of the schedule's rate; `of_heads` are options
     that the heads alone have.
@@ -207,7 +201,7 @@ def warmup_length(total_steps: int, asked: int | None = None) -> int:
 
 
 def learning_rate(step: int, total_steps: int, peak: float, warmup: int) -> float:
-    """Rate of the update that follows `step` finished ones: linear up over `warmup`, then half a cosine to zero."""
+    """Return the rate of the update after `step` updates: linear over `warmup`, then half a cosine to zero."""
     if step < warmup:
         return peak * (step + 1) / warmup
     share = (step - warmup) / max(1, total_steps - warmup)
@@ -215,7 +209,7 @@ def learning_rate(step: int, total_steps: int, peak: float, warmup: int) -> floa
 
 
 class Updater:
-    """AdamW over every trainable parameter of the named modules, with its schedule."""
+    """Applies AdamW and its schedule to every trainable parameter of the named modules."""
 
     def __init__(self, modules: dict[str, nn.Module], settings: OptimSettings, total_steps: int):
         named = {f"{part}.{n}": p for part, module in modules.items() for n, p in module.named_parameters()}
@@ -235,14 +229,12 @@ class Updater:
         self.warmup = warmup_length(total_steps, settings.warmup_steps)
 
     def rate(self, step: int) -> float:
-        """The schedule's rate; heads take `heads_rate` times it."""
+        """Return the rate of the schedule; heads use `heads_rate` times this rate."""
         return learning_rate(step, self.total_steps, self.settings.lr, self.warmup)
 
     def step(self, progress: Progress, logit_scale: nn.Parameter) -> float:
-        """Average the gradients over processes, check, clip, apply and clear them; clamp the temperature.
-
-        Returns the gradients' norm before clipping.
-        """
+        """Average the gradients over processes, check, clip, apply and clear them; clamp the temperature. Returns the
+        norm of the gradients before clipping."""
         distributed.mean_gradients(self.parameters.values())
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
@@ -266,7 +258,7 @@ class Updater:
         return [f"the gradient of {name}" for name in broken[:MOST_NAMED]] + more or ["the gradient's norm"]
 
     def state(self) -> dict[str, Tensor]:
-        """Optimiser state by parameter name, as plain tensors."""
+        """Return the optimiser state by parameter name, as plain tensors."""
         states = {name: self.optimizer.state.get(parameter, {}) for name, parameter in self.parameters.items()}
         return {f"{name}/{key}": value for name, state in states.items() for key, value in state.items()}
 

@@ -1,7 +1,7 @@
-"""Reads two data files of a paper: the numbers that it prints (`paper_values.json`), and the names of the scores that
-stand for its benchmarks in each kind of study (`measures.toml`).
+"""Reads two data files of a paper: its printed numbers (`paper_values.json`), and the names of the scores that stand
+for its benchmarks in each kind of study (`measures.toml`).
 
-The first names each table or figure of the paper by its label:
+`paper_values.json` identifies each table or figure of the paper by its label:
 
     {"tab:main": {"title": …, "columns": ["T@1", …], "rows": {"clip": [9.06, …]},
                   "row_of_cell": {"rank-2": "2"}, "black": [{"rows": ["clip"], "columns": ["T@1"]}]}}
@@ -30,8 +30,8 @@ Rows = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class PaperValue:
-    """One number of the paper. `black`: printed as a result. `place`: table, row and column; None for a number that we
-    worked out of several."""
+    """Holds one number of the paper. `black`: printed as a result. `place`: table, row and column; None for a number
+    computed from several others."""
 
     value: float
     black: bool
@@ -39,7 +39,7 @@ class PaperValue:
 
 
 class PaperValues(Mapping[str, Rows]):
-    """All printed numbers of a paper: label of the table → row → column → number."""
+    """Maps the printed numbers of a paper: label of the table → row → column → number."""
 
     def __init__(self, path: Path) -> None:
         self._tables: dict[str, Rows] = {}
@@ -81,20 +81,18 @@ class PaperValues(Mapping[str, Rows]):
         return PaperValue(self[label][row][column], self.in_black(label, row, column), (label, row, column))
 
     def beside(self, label: str, cell: str, columns: Mapping[str, str]) -> dict[str, PaperValue]:
-        """Return the values beside a cell. `columns`: our heading → the paper's column; what the paper lacks is left
-        out."""
+        """Return the values beside a cell. `columns`: our heading → the paper's column, omitted if not printed."""
         row = self.row_of(label, cell)
         printed = self[label].get(row, {})
         return {heading: self.value(label, row, column) for heading, column in columns.items() if column in printed}
 
     def gain(self, label: str, column: str, row: str, over: str) -> float:
-        """Return the printed difference of two rows, in the column's own unit."""
+        """Return the difference of two printed rows, in the column's own unit."""
         return round(self[label][row][column] - self[label][over][column], 6)
 
 
 def paper_words(value: PaperValue | None, digits: int | None = None) -> str:
-    """Write a value as `11.30`, or `9.06 ‡` in black. Shares are in percent already. Without `digits`, the value has as
-    many as it needs."""
+    """Write a value as `11.30`, or `9.06 ‡` in black. Without `digits`, the value has as many as it needs."""
     if value is None:
         return MISSING
     number = f"{value.value:g}" if digits is None else f"{value.value:.{digits}f}"
@@ -122,14 +120,14 @@ def about_paper(values: Iterable[PaperValue]) -> str:
 
 # Scores of the image student, the same in every kind of study; runs without a teacher lack them.
 COSINE = "fidelity/image cosine"
-ABOVE_09 = "fidelity/image above 0.9"  # share of items
+ABOVE_09 = "fidelity/image above 0.9"  # the share of items above 0.9
 CENTRED_COSINE = "fidelity/image centred cosine"
 GRAM_DISTANCE = "fidelity/image gram distance"
-OWN_COSINE = "fidelity/image own projector's cosine"  # only of criteria that have a projector
+OWN_COSINE = "fidelity/image own projector's cosine"  # exists only for criteria with a projector
 
 
 class _Name:
-    """A score name that depends on fields of its `Measures`."""
+    """Builds a score name from fields of its `Measures`."""
 
     def __init__(self, template: str) -> None:
         self.template = template
@@ -140,37 +138,37 @@ class _Name:
 
 @dataclass(frozen=True)
 class Measures:
-    """Score names of one kind of study, and what its tables call things.
+    """Holds the score names of one kind of study and words of its tables.
 
-    Probes are of the embedding, which is equally wide in every cell. Features before the projection are wider where a
+    Probes use the embedding, which is equally wide in every cell. Features before the projection are wider where a
     student adds its class token; tables show them in a second column.
     `shift_base` is the unshifted set that the renditions belong to, `fine` a fine-grained set. `several_fine`: the
     Fine-grained Probe is the mean over all fine-grained sets that were scored. `coarse`: the set of kinds that is
     probed. `judged_by_top1`: "accuracy" is zero-shot top-1, as in the paper.
     """
 
-    kind: str  # of study
+    kind: str  # kind of study
     studies: tuple[str, ...]
-    retrieval: str  # sets
+    retrieval: str  # this and the next four fields name sets
     zero_shot: str
     shift_base: str
     fine: str
     coarse: str
     renditions: tuple[str, ...]
-    zero_shot_kinds: int  # classes of the set
-    base_kinds: int  # of `shift_base`
-    rendition_kinds: tuple[int, ...]  # of each rendition
+    zero_shot_kinds: int  # number of classes of `zero_shot`
+    base_kinds: int  # number of classes of `shift_base`
+    rendition_kinds: tuple[int, ...]  # number of classes of each rendition
     graded: bool  # relevance between any two items is known
     other_probes: tuple[str, ...] = ()  # sets with a column of their own in the table of linear probes
     several_fine: bool = False
-    dinov3: bool = False  # the teacher is the paper's
+    dinov3: bool = False  # the teacher is that of the paper
     judged_by_top1: bool = False
     items: str = "scenes"
     items_factor: int = 1  # a cell -n1000 has 1000 times this many different items
 
     top1 = _Name("{zero_shot}/T@1")
     mean_r1 = _Name("{retrieval}/mean R@1")
-    # Of captions that CLIP's run of the same seed misses at 1 and has among the first 10.
+    # Covers captions whose image CLIP's run of the same seed ranks 2nd to 10th.
     near_misses = _Name("{retrieval}/t2i R@1 of clip's near misses")
     base_top1 = _Name("{shift_base}/T@1")
     shift = _Name("shift from {shift_base}/mean T@1")
@@ -193,16 +191,16 @@ class Measures:
         return mean(1 / kinds for kinds in self.rendition_kinds) if score == self.shift else None
 
     def recall(self, way: str, k: int) -> str:
-        """`way` is i2t or t2i."""
+        """Return the name of a recall; `way` is i2t or t2i."""
         return f"{self.retrieval}/{way} R@{k}"
 
     @property
     def accuracy(self) -> str:
-        """The score that decides where the paper says "accuracy" and means ImageNet1K top-1: top-1 at the paper's
-        scale, mean R@1 of both directions in small studies.
+        """Return the score that decides claims about "accuracy", by which the paper means ImageNet1K top-1: top-1 at
+        the paper's scale, mean R@1 of both directions in small studies.
 
-        Zero-shot top-1 of models that small is a few points above chance (5 % against 0.8 % on scenes after three
-        times the study's training), too near to tell them apart. This was chosen before any study had run.
+        In small studies zero-shot top-1 is too near to chance to tell models apart (5 % against 0.8 % on scenes after
+        three times the study's training). This was chosen before any study had run.
         """
         return self.top1 if self.judged_by_top1 else self.mean_r1
 
@@ -223,17 +221,17 @@ class Measures:
 
     @property
     def ranking_quality(self) -> str:
-        """τ-b between a caption's order of all images and their true relevance; else between the two modalities."""
+        """Return the name of τ-b of a caption's order of images with their relevance, or else of the two modalities."""
         return f"{self.retrieval}/{'t2i tau-b' if self.graded else 'cross-modal tau-b'}"
 
 
 def load_measures(path: Path) -> dict[str, Measures]:
-    """Read the kinds of study; a wrong or missing key is named with its kind."""
-    found = {}
+    """Read the kinds of study; an error names the wrong or missing key and its kind."""
+    measures = {}
     for kind, entries in tomllib.loads(path.read_text(encoding="utf-8")).items():
         lists: dict[str, Any] = {name: tuple(value) for name, value in entries.items() if isinstance(value, list)}
         try:
-            found[kind] = Measures(kind, **entries | lists)
+            measures[kind] = Measures(kind, **entries | lists)
         except TypeError as error:
             raise ValueError(f"{path}: [{kind}]: {error}") from error
-    return found
+    return measures

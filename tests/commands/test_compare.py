@@ -160,10 +160,10 @@ def test_scores_of_earlier_weights_are_marked(tmp_path, capsys):
         (run / "scores.json").write_text(json.dumps(stored | {"sets_model": {"step": step}}))
     main([str(a), str(b)])
     out = capsys.readouterr().out
-    assert "mind: sets of A were scored at step 60; the run has gone on since" in out and "sets of B" not in out
+    assert "note: sets of A were scored at step 60; the run has gone on since" in out and "sets of B" not in out
     shutil.rmtree(a / "checkpoints")  # as studies do: nothing is known of what came after
     main([str(a), str(b)])
-    assert "mind:" not in capsys.readouterr().out
+    assert "note:" not in capsys.readouterr().out
 
 
 def test_mistakes_are_explained(tmp_path):

@@ -236,7 +236,7 @@ def test_a_run_waits_while_another_makes_the_cache(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(distil_setup.time, "sleep", look)
     with distil_setup._alone(AUTOMATIC / "cache"):
         assert len(looks) == 3
-    assert capsys.readouterr().out == "another run is at it; waiting\n"
+    assert capsys.readouterr().out == "another run is building this cache; waiting\n"
 
 
 def test_the_dry_run_compares_on_the_grid_that_training_does():

@@ -1,4 +1,4 @@
-"""Draws examples of what models get right and wrong: confusions of the fine-grained probe, its cases, and retrieval.
+"""Draws right and wrong answers of models: confusions and cases of the fine-grained probe, and retrieval.
 
 Shapes: N images, K classes, T captions.
 """
@@ -25,7 +25,7 @@ from dinorankclip_studies.material import StudyModels
 from dinorankclip_studies.papers.dinorankclip.figures_orders import counts, summaries
 from dinorankclip_studies.results import Results
 
-CASES_SHOWN = 5  # of each outcome
+CASES_SHOWN = 5  # images per outcome
 SEED = 0
 
 CONFUSIONS_CAPTION = (
@@ -43,8 +43,7 @@ CASES_CAPTION = (
 
 @dataclass(frozen=True)
 class Probed:
-    """Predictions of the fine-grained probe. `families` [K] is the family number of each class; `predicted` [N] is by
-    title of the model."""
+    """Holds predictions of the fine-grained probe: family number of each class [K], `predicted` [N] by model title."""
 
     embedded: EmbeddedSet
     labels: np.ndarray
@@ -69,8 +68,7 @@ def probe_models(models: StudyModels, name: str, cells: Mapping[str, str]) -> Pr
 
 
 def confusion_matrices(probed: Probed, results: Results, score: str, cells: Mapping[str, str]) -> Drawn:
-    """Draw what the probe takes for what. `score` is the share of errors inside the family; `cells`: cell → title, for
-    the bars."""
+    """Draw the confusion matrices of the probe, and bars of `score`, the share of errors inside the family, by cell."""
     base, *_, ours = probed.predicted
     order = np.argsort(probed.families, kind="stable")
     figure = new_figure(2.9)
@@ -179,8 +177,8 @@ def _case_sheet(probed: Probed, groups: Mapping[str, np.ndarray]) -> Image.Image
     return sheet
 
 
-QUERIES_SHOWN = 4  # of each outcome
-NEAR = 10  # the paper asks about captions whose image the baseline has among its first ten
+QUERIES_SHOWN = 4  # captions per outcome
+NEAR = 10  # the paper counts captions whose image the baseline ranks among the first ten
 _MARGIN, _GAP, _TEXT, _ROW_HEAD = 14, 10, 300, 34
 _CELL = SIDE + 2 * FRAME
 
@@ -197,17 +195,17 @@ RETRIEVAL_CAPTION = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """Places of each caption's best right image, from 0, by two models. int64 [T] each."""
+    """Holds the rank, from 0, of each caption's best right image by two models; int64 [T] each."""
 
     base: np.ndarray
     ours: np.ndarray
 
     def queries(self, ours: bool, base: bool) -> np.ndarray:
-        """Return the captions that the two models answer rightly or not, as stated."""
+        """Return the captions that each model answers rightly (True) or wrongly (False)."""
         return np.flatnonzero(((self.ours == 0) == ours) & ((self.base == 0) == base))
 
     def rescued(self, back: bool = False) -> tuple[int, int]:
-        """Return how many queries the base misses narrowly (right image among the first ten), and how many of them ours
+        """Count the queries that the base misses narrowly (right image among the first ten), and those that ours then
         answers; `back`: the other way round."""
         missing, other = (self.ours, self.base) if back else (self.base, self.ours)
         narrow = (missing > 0) & (missing < NEAR)
@@ -215,8 +213,8 @@ class Outcome:
 
 
 def won_and_lost(models: StudyModels, name: str, cells: Mapping[str, str]) -> Drawn:
-    """Draw text → image retrieval of several models on the same queries: what ours wins of the baseline, and what it
-    loses. `cells`: cell → title, from the baseline to ours; models between them are shown, too."""
+    """Draw text → image retrieval of several models on queries that ours wins from the baseline or loses to it.
+    `cells`: cell → title, from the baseline to ours; models between them are shown, too."""
     sets = {title: models.embedded_set(cell, name) for cell, title in cells.items()}
     captions = next(iter(sets.values())).captions()
     texts, right = right_items(captions)

@@ -16,7 +16,7 @@ from dinorankclip.types import UserError
 
 @dataclass(frozen=True)
 class FindingSettings:
-    """How pairs are found and divided. Every command that opens data has these settings."""
+    """Sets how pairs are found and divided. Every command that opens data has these settings."""
 
     image_column: str = "image"
     """CSV/Parquet: the column with image paths, relative to the table."""
@@ -39,7 +39,7 @@ class FindingSettings:
 
 @dataclass(frozen=True)
 class CheckingSettings(FindingSettings):
-    """How pairs are found, and how many damaged samples are too many."""
+    """Sets how pairs are found, and how many damaged samples are too many."""
 
     max_damaged: float = 0.05
     """Stop when more than this share of samples (of at least 200) had to be replaced."""
@@ -47,7 +47,7 @@ class CheckingSettings(FindingSettings):
 
 @dataclass(frozen=True)
 class ReadingSettings(CheckingSettings):
-    """How pairs are found, checked and augmented."""
+    """Sets how pairs are found, checked and augmented."""
 
     crop_scale: tuple[float, float] = (0.9, 1.0)
     """Area of the random crop, as a share of the image. (1, 1) switches cropping off."""
@@ -61,7 +61,7 @@ class ReadingSettings(CheckingSettings):
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The towers."""
+    """Chooses the image tower and the text tower."""
 
     trunk: str = "drc-small"
     """A built-in small trunk (drc-tiny, drc-tiny-large, drc-small, drc-photo) or an open_clip model name."""
@@ -75,7 +75,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """The ranking part of the objective. `order` 0 is CLIP, 1 is RankCLIP."""
+    """Sets the ranking part of the objective. `order` 0 is CLIP, 1 is RankCLIP."""
 
     order: int = 3
     """Plackett–Luce order R, 0 to 5."""
@@ -97,7 +97,7 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class DistilSettings:
-    """Distillation of a cached teacher into students. Without a cache there is no distillation."""
+    """Sets the distillation of a cached teacher into students. Without a cache there is no distillation."""
 
     cache: str | None = None
     """A folder that `dinorankclip teacher cache` made of this data; switches distillation on, with any method.
@@ -136,7 +136,7 @@ UNGATED = ("concat", "additive")  # variants that have no gate
 
 @dataclass(frozen=True)
 class FusionSettings:
-    """How the students' features enter the embeddings. Fusion adds students, with or without a teacher."""
+    """Sets how the students' features enter the embeddings. Fusion adds students, with or without a teacher."""
 
     variant: FusionVariant = "none"
     """full (the paper's), spp-cbam (no refiner), spp (no attention), single-scale, additive, concat, or none."""
@@ -146,7 +146,7 @@ class FusionSettings:
 
 @dataclass(frozen=True)
 class OptimSettings:
-    """AdamW and its schedule."""
+    """Sets AdamW and its schedule."""
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.98)
@@ -168,7 +168,7 @@ class OptimSettings:
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """How much is computed, and in which pieces."""
+    """Sets how much is computed, and in which pieces."""
 
     batch: int = 256
     """Pairs a step, over all processes."""
@@ -185,7 +185,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True)
 class RecordSettings:
-    """Logs and checkpoints, and how often they are written."""
+    """Sets how often logs and checkpoints are written."""
 
     log_every: int = 10
     save_every: int = 200
@@ -199,7 +199,7 @@ class RecordSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """All settings of a run."""
+    """Holds all settings of a run."""
 
     preset: str = "scenes"
     """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
@@ -242,8 +242,8 @@ def with_changes(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSe
 
 
 PRESETS = {
-    # Built-in scenes, small ViT at 48 px, minutes on two CPU cores. `dinorankclip train --preset scenes`: test R@1
-    # 46.1 / 30.3 % after 30 epochs, seed 0 (docs/results.md).
+    # Built-in scenes and a small ViT at 48 px take minutes on two CPU cores. `dinorankclip train --preset scenes` has
+    # a test R@1 of 46.1 / 30.3 % after 30 epochs, seed 0 (docs/results.md).
     "scenes": TrainSettings(
         model=ModelSettings(trunk="drc-tiny"),
         distil=DistilSettings(
@@ -262,7 +262,7 @@ PRESETS = {
         distil=DistilSettings(image_student="vit-mini", text_student="vit-mini", teacher_size=224),
         budget=BudgetSettings(batch=256, epochs=20),
     ),
-    # Own pairs, starting from a model trained here or from open_clip weights (`--init`). Prints scores before and after
+    # Fine-tunes a model trained here or open_clip weights (`--init`) on own pairs; prints scores before and after
     "finetune": TrainSettings(
         preset="finetune",
         data="pairs.csv",
@@ -271,7 +271,7 @@ PRESETS = {
         budget=BudgetSettings(batch=64, epochs=5),
     ),
     # WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table, on a GPU node by torchrun.
-    # Never run so far.
+    # This preset has not been run so far.
     "cc3m": TrainSettings(
         preset="cc3m",
         data="cc3m/cc3m-train-*.tar",
@@ -316,7 +316,7 @@ def is_among(name: str, entries: tuple[str, ...]) -> bool:
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{'a': {'b': 1}} → {'a.b': 1}"""
+    """Flatten nested settings: {'a': {'b': 1}} → {'a.b': 1}."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
@@ -328,7 +328,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return a line `name: old → new` for every setting that differs and affects the result."""
-    defaults = flatten(as_dict(TrainSettings()))  # of settings that a run of an older version lacks
+    defaults = flatten(as_dict(TrainSettings()))  # for settings that a run of an older version lacks
     old, new = defaults | flatten(old), defaults | flatten(new)
     idle = idle_groups(old) & idle_groups(new)
     return [
@@ -339,6 +339,6 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def idle_groups(flat: dict[str, Any]) -> set[str]:
-    """Return the groups of settings without effect: those of fusion and of students, when a run has none."""
+    """Return the groups of settings without effect: fusion and students, when a run has none."""
     fused = flat.get("fusion.variant", "none") != "none"
     return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})

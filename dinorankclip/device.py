@@ -16,7 +16,7 @@ __all__ = ["BF16_ON_CPU", "Placement", "announces_amx", "choose", "declare_missi
 
 BF16_ON_CPU = "some CPUs announce AMX for bf16 and then die of an illegal instruction; fp32 is safe"
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
-_torchvision = None  # the library of declared operators; they exist as long as this object
+_torchvision = None  # library of the declared operators, which exist as long as this object
 
 
 def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Placement:
@@ -63,7 +63,7 @@ def announces_amx() -> bool:
 
 
 def keep_freed_memory() -> bool:
-    """Keep freed memory in this process and its later children. False where the C library has no such setting.
+    """Keep freed memory in this process and its later children. Return False where the C library has no such setting.
 
     glibc returns large blocks to the system when they are freed. A training step frees its activations and gradients
     and allocates the same sizes a moment later; the kernel then zeroes and maps them page by page. That costs a sixth
@@ -79,8 +79,8 @@ def declare_missing() -> bool:
     """Let a torchvision built for CUDA import beside a CPU-only torch. Return whether that was needed.
 
     Call this before the first import of open_clip, timm or torchvision. On import torchvision registers shape rules
-    for its compiled operators `nms` and `qnms`. Where its compiled library does not load, they do not exist, and the
-    import fails, and with it timm and open_clip, which only need the transforms. Declaring the two signatures is
+    for its compiled operators `nms` and `qnms`. Where its compiled library does not load, there are no such operators;
+    the import then fails, as do timm and open_clip, which only need the transforms. Declaring the two signatures is
     enough. Calling the operators would still fail; nothing in this project does.
     """
     global _torchvision
@@ -93,7 +93,7 @@ def declare_missing() -> bool:
     compiled = importlib.machinery.FileFinder(str(Path(spec.origin).parent), extensions).find_spec("_C")
     if compiled is not None:
         try:
-            torch.ops.load_library(compiled.origin)  # as torchvision will
+            torch.ops.load_library(compiled.origin)  # torchvision will load the same file
             return False
         except OSError:
             pass

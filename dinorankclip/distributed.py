@@ -1,7 +1,7 @@
-"""Processes: the rank of this one, and the exchanges that training needs. One process needs no torch.distributed.
+"""Finds the rank of a process and makes the exchanges that training needs. One process needs no torch.distributed.
 
 A loss follows this convention: each process returns the mean over its own rows, the loss of a step is the mean over
-processes, and `mean_gradients` after backward gives its gradient.
+processes, and `mean_gradients` after backward gives the gradient of that mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dinorankclip.types import UserError
 
-# Other processes wait while the leading one scores or writes; the ten minutes of nccl are too short for that.
+# Other processes wait while the leading process scores or writes; the ten minutes of nccl are too short for that.
 PATIENCE = timedelta(hours=3)
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -35,7 +35,7 @@ class World:
 
 
 def join(device: str = "cpu") -> World:
-    """Join the group that `torchrun` describes in the environment. Without it, the process stays alone."""
+    """Join the group that `torchrun` describes in the environment. Without such a group, the process stays alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
@@ -56,7 +56,7 @@ def _gpu_of(local_rank: int) -> int:
     if not torch.cuda.is_available():
         raise UserError("--budget.device cuda: torch sees no GPU here; use cpu")
     visible = torch.cuda.device_count()
-    # A scheduler that shows a process one GPU of many sets such a variable; otherwise the machine has only this one.
+    # A scheduler that shows a process one GPU of many sets such a variable; otherwise the machine has only this GPU.
     bound = visible == 1 and any(name in os.environ for name in _VISIBLE)
     if local_rank >= visible and not bound:
         raise UserError(
@@ -71,7 +71,7 @@ def leave() -> None:
 
 
 def world() -> World:
-    """Return the rank of this process and the size of its group; alone unless a group was joined."""
+    """Return the rank of this process and the size of its group: 0 and 1 unless a group was joined."""
     if dist.is_available() and dist.is_initialized():
         on_gpu = dist.get_backend() == "nccl"
         local_rank = torch.cuda.current_device() if on_gpu else int(os.environ.get("LOCAL_RANK", "0"))
@@ -80,7 +80,7 @@ def world() -> World:
 
 
 class _GatherRows(torch.autograd.Function):
-    """Concatenates the rows of all processes. Backward sums the gradients that all processes have for own rows."""
+    """Concatenates the rows of all processes. Backward sums all processes' gradients of the own rows."""
 
     @staticmethod
     def forward(ctx, rows: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ def gather_bytes(state: Tensor) -> list[Tensor]:
 
 
 def leader_first(work: Callable[[], object]) -> None:
-    """Let the leading process work while the others wait. An error there ends all of them."""
+    """Let the leading process work while the others wait. An error of the leading process ends all of them."""
     failure: Exception | None = None
     if world().leads:
         try:

@@ -50,7 +50,7 @@ def images_scored(scores: Mapping[str, float]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Form:
-    """The format of the numbers in a column, the same for all rows. A number that rounds to zero has no minus."""
+    """Formats the numbers in a column, the same for all rows. A number that rounds to zero has no minus."""
 
     factor: float = 1.0
     digits: int = 2
@@ -66,7 +66,7 @@ class Form:
         return f"{self.factor * value:,.{self.digits}f}"
 
     def with_half(self, mean: float, low: float | None, high: float | None, sign: bool = False) -> str:
-        """Format `12.30 ± 0.45`; without an interval the mean alone."""
+        """Format as `12.30 ± 0.45`; without an interval, format the mean alone."""
         text = self.signed(mean) if sign else self.plain(mean)
         return text if low is None or high is None else f"{text} ± {self.plain((high - low) / 2)}"
 
@@ -89,7 +89,7 @@ def described(about: dict[str, Any]) -> str:
 
 
 def parameter_count(parameters: int | None) -> str:
-    """`1.23 M`, or all digits of a small count."""
+    """Format a count as `1.23 M`, or with all digits if it is small."""
     if parameters is None:
         return MISSING
     return f"{parameters / 1e6:.2f} M" if parameters >= 1e5 else f"{parameters:,}"

@@ -1,4 +1,4 @@
-"""Files for every room: atomic writes, locks between processes, short names for content, and the folder of caches.
+"""Handles files for every room: atomic writes, locks between processes, digests of content, the folder of caches.
 
 A file or folder is written beside its place and renamed at the end. A reader never sees half of it, and a kill, a full
 disk or a power cut leaves the previous version.
@@ -77,12 +77,12 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def if_free(name: str, folder: Path) -> contextlib.AbstractContextManager[bool]:
-    """Try to take a lock for the length of the block. Yield whether it is ours."""
+    """Try to take a lock for the length of the block. Yield whether this process holds the lock."""
     return _locked(name, folder, wait=False)
 
 
 def one_at_a_time(name: str, folder: Path) -> contextlib.AbstractContextManager[bool]:
-    """Wait for a lock and hold it for the length of the block, so that one process works and the others find it done.
+    """Wait for a lock and hold it for the length of the block, so that one process works and others find the result.
 
     Unlike a barrier between training processes, a lock also works if only one of them comes here.
     """
@@ -125,7 +125,7 @@ def digest(*parts: object) -> str:
     return summary.hexdigest()
 
 
-# Never beside the data, which may be read-only. Files are plain arrays (.npz); nothing is unpickled.
+# Tables never lie beside the data, which may be read-only. Files are plain arrays (.npz); nothing is unpickled.
 INDEX_FOLDER = home() / "index"
 
 

@@ -1,4 +1,4 @@
-"""The table of training methods: the loss terms of each, its fixed settings, and its description."""
+"""Defines the table of training methods: the loss terms of each, its fixed settings, and its description."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ METHODS: tuple[str, ...] = get_args(Method)
 HIGHEST_ORDER = 5
 AUTO = "auto"  # value of distil.cache: make the cache if it is absent
 
-LABEL = "paper (projected)"  # stands beside every number that is the paper's; all others are in the studies package
+LABEL = "paper (projected)"  # stands beside every number of the paper; the studies package holds all others
 STUDENT_MILLIONS = 5.7  # the paper's parameters of either student; it states none for towers and fusion
 HEAD_MILLIONS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)  # the paper's parameters of the rank heads, by order
 
 
 @dataclass(frozen=True)
 class MethodTraits:
-    """The properties of a method. Distillation can be added to any of them by settings."""
+    """Holds the properties of a method. Settings can add distillation to any method."""
 
     words: str  # for the model card; {order} stands for the order of the run
     terms: tuple[str, ...] = ("contrastive",)  # keys of losses.objective.TERMS; without any, only students learn
@@ -31,17 +31,17 @@ class MethodTraits:
 
     @property
     def ranks(self) -> bool:
-        """Lists are part of the loss."""
+        """Return whether lists are part of the loss."""
         return "ranking" in self.terms
 
     @property
     def contrasts(self) -> bool:
-        """The trunk learns; otherwise students learn from their teacher alone."""
+        """Return whether the trunk learns; otherwise students learn from their teacher alone."""
         return bool(self.terms)
 
     @property
     def second_caption(self) -> bool:
-        """Pairs are weighted by another caption of the image."""
+        """Return whether pairs are weighted by another caption of the image."""
         return "agreement" in self.terms
 
 

@@ -122,7 +122,7 @@ def inert_orders(run: Path) -> list[int]:
 
 
 def inert_words(orders: list[int]) -> str:
-    """Return `orders 4 and 5 inert`, or "" if there are none."""
+    """Return words such as `orders 4 and 5 inert`; empty if no order is inert."""
     if not orders:
         return ""
     return f"order{'s' if len(orders) > 1 else ''} {' and '.join(map(str, orders))} inert"

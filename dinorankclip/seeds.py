@@ -1,4 +1,4 @@
-"""Named random streams: each part of a model draws from its own, so switching a part off changes no other."""
+"""Names random streams: each part of a model draws from its own, so switching a part off changes no other part."""
 
 from __future__ import annotations
 

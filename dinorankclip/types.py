@@ -1,4 +1,4 @@
-"""The data types that travel between rooms, and the protocols that rooms accept instead of importing each other.
+"""Defines data types that travel between rooms, and protocols that rooms accept instead of importing each other.
 
 Shapes: B pairs of a batch, L tokens of a caption, D embedding width, S image side in pixels.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UserError(Exception):
-    """A mistake that the user can correct. Commands print its text without a traceback and exit with status 2."""
+    """Reports a mistake that the user can correct. Commands print its text without a traceback; exit status is 2."""
 
 
 def first_line(error: BaseException) -> str:
@@ -26,7 +26,7 @@ def first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """The input of an image tower. `mean` and `std` are for pixels in [0, 1]."""
+    """Describes the input of an image tower. `mean` and `std` are for pixels in [0, 1]."""
 
     size: int
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
@@ -35,14 +35,14 @@ class ImageSpec:
 
 @dataclass(frozen=True)
 class TextSpec:
-    """The input of a text tower: CLIP's BPE ids, at most `context_length` of them."""
+    """Describes the input of a text tower: CLIP's BPE ids, at most `context_length` of them."""
 
     context_length: int = 77
 
 
 @dataclass(frozen=True)
 class View:
-    """The part of the whole (upright) image that a sample shows: a box in fractions of its sides, and a flip.
+    """Locates the part of the whole (upright) image that a sample shows: a box in fractions of its sides, and a flip.
 
     The box is cut first; `flip` then mirrors it left to right.
     """
@@ -56,7 +56,7 @@ class View:
 
 @dataclass(frozen=True)
 class RawSample:
-    """One stored pair before decoding."""
+    """Holds one stored pair before decoding."""
 
     key: str
     image: bytes
@@ -64,7 +64,7 @@ class RawSample:
 
 
 class _Listed(Protocol):
-    """Items in a fixed order, each with a unique key."""
+    """Lists items in a fixed order, each with a unique key."""
 
     fingerprint: str  # changes when the data changes
 
@@ -74,20 +74,20 @@ class _Listed(Protocol):
 
 
 class ImageSource(_Listed, Protocol):
-    """Images that can be read in any order. `image` raises `data.damage.Damage(cause)` for an unusable image."""
+    """Reads images in any order. `image` raises `data.damage.Damage(cause)` for an unusable image."""
 
     def image(self, index: int) -> bytes: ...
     def sizes(self) -> ndarray: ...  # int64 [n]: bytes of each image, -1 where there is none
 
 
 class CaptionSource(_Listed, Protocol):
-    """Captions that can be read in any order, one or more for each item; raises `Damage` as `ImageSource` does."""
+    """Reads captions in any order, one or more for each item; raises `Damage` as `ImageSource` does."""
 
-    def captions(self, index: int) -> tuple[str, ...]: ...  # without reading an image
+    def captions(self, index: int) -> tuple[str, ...]: ...  # reads no image
 
 
 class Source(ImageSource, CaptionSource, Protocol):
-    """Pairs that can be read in any order. `read` is a pure function of the index, safe in worker processes."""
+    """Reads pairs in any order. `read` is a pure function of the index, safe in worker processes."""
 
     def read(self, index: int) -> RawSample:
         """Return image and captions at once."""
@@ -96,14 +96,14 @@ class Source(ImageSource, CaptionSource, Protocol):
 
 @runtime_checkable
 class Grouped(Protocol):
-    """A source whose items form groups (a product, a patient) that a validation cut must keep together."""
+    """Groups the items of a source (a product, a patient) that a validation cut must keep together."""
 
     def group(self, index: int) -> str: ...
 
 
 @dataclass
 class Batch:
-    """The share of one process in a step. Images stay uint8 until they are on the device."""
+    """Holds the share of one process in a step. Images stay uint8 until they are on the device."""
 
     images: Tensor  # uint8 [B, 3, S, S]; for a frozen image tower its raw embeddings, float32 [B, D]
     texts: Tensor  # int64 [B, L], padded with 0, cut to the longest caption of the batch
@@ -129,7 +129,7 @@ class ImageRows(Protocol):
 
 @dataclass
 class Embeddings:
-    """The outputs of a model for a batch, before normalisation. Every entry is batch first.
+    """Holds the outputs of a model for a batch, before normalisation. Every entry is batch first.
 
     `image` and `text` are always there, except when only students learn. Other outputs (student tokens, second
     captions, …) have their own names, so that gradient caching treats all entries alike.
@@ -148,7 +148,7 @@ class Embeddings:
 
 @dataclass
 class LossTerms:
-    """A loss as the sum of its named, already weighted terms; the numbers in `report` are logged, not minimised."""
+    """Holds a loss as the sum of its named, weighted terms; the numbers in `report` are logged, not minimised."""
 
     total: Tensor
     terms: dict[str, Tensor]
@@ -157,7 +157,7 @@ class LossTerms:
 
 @dataclass(frozen=True)
 class Progress:
-    """The position in a run. Schedules are functions of it alone, so a resumed run follows the same curve."""
+    """Holds the position in a run. Schedules depend on nothing else, so a resumed run follows the same curve."""
 
     step: int  # steps done
     total_steps: int
@@ -165,13 +165,13 @@ class Progress:
 
     @property
     def epoch(self) -> float:
-        """Epochs done, fractional."""
+        """Return the number of epochs done, fractional."""
         return self.epochs * self.step / max(1, self.total_steps)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The device and precision of a process, with the reason in words. `device.choose` makes it."""
+    """Holds the device and precision of a process, with the reason in words, as `device.choose` chose them."""
 
     device: torch.device
     precision: str  # "fp32" or "bf16"
@@ -185,14 +185,14 @@ class Placement:
 
 
 class Encoder(Protocol):
-    """The part of a model that evaluation uses: uint8 images and token ids in, unit-norm rows out."""
+    """Defines the part of a model that evaluation uses: uint8 images and token ids in, unit-norm rows out."""
 
     def encode_image(self, images: Tensor) -> Tensor: ...
     def encode_text(self, texts: Tensor) -> Tensor: ...
 
 
 class Evaluator(Protocol):
-    """A score computed during training. The loop receives evaluators and never imports scoring."""
+    """Computes scores during training. The loop receives evaluators and never imports scoring."""
 
     name: str
 
@@ -201,7 +201,7 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """A result of `doctor` and the advice that follows from it. `level` is "fine", "note" or "problem"."""
+    """Holds a result of `doctor` and the advice that follows. `level` is "fine", "note" or "problem"."""
 
     level: str
     what: str

@@ -1,4 +1,4 @@
-"""Validates settings before any file is opened. Every run passes here: of a command line, a study or a benchmark.
+"""Validates settings before any file is opened, for every run of a command line, a study or a benchmark.
 
 Nothing here imports torch, so a mistake is reported at once.
 """
@@ -29,7 +29,7 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("record.keep", lambda x: x >= 1, "at least 1: a run resumes from its newest checkpoint"),
     ("model.image_size loss.head_dim distil.compare_grid", lambda x: x >= 1, "at least 1"),
     ("loss.list_length", lambda x: x >= 1, "at least 1; leave it out for whole lists"),
-    # Distances are relative to their mean: of two items alone every student is right.
+    # Distances are relative to their mean: with two items alone, every student is right.
     ("distil.relational_items", lambda x: x >= 3, "3 or more"),
 )
 
@@ -39,7 +39,7 @@ def validated(settings: TrainSettings) -> TrainSettings:
 
     A setting that follows from another is set here. Validating twice changes nothing more.
     """
-    if settings.distil.cache == "none":  # as typed; inside, None
+    if settings.distil.cache == "none":  # the user types "none"; settings hold None
         settings = with_changes(settings, {"distil.cache": None})
     _check_order(settings)
     _check_numbers(settings)

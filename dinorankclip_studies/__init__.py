@@ -1,4 +1,4 @@
-"""Studies: many runs at matched budgets, and the verdicts on a paper's claims that follow from them.
+"""Makes studies: many runs at matched budgets, and the verdicts on a paper's claims that follow from them.
 
 Where is a cell of a study defined? In cells.toml of the paper's folder in papers/: a name, a method, and the settings
 that it changes. The module `plans` beside it puts cells, seeds, evaluation sets and tables together into the studies
@@ -24,11 +24,11 @@ printed values and claims, is another folder in papers/.
 define    study.py            cells, runs, experiments, studies, and the key of a run
           papers/             one folder for each paper: cells, tables, claims, figures, printed values
 run       command.py          `dinorankclip study plan|run|status`
-          plan.py             matched budgets; what a study costs and how far it is
+          plan.py             matched budgets; cost and progress of a study
           runners.py          `study run` step by step: tuning, local or SLURM runs, adopted results
           run_queue.py        the queue on disk: locks, failures, the next run
           queue_workers.py    worker processes and the pool that watches them
-          run_cell.py         one run: teacher features, training, scoring, what is kept
+          run_cell.py         one run: teacher features, training, scoring, tidying
           run_times.py        how long runs and training steps take
 judge     results.py          records of finished runs, results.json, tuned rates, chance levels
           verdicts.py         intervals, paired differences, rules of verdicts

@@ -1,4 +1,4 @@
-"""Claims of a paper: what each compares, the rule that judges it, and the evidence that the judging leaves behind.
+"""Defines claims of a paper: their comparisons, the rules that judge them, and the evidence for their verdicts.
 
 A claim has a judge. A judge turns contrasts, which are quantities with what the paper says of them, into a verdict:
 `AllHold`, `AllEquivalent` or `AllBelow`. The rules themselves are in verdicts.py; papers/claims_file.py reads claims.
@@ -24,8 +24,8 @@ INERT, AT_CHANCE, SMALLER = "an order is inert", "near chance", "smaller than cl
 
 @dataclass(frozen=True)
 class Contrast:
-    """A quantity and what the paper says of it. `size`: the claimed size in the quantity's own unit, if printed;
-    `borrowed`: the comparison that the paper printed the size of, where that is another one."""
+    """Holds a quantity and the paper's statement about it. `size`: claimed size in the quantity's own unit, if printed;
+    `borrowed`: the comparison that the paper printed the size of, where it is another comparison."""
 
     label: str
     quantity: Quantity
@@ -55,7 +55,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class EvidenceLine:
-    """One line of evidence. `decisive` lines make the verdict; the others stand beside it."""
+    """Holds one line of evidence. `decisive` lines make the verdict; other lines stand beside it."""
 
     label: str
     effect: Effect
@@ -67,13 +67,13 @@ class EvidenceLine:
     family: int = 1  # number of comparisons that Holm corrects over
     borrowed: str = ""
     rounds: bool = False  # n counts rounds of a bench, not seeds
-    level: bool = False  # the measure of one cell itself, no difference of two
-    deciding: bool = False  # of several that must all hold, the line that brought the verdict about
+    level: bool = False  # the measure of one cell, not a difference of two cells
+    deciding: bool = False  # the line that decided the verdict, where several must hold
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """`remarks` are sentences about the claim; `marks` must stand beside the verdict itself."""
+    """Holds the evidence. `remarks` are sentences about the claim; `marks` must stand beside the verdict itself."""
 
     verdict: Verdict
     shown: tuple[EvidenceLine, ...] = ()
@@ -83,8 +83,8 @@ class Evidence:
 
 @dataclass(frozen=True)
 class AllHold:
-    """Every contrast must hold. `acting`: (cell, order) that must not be inert, since an order that does nothing cannot
-    help (D13); `also`: shown, not decisive."""
+    """Demands that every contrast holds. `acting`: (cell, order) that must not be inert, since an inert order cannot
+    help (D13); `also`: contrasts that are shown, not decisive."""
 
     contrasts: tuple[Contrast, ...]
     acting: tuple[tuple[str, int], ...] = ()
@@ -108,9 +108,9 @@ class AllHold:
 
 @dataclass(frozen=True)
 class AllEquivalent:
-    """Every contrast must be zero up to the margin (two one-sided tests). `given`: effects that must be shown to exist
-    before their equality, or their sum, says anything. `acting`: (cell, order) that must not be inert: an order that
-    does nothing is equal by necessity."""
+    """Demands that every contrast is zero up to the margin (two one-sided tests). `given`: effects that must exist
+    before their equality, or their sum, means anything. `acting`: (cell, order) that must not be inert: an order
+    that does nothing is equal by necessity."""
 
     equal: tuple[Contrast, ...]
     margin: float
@@ -147,7 +147,7 @@ class AllEquivalent:
 
 @dataclass(frozen=True)
 class AllBelow:
-    """Every level (not difference) must lie below a bound; above it, if `above` is set."""
+    """Demands that every level (not difference) lies below a bound, or above it if `above` is set."""
 
     contrasts: tuple[Contrast, ...]
     bound: float
@@ -173,7 +173,7 @@ Judge = AllHold | AllEquivalent | AllBelow
 
 @dataclass(frozen=True)
 class Claim:
-    """`says` is the paper's claim in our words, `where` its place; `experiments` name the tables that show it."""
+    """Holds a claim: `says` states it in our words, `where` is its place; `experiments` name tables that show it."""
 
     id: str
     says: str
@@ -181,7 +181,7 @@ class Claim:
     experiments: tuple[str, ...]
     judge: Judge
     remark: str = ""
-    only: Literal["", "scenes", "cc3m"] = ""  # the kind of study that alone has what the claim needs
+    only: Literal["", "scenes", "cc3m"] = ""  # the only kind of study that can judge the claim
     control: bool = False  # the paper has no such comparison: it is counted apart from its claims
 
     @property
@@ -201,7 +201,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim and the evidence of one study."""
+    """Holds a claim and the evidence of one study."""
 
     claim: Claim
     study: str
@@ -217,7 +217,7 @@ def judged(results: Results, bench: Bench | None = None) -> tuple[Judged, ...]:
 
 
 def caveat(results: Results, cells: Sequence[str]) -> str:
-    """Return the words beside a verdict on cells that a teacher other than the paper's has taught; else nothing."""
+    """Return the words beside a verdict on cells that a teacher other than the paper's has taught; else empty."""
     own = paper_of(results.name).teacher
     others: dict[str, str] = {}
     for run in (run for cell in cells for run in results.of(cell).values()):

@@ -1,7 +1,7 @@
-"""Writes claims.md: every claim of the paper with what was measured, the rule, and the verdict.
+"""Writes claims.md: every claim of the paper with its measurements, the rule, and the verdict.
 
 The page is complete at any stage: a claim that has not been tested says so. `own_claims` judges by one study and stands
-beside its report; `all_claims` judges by all committed studies and is docs/claims.md.
+beside the study's report; `all_claims` judges by all committed studies and is docs/claims.md.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def claims_markdown(
 
 
 def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]]) -> list[str]:
-    """Say what was tested on what data, what was found, and what the verdicts do not show."""
+    """Summarise the tests, their data and their verdicts, and state the limits of the verdicts."""
     count = len({each.claim.id for claims in verdicts.values() for each in claims if not each.claim.control})
     lines = ["## Summary", ""]
     lines += _paragraph(
@@ -108,7 +108,7 @@ def _paragraph(text: str) -> list[str]:
 
 
 def _study_sentences(study: Results) -> str:
-    """Say how many runs a study has, how long they took, and how good their models are."""
+    """Write the number of a study's runs, the time they took, and the quality of their models."""
     if not study.runs:
         return f"**Study {study.name}**: no finished run yet."
     first, means = study.runs[0], _mean_r1(study)

@@ -1,4 +1,4 @@
-"""The command `dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
+"""Defines the command `dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME",
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """Where and how an array job runs."""
+    """Sets where and how an array job runs."""
 
     submit: Annotated[bool, tyro.conf.arg(aliases=["--slurm"])] = False
     """Submit an array job instead of running here."""
@@ -120,7 +120,7 @@ def run(
         workers: Runs at a time, one thread each; by default one for each GPU, or for each core where there is no GPU.
         processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.
         gpus_per_cell: GPUs that SLURM gives each run; by default 8 for cc3m, as the paper has, none for the others.
-        seeds: At most so many seeds a cell.
+        seeds: At most this many seeds per cell.
         only: Only these cells.
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.

@@ -1,4 +1,4 @@
-"""Everything that a study's report is made of: results, definition, tables, and the models that were kept.
+"""Opens the material of a study's report: results, definition, tables, and the stored models.
 
 A study keeps the models of seed 0. Models and evaluation sets are opened on demand. A model or set that cannot be
 opened raises `Unavailable` with a sentence for the report: numbers need no models, some figures do.
@@ -41,7 +41,7 @@ BENCH = Path("docs/bench")  # dated records of step times
 
 
 class StudyModels:
-    """Opens kept models. `runs`: cell → run folder; `sets`: the evaluation sets that the study names."""
+    """Opens stored models. `runs`: cell → run folder; `sets`: the evaluation sets that the study names."""
 
     def __init__(self, runs: dict[str, Path], sets: tuple[str, ...]) -> None:
         self.runs, self.sets = runs, sets
@@ -49,7 +49,7 @@ class StudyModels:
         self._embedded: dict[tuple[str, str], EmbeddedSet] = {}
 
     def run(self, cell: str) -> Path:
-        """Return the folder of the cell's kept run."""
+        """Return the folder of the cell's stored run."""
         if cell not in self.runs:
             raise Unavailable(f"needs the seed-{KEPT_SEED} run of {cell}, which is not finished")
         try:
@@ -104,7 +104,7 @@ class StudyModels:
             try:
                 places |= {place.name: place for place in find_sets(where)}
             except UserError:
-                continue  # figures of this set will say that it is not here
+                continue  # figures of this set report that it is missing
         return places
 
     def pairs(self, cell: str, split: str) -> Source:
@@ -134,7 +134,7 @@ def _or_unavailable(message: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class StudyMaterial:
-    """`folder` holds results.json and, unless it is a committed copy, the run folders below `cells/`."""
+    """Opens a study's `folder`: results.json and, unless it is a committed copy, the run folders below `cells/`."""
 
     folder: Path
     study: Study
@@ -163,13 +163,13 @@ class StudyMaterial:
 
     @property
     def pictured(self) -> str:
-        """Keys of the runs whose models figures are drawn from."""
+        """Return the keys of the runs whose models figures are drawn from."""
         cells = self.paper.pictured
         return " ".join(sorted(run.key for run in self.results.runs if run.seed == KEPT_SEED and run.cell in cells))
 
     @property
     def unfinished(self) -> dict[str, list[int]]:
-        """Cell → seeds that are not finished."""
+        """Return the seeds of each cell that are not finished."""
         missing = {}
         for cell in self.study.cells:
             finished = self.results.of(cell.name)
@@ -180,13 +180,13 @@ class StudyMaterial:
 
     @property
     def state(self) -> str:
-        """`3 of 200 runs are not finished`; empty if all are."""
+        """Return words such as `3 of 200 runs are not finished`; empty if all runs are finished."""
         missing = sum(map(len, self.unfinished.values()))
         return f"{missing} of {sum(self.study.seeds.values())} runs are not finished" if missing else ""
 
     @cached_property
     def teachers(self) -> list[str]:
-        """Teachers, each with the remark that must stand beside its results."""
+        """Return the teachers, each with the remark that must stand beside its results."""
         return list(teachers(self.tables))
 
     @property

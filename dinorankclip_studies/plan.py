@@ -1,4 +1,4 @@
-"""Checks that cells of a table have matched budgets, and prints what a study costs and how far it is.
+"""Checks that cells of a table have matched budgets, and prints the cost and progress of a study.
 
 Cells of one table agree in pairs seen, steps, batch, data, trunk, start, rates, ramp and precision. They need not agree
 in time: steps of different methods cost differently, which the benches measure. Cells that an experiment lists as
@@ -30,10 +30,10 @@ SHARED_BY_METHODS = (
 STATES = ("finished", "running", "failed", "missing")
 # Sizes at the paper's scale.
 TRUNK_PARAMETERS, STUDENT_PARAMETERS = 151.3e6, 1e6 * STUDENT_MILLIONS  # ViT-B/32; a student
-CACHE_BYTES = {"8×8": 3_537, "14×14": 21_163}  # an image, Gram and class token (docs/results.md)
-TOKEN_BYTES = 196 * 256  # an image, PCA-256 tokens of a 14×14 grid in 8 bits, for mse and cosine
+CACHE_BYTES = {"8×8": 3_537, "14×14": 21_163}  # for each image: Gram and class token (docs/results.md)
+TOKEN_BYTES = 196 * 256  # for each image: PCA-256 tokens of a 14×14 grid in 8 bits, for mse and cosine
 BYTES_PER_PARAMETER = 12  # weight and AdamW's two moments, fp32
-# Sizes on this machine: a kept model, and everything else of a run.
+# Sizes on this machine: a stored model, and everything else of a run.
 SMALL_MODEL_BYTES, SMALL_RUN_BYTES = 25e6, 1e6
 
 
@@ -47,7 +47,7 @@ def check_plan(study: Study) -> None:
 
 
 def check_results(experiments: Iterable[Experiment], results: Results) -> None:
-    """Check the budgets after runs have finished, from what each run has really spent, seed by seed."""
+    """Check the budgets after runs have finished, by the actual spending of each run, seed by seed."""
     spent: dict[str, dict[int, Spending]] = {}
     for run in results.runs:
         spending = Spending(run.settings, run.pairs_seen, None, None, run.data, None, run.device, run.precision)
@@ -58,7 +58,7 @@ def check_results(experiments: Iterable[Experiment], results: Results) -> None:
 def _refuse_differences(
     study: str, experiments: Iterable[Experiment], spendings: Mapping[str, Mapping[int, Spending]]
 ) -> None:
-    """`spendings`: cell → seed → spending."""
+    """Raise an error if budgets differ within a table. `spendings`: cell → seed → spending."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for experiment in experiments:
         reference = spendings.get(experiment.reference, {})
@@ -148,7 +148,7 @@ def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
 def _paper_disk(study: Study, runs: list[Run]) -> Iterator[str]:
     checkpoint = (TRUNK_PARAMETERS + 2 * STUDENT_PARAMETERS) * BYTES_PER_PARAMETER
     kept = study.base.record.keep
-    running = checkpoint * (kept + 2)  # with the best checkpoint and the one being written
+    running = checkpoint * (kept + 2)  # includes the best checkpoint and the checkpoint being written
     models = sum(run.seed == KEPT_SEED for run in runs) * checkpoint / 3
     caches = needed_caches(runs)
     tokens = sum(spec.keeps_tokens for spec in caches)
@@ -179,7 +179,7 @@ def status_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> I
 
 
 def state_of(folder: Path, run: Run) -> str:
-    """Return one of STATES."""
+    """Return the state of a run, one of STATES."""
     checks: tuple[Callable[[Path, str], bool], ...] = (is_finished, is_running, is_failed)
     return next((state for state, holds in zip(STATES, checks) if holds(folder, run.key)), "missing")
 

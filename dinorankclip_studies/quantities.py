@@ -1,4 +1,4 @@
-"""Numbers a claim is about, one for each seed: scores of cells, differences and relative gains of them, telemetry."""
+"""Computes the numbers of a claim for each seed: scores of cells, their differences and relative gains, telemetry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dinorankclip_studies.verdicts import Unit
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that a claim is judged by."""
+    """Holds everything that a claim is judged by."""
 
     results: Results
     measures: Measures
@@ -31,7 +31,7 @@ LOGGED = "log:"  # begins the name of a value of the training log
 
 @dataclass(frozen=True)
 class NamedScore:
-    """A score under the name that claims.toml uses. `word` follows the cells in a label; it may be empty."""
+    """Holds a score under the name that claims.toml uses. `word` follows the cells in a label; it may be empty."""
 
     score: Score
     word: str
@@ -69,7 +69,7 @@ def score_name(score: Score, measures: Measures) -> str:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number for each seed; `cells` and `scores` name what it is made of."""
+    """Holds a number for each seed; `cells` and `scores` name its sources."""
 
     values: PerSeed
     cells: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Quantity:
 
 
 def of(cell: str, score: Score) -> Quantity:
-    """The score of a cell, or a value that its runs logged (`log:` and its name)."""
+    """Return the score of a cell, or a value that its runs logged (`log:` and its name)."""
     if isinstance(score, str) and score.startswith(LOGGED):
         name = score.removeprefix(LOGGED)
         return Quantity(lambda context: context.results.telemetry(cell, name), (cell,), (name,))
@@ -105,12 +105,12 @@ def of(cell: str, score: Score) -> Quantity:
 
 
 def gain(cell: str, over: str, score: Score) -> Quantity:
-    """cell - over, seed by seed."""
+    """Return cell - over, seed by seed."""
     return of(cell, score) - of(over, score)
 
 
 def relative_gain(cell: str, over: str, score: Score) -> Quantity:
-    """cell / over - 1, seed by seed; seeds where `over` scored nothing are left out."""
+    """Return cell / over - 1, seed by seed; seeds where `over` scored nothing are left out."""
     ours, theirs = of(cell, score), of(over, score)
 
     def values(context: Context) -> dict[int, float]:
@@ -121,8 +121,8 @@ def relative_gain(cell: str, over: str, score: Score) -> Quantity:
 
 
 def spreads(results: Results, cell: str, order: int) -> dict[int, float]:
-    """Return by seed how far the correction of an order spreads beside θ at the end of training, of the modality where
-    it acts more. An order that spreads too little is inert (D13)."""
+    """Return by seed how far the correction of an order spreads beside θ at the end of training, in the modality where
+    the order acts more. An order that spreads too little is inert (D13)."""
     image, text = (results.telemetry(cell, spread_name(order, side)) for side in MODALITIES)
     return {seed: max(image.get(seed, 0.0), text.get(seed, 0.0)) for seed in sorted(image.keys() | text.keys())}
 

@@ -1,4 +1,4 @@
-"""Worker processes that make the runs of a study's queue, and the pool that starts and watches them.
+"""Runs worker processes that make the runs of a study's queue, and the pool that starts and watches them.
 
 A worker (`study work`) takes one run after another. SIGTERM, SIGINT or the end of its standard input (the starting
 process has died) stop it: training saves first, and everything else can be repeated from what is on disk.
@@ -112,7 +112,7 @@ def run_locally(
 ) -> bool:
     """Make all open runs with `workers` processes; `gpus` are the GPUs of each worker.
 
-    Returns False if it was asked to stop; the same command continues later.
+    Returns False if a signal asked for a stop; the same command continues later.
     """
     runs = distinct(runs)
     waiting = [run for run in runs if not run_queue.is_finished(folder, run.key)]
@@ -121,7 +121,7 @@ def run_locally(
     begin, done = time.monotonic(), len(runs) - len(waiting)
     say(f"{len(waiting)} of {len(runs)} runs to go, {workers} at a time; logs in {folder / run_queue.LOGS}")
     say(f"about {duration(costs.left(waiting, workers))}, a first guess until runs have been timed")
-    # Workers are told their runs: the queue also holds runs of other calls, which may be running at the same time.
+    # Workers get the keys of their runs: the queue also holds runs of other calls, which may run at the same time.
     options = ["--only", *(run.key for run in waiting), "--while-input-open", *flags]
     command = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *options]
     caches = list(run_cell.needed_caches(waiting))
@@ -182,7 +182,7 @@ def shared_gpus(workers: int, each: int, visible: Sequence[str]) -> list[list[st
 
 
 class WorkerPool:
-    """Worker processes of one command. Workers that crash are replaced; the end of a `with` block stops all of them."""
+    """Holds one command's worker processes. Crashed workers are replaced; the end of a `with` block stops them all."""
 
     def __init__(self, command: Sequence[str], count: int, gpus: Sequence[Sequence[str]] = ()) -> None:
         self.command, self.gpus = list(command), gpus
@@ -209,7 +209,7 @@ class WorkerPool:
         return [worker for worker in self.workers if worker.poll() is None]
 
     def replace_dead(self, folder: Path, waiting: Sequence[Run], caches: Sequence[CacheSpec]) -> None:
-        """Record what a crashed worker was making as a failure, and start another worker in its place."""
+        """Record the run of a crashed worker as a failure, and start another worker in its place."""
         for at, worker in enumerate(self.workers):
             if worker.poll() in (None, 0):
                 continue

@@ -1,10 +1,10 @@
-"""Records of finished runs, and `results.json`, which collects them for tables, claims and other machines.
+"""Stores records of finished runs, and `results.json`, which collects them for tables, claims and other machines.
 
 A finished run leaves `result.json` in its folder (`write_record`); `collect` puts these records together. The file is
 small enough to be committed: a line a run, numbers with seven digits in the order of names that are listed once (null
 where a run lacks the number), and settings as differences from the first run's, `{"loss.order": 2}`.
 
-`tuned.json` holds the learning rates that were tried (`choose_rate`). The file also knows the chance level of scores.
+`tuned.json` holds the learning rates that were tried (`choose_rate`). `results.json` also holds chance levels.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Number = TypeVar("Number", float, None)
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run. `folder` is relative to the study's; `seconds` is all time spent on it, scoring included."""
+    """Describes a finished run. `folder` is relative to the study's; `seconds` is all its time, scoring included."""
 
     cell: str
     seed: int
@@ -57,16 +57,16 @@ class RunRecord:
     seconds: float
     pairs_seen: int
     steps: int
-    parameters: dict[str, int | None]  # trained: "model", "heads" (of the loss alone), and "model/PART"
+    parameters: dict[str, int | None]  # trained parameters: "model", "heads" (of the loss alone), "model/PART"
     data: str | None = None  # fingerprint of the training pairs
-    teacher: str | None = None  # with the remark that must stand beside its results
+    teacher: str | None = None  # includes the remark that must stand beside its results
     device: str | None = None  # cpu or cuda; None: not recorded
     precision: str | None = None  # the precision that `auto` chose
 
 
 @dataclass(frozen=True)
 class Results:
-    """All finished runs of a study.
+    """Holds all finished runs of a study.
 
     `tuned`: {method: {"chosen": rate, "tried": {rate: val/mean R@1}}}. `chances`: score → its chance level, where the
     evaluation sets give one.
@@ -147,7 +147,7 @@ def _seven_digits(value: Number) -> Number:
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{'a.b': 1} → {'a': {'b': 1}}"""
+    """Nest dotted names: {'a.b': 1} → {'a': {'b': 1}}."""
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *above, last = name.split(".")
@@ -187,7 +187,7 @@ def scores_of(folder: Path) -> dict[str, float]:
 
 
 def telemetry_of(folder: Path) -> dict[str, float]:
-    """Return the last value of every number in the log, and what fusion did."""
+    """Return the last value of every number in the log, and the measures of fusion."""
     last: dict[str, float] = {}
     for line in read_metrics(folder):
         last |= {n: v for n, v in line.items() if isinstance(v, int | float) and not n.startswith(HELD_OUT)}
@@ -257,7 +257,7 @@ def choose_rate(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
 
 
 def read_tuned(folder: Path) -> dict[str, Any]:
-    """Return what tuned.json holds; empty if nothing was tuned yet."""
+    """Return the contents of tuned.json; empty if nothing was tuned yet."""
     return json.loads((folder / TUNED).read_text()) if (folder / TUNED).is_file() else {}
 
 
@@ -288,7 +288,7 @@ def chance_of(results: Results, score: str) -> float | None:
 
 
 def at_chance(results: Results, cells: Iterable[str], share: str) -> bool:
-    """True if no cell is shown to be a point above chance in this share.
+    """Return whether no cell is shown to be a point above chance in this share.
 
     The lower end of the interval counts or, with too few seeds for an interval, the mean. False where chance is
     unknown or nothing was run, and for recalls: their chance is so small that a point is many times as much.

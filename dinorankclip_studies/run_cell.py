@@ -156,7 +156,7 @@ def record_cache_outcome(folder: Path, spec: CacheSpec, outcome: dict[str, objec
 
 
 def cache_outcome(folder: Path, spec: CacheSpec) -> dict[str, Any] | None:
-    """Return the seconds that a cache took or the error that prevented it; None if nobody has tried yet."""
+    """Return the seconds that a cache took or the error that prevented it; None if no worker has tried yet."""
     path = folder / CACHES / f"{cache_key(spec)}.json"
     return json.loads(path.read_text()) if path.is_file() else None
 

@@ -1,10 +1,10 @@
-"""The queue of a study on disk: any worker, on this or another machine, can take the next run.
+"""Stores the queue of a study on disk: any worker, on this or another machine, can take the next run.
 
 FOLDER/queue.json            settings of all runs that any `study run` asked for
 FOLDER/holds/KEY             process and time spent on a run; KEY.lock is locked while the process lives
 FOLDER/cells/KEY/            the run folder; its result.json marks the run as finished
 FOLDER/failed/KEY.json       why the run failed; the next `study run` removes it and tries again
-FOLDER/logs/KEY.log          what training and scoring printed
+FOLDER/logs/KEY.log          the output of training and scoring
 FOLDER/earlier/KEY.json      the record of a run that is being made again (results.py)
 """
 
@@ -28,7 +28,7 @@ from dinorankclip_studies.results import CELLS, RESULT
 from dinorankclip_studies.study import Run, distinct, settings_from_json
 
 POLL = 0.5  # seconds between looks at the folder
-GLANCE = 0.05  # seconds that a lock is tried for: longer than `is_running` holds it
+GLANCE = 0.05  # timeout in seconds of a lock: longer than `is_running` holds it
 QUEUE, HOLDS, FAILED, LOGS = "queue.json", "holds", "failed", "logs"
 
 
@@ -97,7 +97,7 @@ def forget_failures(folder: Path) -> None:
 
 
 class RunLock:
-    """The exclusive right to make a run. It counts the seconds spent on the run, by earlier processes too."""
+    """Holds the exclusive right to make a run, and counts the seconds spent on the run, by earlier processes too."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
         self._path, self._lock, self._begin = path, lock, time.monotonic()
@@ -109,7 +109,7 @@ class RunLock:
         return self.earlier_seconds + time.monotonic() - self._begin
 
     def save(self) -> None:
-        """Write down the process and the time spent so far, for whoever continues after a crash."""
+        """Write the process and the time spent so far, for a process that continues after a crash."""
         note = {"pid": os.getpid(), "host": platform.node(), "seconds": round(self.seconds, 1)}
         write_json(self._path, note)
 
@@ -126,7 +126,7 @@ def lock_run(folder: Path, key: str) -> RunLock | None:
 
 
 def is_running(folder: Path, key: str) -> bool:
-    """True if some process holds the lock of the run now."""
+    """Return whether some process holds the lock of the run now."""
     if not (folder / HOLDS / f"{key}.lock").is_file():
         return False
     lock = _try_lock(folder, key)
@@ -151,7 +151,7 @@ def _try_lock(folder: Path, key: str) -> FileLock | None:
 
 
 def was_locked_by(folder: Path, key: str, pid: int) -> bool:
-    """True if this process of this machine holds the lock, or was the last to hold it."""
+    """Return whether this process of this machine holds the lock, or was the last to hold it."""
     note = _read_note(folder / HOLDS / key)
     return (note.get("pid"), note.get("host")) == (pid, platform.node())
 

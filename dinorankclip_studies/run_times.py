@@ -1,4 +1,4 @@
-"""How long runs and training steps take: estimates for `study plan`, and the timings that the benches recorded.
+"""Estimates the time of runs for `study plan`, and reads the timings of training steps that the benches recorded.
 
 `Costs` learns from finished runs; before the first, it uses measured ratios between methods. Study runs share a
 machine, so claims about cost use `Bench` instead: records under docs/bench, where `bench/orders.py` times a step of
@@ -22,20 +22,20 @@ from dinorankclip_studies.study import Run, Study, distinct
 # Cost of a run relative to CLIP's on one thread: 48 px trunk, batch 128, scoring included. CLIP and the full method
 # were timed, other orders follow the ranking benchmark; finished runs correct the estimate.
 ORDER_RATIO = (1.0, 1.15, 1.6, 2.0, 2.8, 3.6)
-STUDENTS_RATIO = 1.5  # added by two students, their losses and fusion
-PAPER_TRUNK = "ViT-B-32"  # in the title of the comparison on the paper's trunk
+STUDENTS_RATIO = 1.5  # added cost of two students, their losses and fusion
+PAPER_TRUNK = "ViT-B-32"  # part of the title of the comparison on the paper's trunk
 
 Seconds = Mapping[str, Sequence[float]]  # side → seconds of each round
 
 
 class Costs:
-    """Seconds that a run takes: the median of the cell's finished runs (the machine may have slept during one).
+    """Estimates the seconds of a run: the median of the cell's finished runs (the machine may have slept during one).
 
     Cells without finished runs get an estimate, scaled by how finished runs compare with their estimates.
     """
 
     def __init__(self, folder: Path, runs: Iterable[Run], study: Study) -> None:
-        self.epoch_seconds = study.pairs * study.pair_seconds  # of CLIP
+        self.epoch_seconds = study.pairs * study.pair_seconds  # seconds of an epoch of CLIP
         self.measured: dict[str, list[float]] = defaultdict(list)
         self.scale: list[float] = []
         for run in distinct(runs):
@@ -78,7 +78,7 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Bench:
-    """Recorded timings; empty where nothing was measured.
+    """Holds recorded timings; empty where nothing was measured.
 
     `comparisons`: title → seconds of the sides that were timed in turn. `latency`: rows of the newest latency record;
     `latency_about`: machine and method of that record.
@@ -92,7 +92,7 @@ class Bench:
 
     @property
     def title(self) -> str:
-        """Title of the comparison with most sides: all orders are timed on one trunk alone."""
+        """Return the title of the comparison with most sides: all orders are timed on one trunk alone."""
         return max(self.comparisons, key=lambda title: len(self.comparisons[title]), default="")
 
     @property
@@ -101,12 +101,12 @@ class Bench:
 
     @staticmethod
     def order(order: int) -> str:
-        """Name of the side that is this plain order."""
+        """Return the name of the side that is this plain order."""
         return f"order {order}"
 
     @staticmethod
     def full(order: int = 3) -> str:
-        """Name of the side that is the full method at this order."""
+        """Return the name of the side that is the full method at this order."""
         return f"full method, order {order}"
 
     def ratio(self, side: str, to: str, trunk: str | None = None) -> dict[int, float]:

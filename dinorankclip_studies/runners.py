@@ -1,11 +1,11 @@
-"""`study run` step by step: adopt results, tune, make all runs here or by SLURM, keep results.json up to date.
+"""Implements `study run`: adopts results, tunes, makes all runs here or by SLURM, keeps results.json up to date.
 
 With SLURM an array job runs the same queue (through submitit). Each element runs `dinorankclip study work FOLDER --only
 KEY`, so locks, results and failures are those of a local study. An element that reaches its time limit is submitted
 again by the same command, and resumes.
 
-Adopting counts the runs in a results.json of another machine, or in the committed file, as finished. So a study
-outlives its machine. That file holds no models; `--models` makes again the runs whose models figures need.
+Adopted runs, from a results.json of another machine or the committed file, count as finished. So a study outlives
+its machine. That file holds no models; `--models` makes again the runs whose models figures need.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StudyRunner:
     models: bool = False
 
     def run(self) -> None:
-        """Make all missing runs; end by SystemExit if some are missing afterwards."""
+        """Make all missing runs; raise SystemExit if some are missing afterwards."""
         check_plan(self.study)
         forget_failures(self.folder)
         adopted = Results.load(self.adopt) if self.adopt else None
@@ -81,7 +81,7 @@ class StudyRunner:
             adopt_rates(self.study, self.folder, adopted)
         is_tuned = set(self.study.tuned_methods()) <= read_tuned(self.folder).keys()
         runs = [] if is_tuned else self.study.tuning()
-        self.make(runs)  # for all methods, whichever cells were selected: they share the rate
+        self.make(runs)  # all methods, whichever cells were selected, since methods share the rate
         if all(is_finished(self.folder, run.key) for run in runs):
             tuned = choose_rate(runs, self.folder) or read_tuned(self.folder)
             for method, entry in tuned.items():
@@ -102,7 +102,7 @@ class StudyRunner:
         self.report(runs)
 
     def make(self, runs: list[Run]) -> None:
-        """Make those of the runs that are not finished."""
+        """Make the runs that are not finished."""
         if any(not is_finished(self.folder, run.key) for run in runs):
             if self.study.scenes is not None:
                 make_scenes(self.study.scenes)

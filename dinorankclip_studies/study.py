@@ -26,12 +26,12 @@ from dinorankclip.config import (
 )
 from dinorankclip_studies.papers.paper_data import PaperValue
 
-TUNING_SEED = 1000  # none of the seeds that are reported
+TUNING_SEED = 1000  # differs from all reported seeds
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A named change of settings: `changes` are dotted names, {"loss.order": 2}, on top of the method's settings."""
+    """Names a change of settings: `changes` are dotted names, {"loss.order": 2}, on top of the method's settings."""
 
     name: str
     method: str
@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A score in a table.
+    """Describes a column of scores in a table.
 
     `score` is a name in `RunRecord.scores`; with `percent` it is a share that is shown times 100. `over` is the share
     that the score was divided by: where that share is at chance, the quotient is meaningless and not shown.
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A cell in a table; `paper` maps column headings to the paper's values."""
+    """Describes the row of a cell in a table; `paper` maps column headings to the paper's values."""
 
     label: str
     cell: str
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table. Other rows are compared with the cell `reference`.
+    """Describes a table. Other rows are compared with the cell `reference`.
 
     `unmatched` lists the settings in which a cell differs from the reference on purpose; `note` says why.
     """
@@ -83,7 +83,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Scenes:
-    """Built-in scenes that are made before the first run; `others` are counts besides the usual ones."""
+    """Describes built-in scenes that are made before the first run; `others` are counts besides the usual ones."""
 
     folder: str
     train: int
@@ -94,7 +94,7 @@ class Scenes:
 
 @dataclass(frozen=True)
 class Run:
-    """A cell with a seed. `score`: whether the evaluation sets are scored; tuning needs validation scores only."""
+    """Holds a cell with a seed. `score`: if the evaluation sets are scored; tuning needs validation scores only."""
 
     cell: str
     seed: int
@@ -108,7 +108,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """Cells with seeds, the sets that every run is scored on, and the tables.
+    """Holds cells with seeds, the sets that every run is scored on, and the tables.
 
     seeds         cell → number of seeds (0, 1, …)
     grid          learning rates that are tried with every method; without a grid the base's rate holds

@@ -35,7 +35,7 @@ PAPER_ONLY = "The paper's values that this study has no cell for"
 
 @dataclass(frozen=True)
 class MissingFigure:
-    """A figure that was not drawn; `why` completes "Left out: …"."""
+    """Stands for a figure that was not drawn; `why` completes "Left out: …"."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class MissingFigure:
 
 @dataclass(frozen=True)
 class EarlierPicture:
-    """A committed picture that was drawn earlier, when the models were at hand."""
+    """Holds a committed picture that was drawn earlier, when the models were at hand."""
 
     name: str
     title: str
@@ -95,7 +95,7 @@ def write_study(material: StudyMaterial, out: Path, claims: str) -> list[Drawn |
 
 
 def draw_figures(material: StudyMaterial) -> Iterator[Drawn | MissingFigure]:
-    """Draw the paper's figures one after another, so that each can be written and forgotten."""
+    """Draw the paper's figures one after another, so that each can be written and freed."""
     makers = material.paper.figures(material)
     for (name, title), make in tqdm(makers.items(), desc="figures", unit="figure", leave=False):
         try:

@@ -24,7 +24,7 @@ NOT_RUN, NOT_SCORED, MEANINGLESS = "not run", "not scored", "a quotient of score
 
 @dataclass(frozen=True)
 class Measured:
-    """One score of one row. `effect` is the difference to the reference row, None for that row itself."""
+    """Holds one score of one row. `effect` is the difference to the reference row, None for that row itself."""
 
     summary: Summary | None  # None: `why_missing` says why
     effect: Effect | None = None
@@ -34,7 +34,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class TableRow:
-    """`runs` are all finished runs of the cell, by seed; `marks` are remarks, such as an order that is inert."""
+    """Holds a row. `runs` are all finished runs of the cell, by seed; `marks` are remarks, such as an inert order."""
 
     label: str
     cell: str
@@ -51,7 +51,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """`chances`: chance of each column, None if unknown; `at_chance`: no row is shown to be a point above chance."""
+    """Holds a table. `chances`: chance of each column or None; `at_chance`: no row is shown a point above chance."""
 
     experiment: Experiment
     rows: tuple[TableRow, ...]
@@ -64,13 +64,13 @@ class Table:
 
     @property
     def reference(self) -> str:
-        """Label of the row that the others are compared with."""
+        """Return the label of the row that the others are compared with."""
         cell = self.experiment.reference
         return next((row.label for row in self.rows if row.cell == cell), cell)
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Cells without a finished run."""
+        """Return the cells without a finished run."""
         return tuple(dict.fromkeys(row.cell for row in self.rows if not row.runs))
 
 
@@ -98,7 +98,7 @@ def build_table(experiment: Experiment, results: Results) -> Table:
 
 
 def _values(results: Results, cell: str, column: Column) -> dict[int, float]:
-    """Return the score by seed; nothing where the score would be meaningless."""
+    """Return the score by seed; empty where the score would be meaningless."""
     return {} if _is_meaningless(results, cell, column) else results.values(cell, column.score)
 
 
@@ -147,7 +147,7 @@ def _inert_orders(results: Results, cell: str) -> tuple[str, ...]:
 
 
 def teachers(tables: Sequence[Table]) -> dict[str, list[str]]:
-    """Return teacher, with the remark that must stand beside its results → labels of the rows it taught."""
+    """Map each teacher, with the remark that must stand beside its results, to the labels of the rows it taught."""
     labels: dict[str, list[str]] = {}
     for row in chain.from_iterable(table.rows for table in tables):
         for teacher in dict.fromkeys(run.teacher for run in row.runs if run.teacher):
@@ -159,7 +159,7 @@ def teachers(tables: Sequence[Table]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class PlainTable:
-    """A table of plain texts. `paper`: the paper's values in it, whose headings carry the paper's label."""
+    """Holds a table of plain texts. `paper`: the paper's values in it, whose headings carry the paper's label."""
 
     name: str
     title: str

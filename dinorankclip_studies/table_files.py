@@ -1,7 +1,7 @@
 """Lays tables out as grids of short texts, and writes Markdown, LaTeX (booktabs), CSV and a trace of rows to runs.
 
 A table becomes several grids, since means with intervals, differences and the paper's values side by side fit no page.
-Notes say what a reader must know. A page of many tables prints the rules that tables share once (`reading_notes`).
+Notes explain each table. A page of many tables prints the rules that tables share once (`reading_notes`).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _difference(measured: Measured, form: Form) -> Words:
 
 
 def notes(table: Table, alone: bool = True) -> list[str]:
-    """Say what a table compares, what is missing, who taught its rows and, if it stands `alone`, the shared rules."""
+    """Return a table's comparison, missing runs, teachers and, if the table stands `alone`, the shared rules."""
     lines = [table.experiment.note] if table.experiment.note else []
     if alone:
         lines += reading_notes([table])

@@ -1,4 +1,4 @@
-"""Statistics over seeds, and the rules that turn effects into verdicts.
+"""Computes statistics over seeds, and applies the rules that turn effects into verdicts.
 
 `summary` and `paired` give means with 95 % t-intervals. `all_hold`, `equivalent` and `below` judge a claim:
 
@@ -32,7 +32,7 @@ except ModuleNotFoundError:
 LEVEL = 0.95
 ALPHA = 0.05
 POWER = 0.8
-# Share of the mean. Results are stored with seven digits, so equal differences of a few images can differ by this.
+# Results are stored with seven digits, so equal differences of a few images can differ by this share of the mean.
 NO_SPREAD = 1e-4
 # Two seeds give an interval of ±12.7 standard errors, whose width is chance.
 FEWEST_SEEDS = 3
@@ -46,7 +46,7 @@ SMALLEST: Mapping[str, float] = {"points": 0.01, "points a step": 0.01, "degrees
 
 @dataclass(frozen=True)
 class Summary:
-    """A mean over n seeds with its t-interval. Fewer than FEWEST_SEEDS have no interval and no spread (None)."""
+    """Holds a mean over n seeds with its t-interval. Fewer than FEWEST_SEEDS have no interval and no spread (None)."""
 
     mean: float
     low: float | None
@@ -56,13 +56,13 @@ class Summary:
 
     @property
     def half(self) -> float | None:
-        """Half the width of the interval."""
+        """Return half the width of the interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
 @dataclass(frozen=True)
 class Effect(Summary):
-    """The difference B - A over the seeds that both have.
+    """Holds the difference B - A over the seeds that both have.
 
     `detectable` is the true effect that n such pairs would show (two-sided, at 5 %) in 80 % of studies, given their
     spread; None where n < FEWEST_SEEDS.
@@ -72,7 +72,7 @@ class Effect(Summary):
 
     @property
     def shown(self) -> bool:
-        """True if the interval excludes zero; for constant differences, if the sign test is significant (n ≥ 6)."""
+        """Return whether the interval excludes zero or, for equal differences, the sign test is significant (n ≥ 6)."""
         if self.low is None or self.high is None:
             return False
         if self.constant:
@@ -81,7 +81,7 @@ class Effect(Summary):
 
     @property
     def constant(self) -> bool:
-        """True if all seeds have the same difference: a t-interval without width says nothing."""
+        """Return whether all seeds have the same difference: a t-interval without width says nothing."""
         return self.sd is not None and self.sd <= NO_SPREAD * abs(self.mean)
 
 
@@ -127,7 +127,7 @@ def detectable(sd: float, n: int, power: float = POWER, level: float = LEVEL) ->
 def detectable_at(effect: Effect, alpha: float) -> float | None:
     """Return the smallest true effect that n such pairs would show at a two-sided `alpha` in 80 % of studies.
 
-    None where the spread does not tell. Without any difference in enough seeds, every effect would have been seen: 0.
+    None where the spread does not tell; 0 if enough seeds show no difference, since any effect would be detected.
     """
     if effect.sd is None:
         return None
@@ -188,7 +188,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An effect and the claim about it. `size` is in the effect's own unit (a point is 0.01) and not negative."""
+    """Holds an effect and the claim about it. `size` is in the effect's own unit (a point is 0.01) and not negative."""
 
     effect: Effect
     direction: Literal[1, -1]
@@ -197,7 +197,7 @@ class Comparison:
 
     @property
     def claimed(self) -> float:
-        """The effect that must have been detectable before its absence says anything."""
+        """Return the effect that must have been detectable before its absence means anything."""
         return SMALLEST[self.unit] if self.size is None else self.size
 
 
@@ -236,7 +236,7 @@ def decided(family: Sequence[Comparison]) -> tuple[Verdict, int | None]:
 
 
 def _excluded(part: Comparison, family: int) -> bool:
-    """True if the claimed effect would have been detected and lies outside the interval."""
+    """Return whether the claimed effect would have been detected and lies outside the interval."""
     alpha = ALPHA / family
     smallest = detectable_at(part.effect, alpha)
     if smallest is None or smallest > part.claimed:
@@ -252,7 +252,7 @@ def _strength(part: Comparison) -> tuple[float, float]:
 
 
 def smaller_than_claimed(part: Comparison) -> bool:
-    """True if the 95 % interval lies below the claimed size."""
+    """Return whether the 95 % interval lies below the claimed size."""
     low, high = part.effect.low, part.effect.high
     if part.size is None or low is None or high is None or part.effect.constant:
         return False
@@ -297,7 +297,7 @@ def below(level: Effect, bound: float, family: int = 1) -> Verdict:
 
 
 def _has_interval(effect: Effect) -> bool:
-    """True if the interval means something: enough seeds, and six of them where all differences are equal."""
+    """Return whether the interval means anything: enough seeds, and six where all differences are equal."""
     if effect.sd is None or effect.low is None:
         return False
     return not effect.constant or sign_test(effect.n) <= ALPHA

@@ -1,11 +1,11 @@
 """Reads image–caption pairs and makes batches of them, exactly repeatable. No file here knows of models.
 
 benchmark_sets.py   finds and opens evaluation sets, captioned or classified; digests of all their bytes
-damage.py           names and counts samples that cannot be used: what happens to a damaged image
+damage.py           names and counts samples that cannot be used; describes how a damaged image is handled
 decode.py           bytes → upright RGB pixels; caption files → captions
 folders_and_tables.py   pairs of image files: a folder with .txt files beside them, or a .csv, .tsv or .parquet table
 inspect.py          contact sheets of pairs, and the examination of data
-loader.py           pairs → batches, with an exact position; worker processes. Begin here: it tells a sample's whole way
+loader.py           pairs → batches, with an exact position; worker processes. Begin here: it lists a sample's steps
 open_data.py        opens the pairs that a user names after --data, and images or captions alone
 pack.py             writes pairs and classification sets
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search

@@ -38,7 +38,7 @@ from dinorankclip.types import Source, UserError
 KIND_FILE = "dataset_type.txt"
 CLASS_NAMES = "classnames.txt"
 TEMPLATES = "zeroshot_classification_templates.txt"
-FAMILIES = "families.json"  # of fine-grained sets: family name → names of its classes
+FAMILIES = "families.json"  # in fine-grained sets: maps each family to the names of its classes
 DEFAULT_TEMPLATE = "a photo of a {c}."
 _WORTH_A_BAR = 1 << 30  # bytes; hashing less than this takes a second or two
 UNKNOWN = -1  # the label of a sample that cannot be read
@@ -48,7 +48,7 @@ SetKind = Literal["classification", "retrieval"]
 
 @dataclass(frozen=True)
 class SetLocation:
-    """The place of a set that is not read yet. `reading` is for pairs of your own; `note` is shown with scores."""
+    """Locates a set that has not been read yet. `reading` is for pairs of your own; `note` is shown with scores."""
 
     name: str
     where: str
@@ -71,7 +71,7 @@ class BenchmarkSet:
     reading: FindingSettings = field(default_factory=FindingSettings)
 
     def open(self, split: str) -> Source:
-        """Open a part; of a classification set a `LabelledSource`. The source's fingerprint covers every byte."""
+        """Open a part, as a `LabelledSource` for a classification set. The source's fingerprint covers every byte."""
         if self.kind == "classification":
             folder = _part_folder(Path(self.where), split)
             if not (shards := shards_of_folder(folder) if folder else []):
@@ -88,7 +88,7 @@ class BenchmarkSet:
     def usual_split(self) -> str | None:
         """Return the part that is scored by default: test, else val; None if there is neither."""
         if self.splits == ("all",):
-            return "val"  # carved
+            return "val"  # carved from the undivided data
         return next((split for split in ("test", "val") if split in self.splits), None)
 
     def scored_split(self, asked: str | None = None) -> str:
@@ -102,7 +102,7 @@ class BenchmarkSet:
 
 
 def find_sets(where: str, reading: FindingSettings | None = None) -> list[SetLocation]:
-    """Find the sets that a user names; `UserError` if there is none."""
+    """Find the sets that a user names; raise `UserError` if there is none."""
     reading = reading or FindingSettings()
     path = built_in_scenes() if where == "scenes" else Path(where)
     if os.path.isdir(path):

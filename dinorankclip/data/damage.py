@@ -1,11 +1,11 @@
 """Names and counts samples that cannot be used.
 
-What happens to a damaged image: its source (`read_at` in tar_shards.py, `read_file` in folders_and_tables.py) or
+A damaged image is handled like this: its source (`read_at` in tar_shards.py, `read_file` in folders_and_tables.py) or
 decode.py raises `Damage(cause)` for this sample alone. In training, `_Steps._sample` of loader.py draws another pair in
 its place and sends (key, cause) along in `Batch.damage`; `PairLoader` counts these, logs the first few and stops the
 run with a `UserError` once more than `reading.max_damaged` of the samples were damaged; train/run_folder.py writes the
 list to `damaged.tsv`. Evaluation (`iterate_pairs` in samples.py) leaves the image out and counts it; `score` refuses a
-set with damaged images (`refuse_damage`). Whatever stores results for ever calls `refuse_transient` first.
+set with damaged images (`refuse_damage`). Code that stores results permanently calls `refuse_transient` first.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CAUSES = {
     "bad-json": "a .json caption file that is not JSON, or has no 'caption'",
     "unreadable": "the operating system refused to read the file",
 }
-TRANSIENT = "unreadable"  # the only cause that may be gone the next time: the disk was away
-FEWEST_SEEN = 200  # before this many samples a share says little
+TRANSIENT = "unreadable"  # the only cause that may disappear: a disk that was away comes back
+FEWEST_SEEN = 200  # below this many samples, a share says little
 NAMED = 5  # keys that a message names for each cause
 
 
@@ -51,11 +51,11 @@ class DamageCount:
     """Counts damaged samples by cause.
 
     A damaged sample that comes back (next epoch, or drawn as a replacement) is *one* damaged sample, so
-    `by_cause` counts different keys; `share` is about encounters: replacements made per sample looked at.
+    `by_cause` counts different keys; `share` counts encounters: replacements made per sample read.
     """
 
     max_damaged: float = 0.05
-    seen: int = 0  # samples looked at, good and damaged, with repetition
+    seen: int = 0  # samples read, good and damaged, with repetition
     replaced: int = 0  # damaged samples among them, with repetition
     keys: dict[str, str] = field(default_factory=dict)  # key → cause
 
@@ -76,7 +76,7 @@ class DamageCount:
 
     @property
     def by_cause(self) -> dict[str, int]:
-        """Number of damaged samples of each cause, the most frequent cause first."""
+        """Return the number of damaged samples of each cause, the most frequent cause first."""
         return dict(sorted(Counter(self.keys.values()).items(), key=lambda item: (-item[1], item[0])))
 
     def summary(self) -> str:
@@ -108,7 +108,7 @@ def refuse_damage(name: str, damaged: Sequence[tuple[str, str]], total: int, mos
 
 
 def refuse_transient(damaged: Iterable[tuple[str, str]]) -> None:
-    """Refuse to store (key, cause) for ever where the file can perhaps be read the next time."""
+    """Refuse to store (key, cause) permanently where the file can perhaps be read the next time."""
     if unread := [key for key, cause in damaged if cause == TRANSIENT]:
         raise UserError(
             f"{len(unread)} of the files cannot be read now, the first is {_names(unread[:1])}. Is the disk or "

@@ -8,7 +8,7 @@ JPEG is decoded by simplejpeg (libjpeg-turbo), everything else by Pillow.
 * Transparency is laid on white (product photos are cut out that way); 16-bit values keep their upper 8 bits.
 * libjpeg can decode a photo at 1/2, 1/4 or 1/8 of its size for a fraction of the time. The pixels then differ from a
   full decode and a resize, so this happens only where the caller says how many pixels are enough (`least`): training
-  does, evaluation never. A crop drawn on the full size is moved to whole pixels of the smaller one (`samples.snap`).
+  does, evaluation never. A crop drawn on the full size is moved to whole pixels of the smaller image (`samples.snap`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"com.adobe.xmp")  # without any
 
 @dataclass(frozen=True)
 class Header:
-    """Size of the upright image, known before decoding. `turn` is the EXIF orientation, 1 (upright) to 8."""
+    """Holds the size of the upright image, known before decoding. `turn` is the EXIF orientation, 1 (upright) to 8."""
 
     height: int
     width: int
@@ -47,7 +47,7 @@ class Header:
 
 
 def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Read size and orientation of the upright image; `Damage` if it is no image or too large."""
+    """Read size and orientation of the upright image; raise `Damage` if the bytes are no image or too large."""
     if not data:
         raise Damage("empty-image")
     header = (_jpeg_header(data) if data.startswith(_JPEG) else None) or _pillow_header(data, max_pixels)
@@ -58,7 +58,7 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
 
 
 def decode(data: bytes, header: Header | None = None, *, least: tuple[int, int] = (0, 0)) -> np.ndarray:
-    """Return the upright image, uint8 [H, W, 3]. `least` = (height, width) that are enough; (0, 0): all there is."""
+    """Return the upright image, uint8 [H, W, 3]. `least` is a sufficient (height, width); (0, 0) means full size."""
     header = header or read_header(data)
     if header.by_simplejpeg:
         pixels = _decode_jpeg(data, least[::-1] if header.turn >= 5 else least, header.height * header.width)
@@ -227,7 +227,7 @@ def captions_from_json(data: bytes) -> tuple[str, ...]:
 
 
 def clean_captions(captions: list[str]) -> tuple[str, ...]:
-    """Strip white space and leave out blank captions; `Damage` if none is left, or one cannot be written as UTF-8."""
+    """Strip captions and drop blank captions; raise `Damage` if none is left or if UTF-8 cannot encode a caption."""
     cleaned = tuple(stripped for caption in captions if (stripped := caption.strip().strip("\0")))
     if not cleaned:
         raise Damage("empty-caption")

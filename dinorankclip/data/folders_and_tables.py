@@ -58,7 +58,7 @@ class ImageFiles:
 
 
 class FolderSource(ImageFiles, Source):
-    """Reads the images of a folder and below; keys are paths. The fingerprint covers captions, and names and sizes."""
+    """Reads the images in and below a folder; keys are paths. The fingerprint covers captions, file names and sizes."""
 
     def __init__(self, folder: Path) -> None:
         names, captioned = find_images(folder)
@@ -84,7 +84,7 @@ class FolderSource(ImageFiles, Source):
 
 
 def read_file(path: Path, missing: str) -> bytes:
-    """Return a file's bytes; `Damage` if it is not there (cause `missing`) or cannot be read."""
+    """Return a file's bytes; raise `Damage` if the file does not exist (cause `missing`) or cannot be read."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):  # ValueError: zero byte in the name
@@ -96,7 +96,7 @@ def read_file(path: Path, missing: str) -> bytes:
 
 
 def sizes_and_times(paths: Iterable[Path]) -> np.ndarray:
-    """Return int64 [n, 2]: bytes and time of the last change of each file, -1 where there is none."""
+    """Return int64 [n, 2]: bytes and time of the last change of each file, -1 where the file is missing."""
     states = []
     for path in paths:
         try:
@@ -154,7 +154,7 @@ class TableSource(ImageFiles, Source):
         if not self._captions:
             raise UserError(f"{table} has a header but no rows")
         super().__init__(table.parent, list(self._captions))
-        # Wrong paths altogether are the table's fault, not damaged samples. The first image that is there is enough.
+        # If all paths are wrong, the table is at fault, not its samples. The first image that exists is enough.
         if not any(os.path.isfile(self.folder / key) for key in self._names):
             raise UserError(
                 f"none of the {len(self)} images of {table} is there, the first would be "
@@ -182,7 +182,7 @@ def without_image(row: int) -> str:
 
 
 def table_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
-    """Yield some columns of every row of a table. `columns`: the flag that names a column → the column's name."""
+    """Yield some columns of every row of a table. `columns` maps the flag that names a column to its name."""
     return _parquet_rows(table, columns) if table.suffix.lower() == ".parquet" else _csv_rows(table, columns)
 
 
@@ -264,7 +264,7 @@ def _parquet_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
             cells = [value if isinstance(value, list) else [value] for value in row]
             texts = [["" if value is None else str(value) for value in cell or [None]] for cell in cells]
             if "image-column" in columns and not texts[0][0].strip():
-                texts[0] = [without_image(number)]  # here, since a row with several captions is several rows outside
+                texts[0] = [without_image(number)]  # here: a row with several captions becomes several rows
             yield from map(list, itertools.product(*texts))
 
 

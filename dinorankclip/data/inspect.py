@@ -83,7 +83,7 @@ def as_png(shown: Sequence[ShownPair], path: Path) -> None:
 
 
 def _caption_lines(captions: Sequence[str]) -> list[str]:
-    """Return as many whole captions as fit; of a single long caption its beginning."""
+    """Return as many whole captions as fit, or the beginning of a single long caption."""
     lines: list[str] = []
     for caption in captions:
         more = textwrap.wrap(caption, _LETTERS, initial_indent="· ", subsequent_indent="  ")

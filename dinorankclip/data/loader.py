@@ -1,16 +1,16 @@
-"""Makes batches of pairs, with an exact position. The whole way of a sample:
+"""Makes batches of pairs, with an exact position. A sample goes through these steps:
 
 1. A run is at global step s. With n pairs and a global batch of B, an epoch has n // B steps (the rest of the
    permutation is left out), so s names an epoch and a row of B places in it. A few pairs chosen from many
-   (`reading.train_items`) come round more often: `steps_per_epoch`, which schedules go by, stays that of the many.
+   (`reading.train_items`) come round more often: `steps_per_epoch`, which schedules follow, still counts the many.
 2. `permutation(seed, epoch)` says which pair stands at each place. Process r of W takes places r·B/W … of the
    row: one process and W processes see the same global batch.
 3. A worker process is given the number s, nothing else, and builds this process's whole batch from it.
 4. For each place it reads the pair's bytes, decodes, draws a view (crop, flip) and a caption (`samples.Recipe`) by
    generators keyed by (seed, epoch, place). No state is carried from sample to sample: starting at step s gives exactly
    what an uninterrupted run gets there, for any number of workers. With `rows` (frozen images) it reads captions only.
-5. A pair that cannot be used is replaced by another one, drawn by a generator of the same place, until one
-   is good. All processes stay in step; the damaged pairs travel in `Batch.damage` and are counted here.
+5. A pair that cannot be used is replaced by another pair, drawn by a generator of the same place, until a
+   pair is good. All processes stay in step; the damaged pairs travel in `Batch.damage` and are counted here.
 6. Captions become token ids; `teacher_features` (the cache of a teacher) are looked up by key and follow the view.
 7. The main process receives batches in order through shared memory and hands them out.
 
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 64  # replacements tried for one place
 PREFETCH = 4  # batches each worker keeps ready
-# How torch's messages begin: for an error that a worker sent to the main process, and for waiting too long.
+# Beginnings of torch's messages about an error that a worker sent to the main process, and about a timeout.
 CAUGHT, TIMED_OUT = "Caught ", "DataLoader timed out"
 
 
@@ -187,8 +187,8 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         generator=torch.Generator(),  # the default draws from torch's global stream: resumes would differ
     )
-    # Ctrl-C and SIGTERM are left to this process. Held until `_start_worker` ignores them: torch takes a SIGTERM from
-    # the parent for a request to leave in good order, and then waits for that worker's batch until patience ends.
+    # Only this process handles Ctrl-C and SIGTERM. They wait until `_start_worker` ignores them: torch takes a SIGTERM
+    # from the parent for a request to leave in good order, and then waits for that worker's batch until patience ends.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         iterator = iter(loader)

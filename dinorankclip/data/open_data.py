@@ -48,7 +48,7 @@ from dinorankclip.types import CaptionSource, ImageSource, Source, UserError
 
 SPLITS = ("train", "val", "test", "all")
 SCENES = home() / "scenes"
-PAIRS = "pairs"  # in the folder of `data make scenes`
+PAIRS = "pairs"  # subfolder of a folder that `data make scenes` has written
 ACCEPTED = (
     " Pairs (--data of train) are: scenes (built in); a folder with train/, val/, test/, each of .tar shards (the "
     "clip-benchmark retrieval layout) or of images with .txt files; one such folder; a .csv, .tsv or .parquet table; "
@@ -307,7 +307,7 @@ class WithoutCaptions(Source):
 
 
 class TextLines(Sequence[bytes]):
-    """The lines of a text file, read when they are asked for: the index of ten million lines takes 80 MB."""
+    """Reads lines of a text file on demand: the index of ten million lines takes 80 MB."""
 
     def __init__(self, path: Path) -> None:
         self._text = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
@@ -328,7 +328,7 @@ class TextLines(Sequence[bytes]):
 
 
 class CaptionList:
-    """Captions without images, from a text file or a column of a table. The key is the number of the caption."""
+    """Lists captions without images, from a text file or a column of a table. The key is the number of the caption."""
 
     def __init__(self, captions: Sequence[bytes], fingerprint: str) -> None:
         self._captions, self.fingerprint = captions, fingerprint

@@ -1,6 +1,6 @@
 """Writes data sets: pairs in one of the three layouts that `open_pairs` reads, and classification sets.
 
-Images keep their bytes. A set is written into a temporary folder that gets its name at the end: no set is half there.
+Images keep their bytes. A set is written into a temporary folder that gets its name at the end: no set is incomplete.
 `pack_classes` makes a classification set in the clip-benchmark layout of a folder with one subfolder of images a class.
 Subfolders in their natural order are the classes 0, 1, …; where all of them are numbers, the number is the class index
 (ImageNetV2 is published like that), and names come from another set.
@@ -200,7 +200,7 @@ def pack_classes(
 
 
 def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the class index of each subfolder. `names`: class names of the set that has the same classes."""
+    """Return the class index of each subfolder. `names` are the names of another set with the same classes."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}")
     shown = (child for child in folder.iterdir() if not child.name.startswith("."))
@@ -229,7 +229,7 @@ def class_folders(folder: Path, names: Sequence[str] | None = None) -> dict[str,
 
 
 def class_name(folder: str) -> str:
-    """`001.Black_footed_Albatross` → `Black footed Albatross`."""
+    """Turn `001.Black_footed_Albatross` into `Black footed Albatross`."""
     return re.sub(r"^\d+[._-]", "", folder).replace("_", " ").strip() or folder
 
 

@@ -4,7 +4,7 @@
     FOLDER/causes.npy     uint8 [N]: 0 not computed yet, 1 computed, 2 + i damaged for the i-th of `damage.CAUSES`
     FOLDER/rows.npy       float32 [N, D] in the order of the items; zeros where an item is damaged
 
-The name of a folder is a digest of everything that its rows depend on, so rows are never stale. The room of both files
+The name of a folder is a digest of everything that its rows depend on, so rows are never stale. Space for both files
 is reserved first, so a full disk is noticed at the start. The rows of a block reach the disk before its causes: after a
 kill or a power cut the causes name exactly the rows that are there. Processes may write different blocks at once.
 Deleting a folder only costs the time to compute it again. This module imports no torch until rows are computed.
@@ -41,7 +41,7 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype, size: int = HEADER) -> b
 
 
 class RowStore:
-    """Rows of `count` items in `folder`, or in memory if `folder` is None."""
+    """Stores the rows of `count` items in `folder`, or in memory if `folder` is None."""
 
     def __init__(self, folder: Path | None, count: int, about: Mapping[str, Any] | None = None) -> None:
         self.folder, self.count, self.about = folder, count, about or {}
@@ -52,12 +52,12 @@ class RowStore:
             self._read_causes(folder)
 
     def missing(self, is_readable: Callable[[int], bool] | None = None) -> list[range]:
-        """Return the blocks to compute; with `is_readable` also those with an unreadable item that can be read now."""
+        """Return the blocks to compute; with `is_readable` also blocks with an unreadable item that is readable now."""
         blocks = (range(start, min(start + BLOCK, self.count)) for start in range(0, self.count, BLOCK))
         return [block for block in blocks if self._lacks(block, is_readable)]
 
     def rows(self) -> np.ndarray:
-        """Return all rows, float32 [N, D], zeros for damaged items: a memory map, of which changes are not stored."""
+        """Return all rows, float32 [N, D], zeros for damaged items: a memory map whose changes are not stored."""
         if self._rows is not None:
             return self._rows
         if self.folder is None or not (self.causes == GOOD).any():
@@ -81,7 +81,7 @@ class RowStore:
         self.causes[block.start : block.stop] = causes
 
     def reserve(self, dim: int) -> None:
-        """Take the room for all rows. Raises OSError if the disk has none, and then leaves no file behind."""
+        """Reserve space for all rows. Raise OSError if the disk is too full, and then leave no file behind."""
         if self._is_reserved:
             return
         if self.folder is None:
@@ -194,7 +194,7 @@ def embed_rows(
 
 
 def can_read(source: Source, place: int) -> bool:
-    """Say if the image at a place of `source` can be read now."""
+    """Return whether the image at a place of `source` can be read now."""
     with suppress(Damage):
         source.image(place)
         return True

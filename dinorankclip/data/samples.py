@@ -28,12 +28,12 @@ from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.types import Batch, ImageSpec, RawSample, Source, TeacherFeatureProvider, UserError, View
 
 _WORD = (1 << 64) - 1
-LONGEST = 16  # times the short side: the centre of an image that is resized to show it whole
+LONGEST = 16  # times the short side: a longer image is cut to its centre before it is resized whole
 ASPECTS = (3 / 4, 4 / 3)  # width to height of a random crop
 
 
 class Purpose(IntEnum):
-    """Names what random draws are for. No two purposes share a stream, so switching one off changes no other."""
+    """Names the purpose of random draws. No two purposes share a stream, so leaving out a purpose changes no other."""
 
     ORDER, VIEW, CAPTION, REPLACEMENT, SHARDS = range(5)
 
@@ -158,7 +158,7 @@ def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
 @dataclass(frozen=True)
 class Sample:
     key: str
-    image: Tensor  # uint8 [3, S, S]; of a frozen image side its embedding, float32 [D]
+    image: Tensor  # uint8 [3, S, S]; for a frozen image tower the embedding, float32 [D]
     view: View
     caption: str
     second_caption: str | None = None
@@ -185,7 +185,7 @@ class Recipe:
     def captioned(
         self, key: str, image: Tensor, view: View, captions: Sequence[str], draws: np.random.Generator
     ) -> Sample:
-        """Join an image that is ready with one of its captions, and with another one if `second_caption`."""
+        """Join an image that is ready with one of its captions, and with another caption if `second_caption`."""
         caption = captions[below(draws, len(captions))]
         if not self.second_caption:
             return Sample(key, image, view, caption)
@@ -231,7 +231,7 @@ def iterate_pairs(
 ) -> Iterator[tuple[list[str], Tensor, list[tuple[str, ...]]]]:
     """Yield the pairs of a source in order: (keys, images uint8 [b, 3, S, S], all captions of each image).
 
-    b is `batch`, less for the last. Damaged pairs are left out and counted in `damage`. Threads read ahead, one batch
+    b is `batch`, or less at the end. Damaged pairs are left out and counted in `damage`. Threads read ahead, one batch
     at most: decoding and resizing run outside Python's lock, so they overlap with the model.
     """
     damage = damage if damage is not None else DamageCount(max_damaged=1.0)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class SplitPart(Source):
-    """Some samples of a source, in their order. `chosen_from`: how many there were, if they are a choice (`choose`)."""
+    """Selects samples of a source, in their order. `chosen_from` is the number of samples that `choose` chose from."""
 
     def __init__(self, source: Source, indices: np.ndarray, chosen_from: int | None = None) -> None:
         self.source, self.chosen_from = source, chosen_from

@@ -88,7 +88,7 @@ def refuse_stream(source: Source, reason: str) -> None:
 
 
 class MemorySource(Source):
-    """Samples held in memory: the validation part of a stream."""
+    """Holds samples in memory: the validation part of a stream."""
 
     def __init__(self, samples: Sequence[RawSample], fingerprint: str) -> None:
         self.samples, self.fingerprint = samples, fingerprint
@@ -260,4 +260,4 @@ def read_into_memory(shards: Sequence[str], most: int) -> MemorySource:
             break
     if not samples:
         raise UserError(f"no usable sample came out of {shards[0]}")
-    return MemorySource(list(samples.values()), digest("pipe", most, *shards[: number + 1]))  # of what was read
+    return MemorySource(list(samples.values()), digest("pipe", most, *shards[: number + 1]))  # shards read

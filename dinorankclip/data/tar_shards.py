@@ -64,7 +64,7 @@ class _Rows:
     def __init__(self, beside: frozenset[str]) -> None:
         self.beside = beside
         self.rows: list[dict[str, Any]] = []
-        self._kinds: set[str] = set()  # of the last row
+        self._kinds: set[str] = set()  # kinds of members in the last row
 
     def start(self, key: str, cause: str | None = None) -> None:
         """Start a row; a damaged stretch has a `cause` and nothing else."""
@@ -139,7 +139,7 @@ def _members(file) -> Iterable[tarfile.TarInfo]:
 
 
 def _holds_data(file, start: int, end: int) -> bool:
-    """Return whether anything but zeros lies there (a tar ends in zeros)."""
+    """Return whether bytes `start` to `end` hold anything but zeros (a tar ends in zeros)."""
     before = file.tell()
     file.seek(start)
     try:
@@ -269,7 +269,7 @@ def natural_order(name: str) -> list[tuple[int, int, str]]:
 
 
 def file_stamp(path: Path, *purpose: str) -> str:
-    """Return a name for tables that are stored about a file as it is now; it changes when the file is written again."""
+    """Return a name for data stored about a file in its present state; the name changes when the file is rewritten."""
     state = path.stat()
     return digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns, *purpose)
 
@@ -280,7 +280,7 @@ def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], lis
     tables = _stored(stamps)
     if len(tables) < len(set(stamps)):
         with one_at_a_time("shards", io.INDEX_FOLDER), contextlib.ExitStack() as stack:
-            tables |= _stored(set(stamps) - set(tables))  # by another process, while this one waited
+            tables |= _stored(set(stamps) - set(tables))  # stored by another process during the wait
             missing = {stamp: path for stamp, path in zip(stamps, shards) if stamp not in tables}
             volume = sum(path.stat().st_size for path in missing.values())
             indexing: Iterable[dict[str, np.ndarray]] = map(index_shard, missing.values(), repeat(beside))

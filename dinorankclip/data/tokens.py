@@ -69,7 +69,7 @@ class Tokenizer:
             bpe = self.load()._bpe
             ids = [bpe.sot_token_id, *bpe.encode(caption)[: self.spec.context_length - 2], bpe.eot_token_id]
             if len(self._known) >= REMEMBERED:
-                del self._known[next(iter(self._known))]  # the oldest
+                del self._known[next(iter(self._known))]  # drops the oldest caption
             self._known[caption] = ids
         return ids
 
@@ -87,11 +87,11 @@ class Tokenizer:
         return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), length)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "_bpe": None, "_known": {}}  # another process loads its own
+        return {"spec": self.spec, "_bpe": None, "_known": {}}  # another process loads its own vocabulary
 
 
 class BytePairs:
-    """`BytePairs()(caption)` → ids of start, words and end, at most `context_length` of them."""
+    """Maps a caption to ids of start, words and end, at most `context_length` of them."""
 
     def __init__(self, context_length: int = 77) -> None:
         import regex

@@ -13,7 +13,7 @@ zero_shot.py           zero-shot classification, and its drop on renditions of a
 retrieval.py           R@k both ways
 probe.py               linear probe, and its errors by family of classes
 logistic.py            the logistic regression of the probe, for a path of penalties
-logistic_span.py       its softmax, and the best point in the span of known points
+logistic_span.py       the softmax of that regression, and the best point in the span of known points
 rank_metrics.py        Kendall, Spearman, NDCG with ties; ranking quality; agreement of the orders of two modalities
 geometry.py            the gap between images and texts; gates and angles of fusion
 fidelity.py            students beside their teacher

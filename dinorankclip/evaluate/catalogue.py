@@ -20,7 +20,7 @@ FILE = Path(__file__).with_name("catalogue.json")
 
 @dataclass(frozen=True)
 class Listed:
-    """One set of the catalogue; `sizes` are the accepted counts of images of each part."""
+    """Describes one set of the catalogue; `sizes` are the accepted counts of images of each part."""
 
     name: str
     title: str
@@ -34,13 +34,13 @@ class Listed:
 
     @property
     def folder_names(self) -> tuple[str, ...]:
-        """Names that the folder of the set may have."""
+        """Return the names that the folder of the set may have."""
         published = self.published.rpartition("/")[2] if self.published else ""
         return tuple(dict.fromkeys(name for name in (self.name, published, published.removeprefix("wds_")) if name))
 
     @property
     def source(self) -> str:
-        """The command that gets or packs the set."""
+        """Return the command that gets or packs the set."""
         if self.packed_by:
             return self.packed_by
         return f"hf download {self.published} --repo-type dataset --local-dir SETS/{self.name}"
@@ -62,7 +62,7 @@ class Catalogue:
         return folder if listed is None else listed.name
 
     def is_fine_grained(self, name: str) -> bool:
-        """Say if a set's probe counts into the Fine-grained Probe."""
+        """Return whether a set's probe counts towards the Fine-grained Probe."""
         listed = self.find(name)
         return name in self.fine_grained or (listed is not None and "fine-grained" in listed.tasks)
 
@@ -77,7 +77,7 @@ class Catalogue:
         raise UserError(f"{listed.title} is not in {root}. To get it:\n  {listed.source.replace('SETS', str(root))}")
 
     def check(self, benchmark: BenchmarkSet, split: str, images: int) -> None:
-        """Raise `UserError` for a set that has the name of a listed set and not its size."""
+        """Raise `UserError` for a set that has the name of a listed set, but not its size."""
         listed = self.find(benchmark.name)
         if listed is None:
             return

@@ -49,9 +49,9 @@ class RetrievalEvaluator:
     source: Source
     image: ImageSpec
     tokenizer: Tokenizer
-    rows: ImageRows | None = None  # of a frozen image side
+    rows: ImageRows | None = None  # stored rows of a frozen image tower
     max_pixels: int = MAX_PIXELS
-    scores: list[Score] = field(default_factory=list, init=False)  # of the last call, with items
+    scores: list[Score] = field(default_factory=list, init=False)  # scores of the last call, with items
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]:
         if self.rows is not None:
@@ -76,7 +76,7 @@ def _stored_images(source: Source, rows: ImageRows) -> EmbeddedImages:
     for index in range(len(source)):
         try:
             row = rows(index)
-            source.captions(index)  # a pair is usable if both of its sides are
+            source.captions(index)  # raises if the captions are damaged: a pair needs both sides
             usable[index] = row
         except Damage as damage:
             damaged.append((source.key(index), damage.cause))
@@ -88,7 +88,7 @@ def _stored_images(source: Source, rows: ImageRows) -> EmbeddedImages:
 
 def evaluators(parts: RunParts, *splits: str) -> list[RetrievalEvaluator]:
     """Return an evaluator for each of these held-out parts that the data has."""
-    if not traits_of(parts.settings.method).contrasts:  # the trunk does not learn: its retrieval says nothing
+    if not traits_of(parts.settings.method).contrasts:  # the trunk does not learn, so its retrieval is meaningless
         return []
     image, max_pixels = parts.state.model.trunk.image_spec, parts.settings.reading.max_pixels
     rows = parts.frozen.rows if parts.frozen else {}
@@ -166,7 +166,7 @@ def final_scores(parts: RunParts, before: dict[str, float], folder: Path) -> Non
 
 
 def score_table(scores: dict[str, float], before: dict[str, float]) -> str:
-    """Format percentages, a line for each held-out part and direction, below those of the starting weights."""
+    """Format percentages, a line for each held-out part and direction, below the lines of the starting weights."""
     lines = [f"{'held-out retrieval, %':<28}" + "".join(f"{name:>8}" for name in RECALLS)]
     started = held_out(before)
     for part, ways in held_out(scores).items():

@@ -32,7 +32,7 @@ from dinorankclip.models.loaded import refuse_non_finite
 from dinorankclip.types import ImageSpec, Source, UserError
 
 FOLDER = home() / "embeddings"
-VERSION = 2  # of the stored files
+VERSION = 2  # format version of the stored files
 TEXTS_AT_ONCE = 512
 IMAGES_AT_ONCE = 256
 KINDS = {"embedding": "encode_image", "features": "image_features"}  # kind of row → method of a loaded model
@@ -43,7 +43,7 @@ Tokenize = Callable[[Sequence[str]], Tensor]
 
 @dataclass
 class EmbeddedImages:
-    """Rows of the usable images of a source, by kind; `indices` are their places in the source."""
+    """Holds rows of the usable images of a source, by kind; `indices` are their places in the source."""
 
     rows: dict[str, Tensor]  # kind → fp32 [n, D]
     indices: np.ndarray  # [n]
@@ -94,7 +94,7 @@ def embed_images(
 
 
 def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, label: str = "") -> Tensor:
-    """fp32 [T, D] in the order of `texts`. Captions of similar length are batched together, to pad them less."""
+    """Return fp32 [T, D] in the order of `texts`. Captions of similar length share a batch, to pad them less."""
     if not texts:
         raise UserError("there is no caption to embed")
     by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))
@@ -110,7 +110,7 @@ def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, lab
 
 
 class EmbeddingStore:
-    """Rows of loaded models (`load_model`) over sources and texts; `folder=None` stores nothing."""
+    """Stores rows of loaded models (`load_model`) over sources and texts; `folder=None` stores nothing."""
 
     def __init__(self, folder: Path | None = FOLDER) -> None:
         self.folder = folder
@@ -123,21 +123,21 @@ class EmbeddingStore:
         label: str = "",
         max_pixels: int = MAX_PIXELS,
     ) -> EmbeddedImages:
-        """Rows of every kind; those that are not stored yet are computed in one pass over the images."""
+        """Return rows of every kind; missing rows are computed in one pass over the images."""
         keys = {kind: _image_key(model, source, kind, max_pixels) for kind in kinds}
         stores = {kind: self._store(key, len(source), model, kind) for kind, key in keys.items()}
         encoders = {kind: getattr(model, KINDS[kind]) for kind in kinds}
         return embed_images(encoders, source, model.image_spec, label=label, max_pixels=max_pixels, stores=stores)
 
     def texts(self, model: Any, texts: Sequence[str], label: str = "") -> Tensor:
-        """fp32 [T, D] of captions or prompts."""
+        """Return the rows of captions or prompts, fp32 [T, D]."""
         ids = model.tokenizer([TRIAL_CAPTION]).numpy().tobytes()
         key = digest("text", VERSION, model.identity, model.placement.precision, model.text_spec, ids, *texts)
         store = self._store(key, len(texts), model, "text")
         if texts and not store.missing():
             return torch.from_numpy(store.rows())
         rows = embed_texts(model.encode_text, model.tokenizer, texts, label=label)
-        with suppress(OSError):  # a full or read-only disk must not stop anybody from scoring
+        with suppress(OSError):  # scoring also works with a full or read-only disk
             store.write(range(len(texts)), rows.numpy(), np.full(len(texts), GOOD, np.int8))
         return rows
 

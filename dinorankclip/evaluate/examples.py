@@ -1,7 +1,7 @@
-"""Collects what pictures of scores show, as data that report/ draws.
+"""Collects the data that report/ draws as pictures of scores.
 
-`retrieval_examples` returns hits and misses, `hardest_classes` the classes with the lowest recall and what they are
-taken for, and `project` puts embeddings into two dimensions: by PCA, the same every time, or by UMAP if it is
+`retrieval_examples` returns hits and misses, `hardest_classes` the classes with the lowest recall and their
+confusions, and `project` puts embeddings into two dimensions: by PCA, the same every time, or by UMAP if it is
 installed. Both modalities, or several models' rows of one width, share one plane, fitted on all rows together.
 
 Shapes: N rows of a group, D embedding width.
@@ -24,16 +24,16 @@ from dinorankclip.evaluate.zero_shot import predictions, set_classes
 from dinorankclip.types import UserError
 
 ProjectionMethod = Literal["pca", "umap"]
-SHOWN_ITEMS = 5  # for a query
-QUERIES = 6  # of each outcome
-HARDEST = 10  # classes in a picture of confusions
-TAKEN_FOR = 4  # classes named beside each
+SHOWN_ITEMS = 5  # items shown for each query
+QUERIES = 6  # queries shown for each outcome
+HARDEST = 10  # number of classes in a picture of confusions
+TAKEN_FOR = 4  # number of confused classes named beside each class
 IN_PLANE = 3000  # images, and captions, in a picture of the plane: more hide each other
 
 
 @dataclass(frozen=True)
 class Projection:
-    """`points` [N, 2] float32 by group; `explained`: share of the variance each axis holds (PCA alone)."""
+    """Holds `points` [N, 2] float32 by group; `explained` is the share of the variance on each axis (PCA alone)."""
 
     points: dict[str, np.ndarray]
     method: str
@@ -41,7 +41,7 @@ class Projection:
 
 
 def demand(method: str) -> None:
-    """Raise `UserError` for a method that is unknown or not installed. Imports nothing: UMAP takes long to import."""
+    """Raise `UserError` for a method that is unknown or not installed, without importing UMAP, which takes long."""
     if method not in get_args(ProjectionMethod):
         raise UserError(f"there is no projection '{method}': pca or umap")
     if method == "umap" and importlib.util.find_spec("umap") is None:
@@ -81,18 +81,18 @@ def _umap(rows: np.ndarray, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TextQuery:
-    """A caption and the images nearest to it."""
+    """Holds a caption and the images nearest to it."""
 
     caption: str
     images: list[bytes]
     right: list[bool]
-    place: int  # of the best right image, from 0
+    place: int  # rank of the best right image, from 0
     answer: bytes  # a right image
 
 
 @dataclass(frozen=True)
 class ImageQuery:
-    """An image and the captions nearest to it."""
+    """Holds an image and the captions nearest to it."""
 
     image: bytes
     captions: list[str]
@@ -103,7 +103,7 @@ class ImageQuery:
 
 @dataclass(frozen=True)
 class HardClass:
-    """A class that is often missed, the classes its images are taken for, most frequent first, and a missed image."""
+    """Holds a class that is often missed, the classes its images are taken for, most frequent first, and an image."""
 
     name: str
     images: int
@@ -157,7 +157,7 @@ def hardest_classes(embedded: EmbeddedSet, most: int = HARDEST) -> list[HardClas
 
 
 def plane(embedded: EmbeddedSet, method: ProjectionMethod = "pca", seed: int = 0) -> Projection:
-    """Project images and captions of a retrieval set; of a large set a sample, drawn by the seed."""
+    """Project images and captions of a retrieval set; a large set is sampled by the seed."""
     draw = np.random.default_rng(seed)
     groups = {}
     for name, rows in {"images": embedded.images(), "captions": embedded.caption_rows()[0]}.items():

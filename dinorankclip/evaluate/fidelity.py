@@ -38,7 +38,7 @@ from dinorankclip.train.cost import stored_reading
 from dinorankclip.types import Source, UserError, View
 
 NAME, VERSION = "fidelity", 2  # 2: captions without two common words are left out of the Gram distance
-ITEMS = {"train": 4000, "val": 1000, "test": 5000}  # of each part; the paper scores on 5000
+ITEMS = {"train": 4000, "val": 1000, "test": 5000}  # items used of each part; the paper scores on 5000
 BATCH = 128
 PENALTIES = tuple(10.0**power for power in range(-6, 3))  # relative to the mean variance of the student's features
 SHOWN = 8  # Gram matrices returned for pictures
@@ -47,7 +47,7 @@ _Sample: TypeAlias = "tuple[str, Tensor | None, str]"  # key, image of the image
 
 @dataclass
 class Sides:
-    """Features of student and teacher for the same items. Grams are cosine Grams of the first few.
+    """Holds features of student and teacher for the same items. Grams are cosine Grams of the first few.
 
     A distance or own cosine is NaN where there is nothing to compare: a single word has no relations, and neither has a
     caption of which the two sides read no word in common.
@@ -64,7 +64,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class OwnProjector:
-    """The criterion's own map from student to teacher coordinates."""
+    """Holds the criterion's own map from student to teacher coordinates."""
 
     layer: torch.nn.Module
     of_tokens: bool  # mse and cosine; crd maps summaries
@@ -72,10 +72,10 @@ class OwnProjector:
 
 @dataclass
 class Fidelity:
-    """One branch on held-out items."""
+    """Holds the fidelity of one branch on held-out items."""
 
     cosine: Tensor  # [N], after the ridge map
-    cosine_of_mean: Tensor  # [N], of the teacher's training mean
+    cosine_of_mean: Tensor  # [N], of the teacher and its training mean
     centred_cosine: Tensor  # [N], after the ridge map and without the training mean on both sides
     held_out: Sides
 
@@ -177,18 +177,18 @@ def collect(
         keys += [key for key, _, _ in batch]
     joined = {name: torch.cat(parts) if parts else torch.empty(0) for name, parts in columns.items()}
     sides = Sides(**joined, keys=keys)
-    if shows_images and shown:  # of one size
+    if shows_images and shown:  # Grams of images have one size
         sides.student_grams, sides.teacher_grams = (torch.stack(grams) for grams in zip(*shown))
     return sides
 
 
 @dataclass
 class _Pair:
-    """Features of both sides for n items; the student's tokens are brought to the teacher's grid or words."""
+    """Holds features of both sides for n items; the student's tokens are brought to the teacher's grid or words."""
 
     summary: Tensor  # [n, C], the student's
     tokens: Tensor  # [n, L, C], the student's
-    teacher: dict[str, Tensor]  # by the cache's names
+    teacher: dict[str, Tensor]  # keys are the cache's names
     mask: Tensor | None  # bool [n, L], words that both have read; None for images, whose tokens all count
 
 
@@ -240,7 +240,7 @@ def _teacher_gram(teacher: dict[str, Tensor], branch: str, mask: Tensor | None) 
 
 
 def _own_cosine(projector: OwnProjector, pair: _Pair, branch: str) -> Tensor:
-    """Return cosines [n]: the mean over projected tokens (NaN without tokens), or that of the projected summary."""
+    """Return cosines [n] of the projected summary, or their mean over projected tokens (NaN without tokens)."""
     if not projector.of_tokens:
         return F.cosine_similarity(projector.layer(pair.summary).cpu(), pair.teacher[f"{branch}_summary"], dim=-1)
     cosines = F.cosine_similarity(projector.layer(pair.tokens).cpu(), pair.teacher[f"{branch}_tokens"], dim=-1)

@@ -5,7 +5,7 @@ with their captions. For paired comparison every image also gets a contribution:
 of the value by that image's weight. The mean of the contributions is the value, and they spread as the value itself
 would over samples.
 
-Of fusion: the gate, and the angle between fused and contrastive embedding. The proposition bounds the angle by
+Fusion is measured by its gate and the angle of fused to contrastive embedding. The proposition bounds the angle by
 arcsin(ratio), ratio = max|α|·‖u‖/‖v‖, and says nothing where the ratio reaches 1.
 
 Shapes: N images or items, M texts, D embedding width, b draws.
@@ -32,7 +32,7 @@ from dinorankclip.models.fusion import alignment_bound, alignment_ratio, fused_a
 from dinorankclip.models.joint import JointModel
 from dinorankclip.types import Source
 
-INSPECTED, BATCH = 1000, 250  # items of an inspection of fusion, and in a batch
+INSPECTED, BATCH = 1000, 250  # number of items in an inspection of fusion, and in a batch
 SHARES = {"min": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "max": 1.0}
 MEASURES: dict[str, Unit] = {
     "cone separation": "degrees",
@@ -70,7 +70,7 @@ def modality_gap(
 def gap_function(
     image: Tensor, text: Tensor, image_of_text: Sequence[int] | np.ndarray | None = None
 ) -> Callable[[Tensor], Tensor]:
-    """Return a differentiable function: counts [b, N], how often each image was drawn → measures [b, 4].
+    """Return a differentiable function of counts [b, N], how often each image was drawn, to measures [b, 4].
 
     Measures are the angle between two means, and the mean angle between rows and their own mean, of normalised rows:
 
@@ -96,7 +96,7 @@ def gap_function(
 
 
 def _angle(a: Tensor, b: Tensor) -> Tensor:
-    """Degrees between unit rows, as in `losses.cone_separation`."""
+    """Return degrees between unit rows, as in `losses.cone_separation`."""
     return torch.rad2deg(2 * torch.atan2((a - b).norm(dim=1), (a + b).norm(dim=1)))
 
 

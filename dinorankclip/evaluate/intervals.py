@@ -82,7 +82,7 @@ def _drawn_means(sums: np.ndarray, sizes: np.ndarray, draws: int, rng: np.random
     """Yield blocks of Σ sums / Σ sizes over as many clusters as there are, drawn with replacement."""
     pairs, members = np.unique(np.stack([sums, sizes], 1), axis=0, return_counts=True)
     if len(pairs) * ALIKE_SHARE <= len(sums):
-        # Hits and misses give few distinct clusters. The count of each in a draw is multinomial: exact and fast.
+        # Hits and misses give few distinct clusters. Drawing the counts as a multinomial is exact and fast.
         drawn = rng.multinomial(len(sums), members / len(sums), draws) @ pairs
         yield drawn[:, 0] / drawn[:, 1]
         return
@@ -94,7 +94,7 @@ def _drawn_means(sums: np.ndarray, sizes: np.ndarray, draws: int, rng: np.random
 
 
 def _counts(n: int, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield blocks of counts, how often each of n was drawn in n draws with replacement: float32 [b, n]."""
+    """Yield blocks of counts: how often each of n items occurs in n draws with replacement, float32 [b, n]."""
     for block in _blocks(draws, n):
         chosen = rng.integers(0, n, (block, n)) + np.arange(block)[:, None] * n
         yield np.bincount(chosen.ravel(), minlength=block * n).reshape(block, n).astype(np.float32)
@@ -126,7 +126,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Say if b is higher or lower than a, where interval and test agree. Five hits more and none lost look certain
+        """Tell if b is higher or lower than a, where interval and test agree. Five hits more and none lost look certain
         to a bootstrap, which draws only from the sample, but five coins fall alike once in sixteen times."""
         if self.low <= 0 <= self.high or self.p > (1 - self.level) * (1 + 1e-9):
             return "no difference shown"
@@ -177,7 +177,7 @@ def _standard_error(sums: np.ndarray, sizes: np.ndarray) -> float:
 
 
 def _sign_flips(sums: np.ndarray, slack: float, draws: int, rng: np.random.Generator) -> float:
-    """Return p of the sum against random signs. Clusters with the same size of difference share one binomial draw.
+    """Return the p-value of the sum against random signs. Clusters with equal absolute sums share a binomial draw.
     Sums that are equal in theory may differ by `slack`, since items are stored in single precision."""
     sizes, members = np.unique(np.abs(sums[sums != 0]), return_counts=True)
     if not len(sizes):

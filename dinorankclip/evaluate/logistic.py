@@ -9,7 +9,7 @@ last two solutions is within a per cent of the next. A step costs two products, 
 the new direction: the gradient divided by a model of the curvature (`Problem.divided`). The length of the step is
 chosen class by class, together with the last step, as conjugate gradients do.
 
-It stops by proof, of the value (`proven_gap`) and of the weights: the penalty alone curves F by 1, so the solution is
+A fit stops by proof of the value (`proven_gap`) and of the weights: the penalty alone curves F by 1, so the solution is
 no farther than ‖∂F/∂W‖. For a small C only that helps: F is flat, and weights that are far off give nearly the least
 objective. Moreover the model of the curvature must expect the solution closer still. Where the penalty is next to
 nothing beside the loss, a proof would need more digits than there are: once the spread of the features is known in
@@ -32,22 +32,22 @@ from dinorankclip.evaluate.logistic_span import Factor, Place, Point, Targets, p
 from dinorankclip.types import UserError
 
 TOLERANCE = 1e-4
-LIMIT = 500  # gradients for one C
-PATIENCE = 16  # gradients for one C after which the spread of the features is computed in every direction
+LIMIT = 500  # largest number of gradients for one C
+PATIENCE = 16  # number of gradients for one C after which the spread of the features is computed in every direction
 SLACK = 0.1  # share of the tolerance that a search in a span may leave
 SURE = 0.1  # share of the tolerance that the model of the curvature may still expect at the end
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The classifier for one C. The least possible objective lies between `objective - gap` and `objective`."""
+    """Holds the classifier for one C. The least possible objective lies between `objective - gap` and `objective`."""
 
     C: float
     weight: Tensor  # [K, W]
     bias: Tensor  # [K]
     objective: float
     gap: float
-    iterations: int  # gradients
+    iterations: int  # number of gradients
     converged: bool
 
     def logits(self, features: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def fit_path(
 
 
 class _Walk:
-    """The descent to the solution for one C: the place it has reached, and how far it has moved from its start."""
+    """Descends to the solution for one C; holds the place it has reached and the distance from its start."""
 
     def __init__(self, problem: Problem, C: float, begin: Point, tolerance: float) -> None:
         self.problem, self.C, self.tolerance = problem, C, tolerance
@@ -105,9 +105,9 @@ class _Walk:
         return step, before - self.here.objective
 
     def descend(self, limit: int) -> tuple[float, int, bool]:
-        """Descend until it may stop, or as far as rounding allows.
+        """Descend until the accuracy is proven, or as far as rounding allows.
 
-        Returns the gap that is proven, the number of gradients, and if it converged.
+        Returns the proven gap, the number of gradients, and whether the descent converged.
         """
         last: Point | None = None
         standing = 0
@@ -128,7 +128,7 @@ class _Walk:
         return gap, limit, False
 
     def _is_enough(self, gap: float, gradient: Tensor, step: Tensor) -> bool:
-        """Say if it may stop. The model of the curvature expects the solution at `step`, [K, W + 1] as the gradient.
+        """Return whether the descent may stop. The curvature's model expects the solution at `step` [K, W + 1].
 
         The expectation must be closer than the proof: for a small C they agree, and many items are near to a tie.
         """
@@ -140,11 +140,11 @@ class _Walk:
         promise = 0.5 * (gradient.double() * step).sum().item()
         if not proven and (self.problem.axes is None or promise > expected * self.here.objective):
             return False
-        by_features = _squared(logits - weight[:, -1]) / len(logits)  # the measure for the bias
+        by_features = _squared(logits - weight[:, -1]) / len(logits)  # the scale for errors of the bias
         return _squared(step[:, -1]) <= expected * by_features
 
     def _is_as_tracked(self) -> bool:
-        """Compute the logits anew; say if they agree with the logits that steps were added to."""
+        """Compute the logits anew; return whether they agree with the logits that steps were added to."""
         tracked = self.here.objective
         self.here = place(self.problem.targets, self.C, self.problem.point(self.here.point.weight))
         least = 32 * torch.finfo(self.here.point.weight.dtype).eps
@@ -174,9 +174,9 @@ def _check(features: Tensor, labels: Tensor, classes: int, Cs: Sequence[float]) 
 
 
 class Problem:
-    """The data, centred (the bias makes up for that exactly) and with a column of ones for the bias.
+    """Holds the data, centred (the bias makes up for that exactly) and with a column of ones for the bias.
 
-    Gives derivatives, and a model of the curvature to divide gradients by.
+    It computes derivatives, and a model of the curvature to divide gradients by.
     """
 
     def __init__(self, features: Tensor, labels: Tensor, classes: int) -> None:
@@ -213,7 +213,7 @@ class Problem:
         return weight, point.weight[:, -1] - weight @ self.mean
 
     def gradient(self, C: float, here: Place) -> Tensor:
-        """[K, W + 1]"""
+        """Return the gradient [K, W + 1]."""
         gradient = C * (here.softmax.residual.T @ self.items)
         gradient[:, :-1] += here.point.weight[:, :-1]
         return gradient

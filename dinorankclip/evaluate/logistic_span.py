@@ -18,7 +18,7 @@ RIDGES = (1e-6, 1e-3, 1.0)  # added to a unit diagonal, the first with which the
 
 
 class Softmax(NamedTuple):
-    """Loss and probabilities of logits. `residual` is P - Y, `own` the probability of each item's own class."""
+    """Holds loss and probabilities of logits. `residual` is P - Y, `own` the probability of each item's own class."""
 
     loss: float  # Σ_i -log P[i, y_i]
     residual: Tensor  # [N, K]
@@ -26,7 +26,7 @@ class Softmax(NamedTuple):
 
 
 class Targets:
-    """The classes that items belong to: int64 [N] with values below `classes`."""
+    """Holds the classes that items belong to: int64 [N] with values below `classes`."""
 
     def __init__(self, labels: Tensor, classes: int) -> None:
         self.classes = classes
@@ -53,17 +53,17 @@ class Targets:
         return Softmax(loss.double().sum().item(), residual, own / total)
 
     def probabilities(self, softmax: Softmax) -> Tensor:
-        """P [N, K]"""
+        """Return P [N, K]."""
         return softmax.residual.scatter(1, self._own, softmax.own)
 
     def variances(self, softmax: Softmax, probabilities: Tensor) -> Tensor:
-        """P·(1 - P) [N, K]"""
+        """Return P·(1 - P) [N, K]."""
         of_own = softmax.own * -softmax.residual.gather(1, self._own)
         return torch.addcmul(probabilities, probabilities, probabilities, value=-1).scatter_(1, self._own, of_own)
 
 
 class Point(NamedTuple):
-    """Weights with the logits they give. Both are linear, so steps between points are points."""
+    """Holds weights with their logits. Both are linear, so steps between points are points."""
 
     weight: Tensor  # [K, W + 1], the bias last
     logits: Tensor  # [N, K]
@@ -73,7 +73,7 @@ class Point(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A point with its softmax and objective."""
+    """Holds a point with its softmax and objective."""
 
     point: Point
     softmax: Softmax
@@ -128,7 +128,7 @@ def search(targets: Targets, C: float, here: Place, directions: Sequence[Point],
 
 
 class _Span:
-    """The objective as a function of c [q, K], double precision."""
+    """Computes the objective as a function of c [q, K], in double precision."""
 
     def __init__(self, targets: Targets, C: float, here: Place, directions: Sequence[Point]) -> None:
         self.targets, self.C, self.here, self.directions = targets, C, here, directions
@@ -162,7 +162,7 @@ class _Span:
         return self.C * slopes.double() + self.linear + self._times_cross(c)
 
     def second_derivatives(self, softmax: Softmax) -> Tensor:
-        """Return C·Σ_n (P_k·[k = l] - P_k·P_l)·z_ik·z_jl plus the penalty's, [q·K, q·K]."""
+        """Return C·Σ_n (P_k·[k = l] - P_k·P_l)·z_ik·z_jl plus the penalty's curvature, [q·K, q·K]."""
         count, classes = self.linear.shape
         P = self.targets.probabilities(softmax)
         variances = self.targets.variances(softmax, P)
@@ -185,7 +185,7 @@ class _Span:
 
 
 class Factor:
-    """A symmetric matrix that should be positive, scaled to a unit diagonal, made safely positive and factored.
+    """Factors a symmetric matrix that should be positive: scales it to a unit diagonal and makes it safely positive.
 
     Rows with a zero on the diagonal are left out: the solution is zero there.
     """

@@ -40,7 +40,7 @@ Labels = Tensor | np.ndarray | Sequence[int]
 
 @dataclass(frozen=True)
 class Scaling:
-    """Step 1, learned from some rows."""
+    """Scales features as in step 1, as learned from some rows."""
 
     mean: Tensor  # [W]
     size: float
@@ -63,7 +63,7 @@ class ProbeResult:
     C: float
     correct: np.ndarray  # bool [N of the test part]
     predicted: np.ndarray  # int64 [N of the test part]
-    val_accuracy: dict[float, float]  # by C
+    val_accuracy: dict[float, float]  # C → accuracy
     fit: Fit  # on training and validation part, scaled features
 
 
@@ -78,7 +78,7 @@ def linear_probe(
     Cs: Sequence[float] = GRID,
     label: str | None = "linear probe",
 ) -> ProbeResult:
-    """Features are [N, W], labels class indices [N]. A `label` names the progress bar; None hides it."""
+    """Run steps 1 to 4 on features [N, W] and class indices [N]. A `label` names the progress bar; None hides it."""
     train_labels = _checked("training", train_features, train_labels, classes)
     val_labels = _checked("validation", val_features, val_labels, classes)
     test_labels = _checked("test", test_features, test_labels, classes)
@@ -127,7 +127,7 @@ class ProbeScorer:
             train, train_labels, val, val_labels = probe_parts(embedded, kind)
             test, title = embedded.images(kind), f"{embedded.name}: probe"
             result = linear_probe(train, train_labels, val, val_labels, test, labels, len(names), label=title)
-            largest = np.bincount(train_labels, minlength=len(names)).argmax()  # all that a probe of nothing learns
+            largest = np.bincount(train_labels, minlength=len(names)).argmax()  # the answer of an untrained probe
             yield mean_score(f"{kind} probe accuracy", result.correct, chance=float((labels == largest).mean()))
             weights = per_class_weights(labels)
             yield mean_score(f"{kind} probe mean per class", result.correct, weights=weights, chance=1 / len(names))
@@ -159,12 +159,12 @@ class FamilyErrors:
 
     @property
     def share(self) -> float:
-        """NaN where there are no errors."""
+        """Return the share of errors inside the right family; NaN where there are no errors."""
         return float(self.inside.mean()) if len(self.inside) else float("nan")
 
 
 def family_of_class(class_names: Sequence[str], families: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """Return the number of each class's family, int64 [K]. A class that no family names is a family of its own."""
+    """Return the number of each class's family, int64 [K]. A class outside all families is its own family."""
     number: dict[str, int] = {}
     for at, (family, members) in enumerate(families.items()):
         for name in members:

@@ -26,12 +26,12 @@ from dinorankclip.data.scenes.scene import CaptionContent, Scene, holds_scenes, 
 from dinorankclip.data.tar_shards import ShardSource
 from dinorankclip.evaluate.scores import EmbeddedSet, Score, mean_score
 
-KS: tuple[int | None, ...] = (10, None)  # of NDCG; None: the whole list
-GALLERY, QUERIES = 2000, 1000  # of ranking quality
-PAIRS = 1000  # gallery and queries of order agreement; more would cost their square
+KS: tuple[int | None, ...] = (10, None)  # k of NDCG@k; None: the whole list
+GALLERY, QUERIES = 2000, 1000  # sizes for ranking quality
+PAIRS = 1000  # gallery and queries of order agreement; the cost grows with the square
 LEAST_PAIRS = 3  # two other pairs make an order
 DIGITS = 6  # relevance is rounded: equal on paper must be equal
-Scenes = Mapping[str, tuple[Scene, tuple[CaptionContent, ...]]]  # by the key of an image
+Scenes = Mapping[str, tuple[Scene, tuple[CaptionContent, ...]]]  # image key → scene and captions
 
 
 def rounded(cosines: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def kendall(x: Tensor, y: Tensor) -> Tensor:
         return balance / sqrt(a * b)
     """
     by_y = y.argsort(dim=1, stable=True)
-    order = by_y.gather(1, x.gather(1, by_y).argsort(dim=1, stable=True))  # by x, ties of x by y
+    order = by_y.gather(1, x.gather(1, by_y).argsort(dim=1, stable=True))  # sorted by x, ties of x by y
     x, y = x.gather(1, order), y.gather(1, order)
     by_y = y.argsort(dim=1, stable=True)
     # In the order of x, the y of a discordant pair goes down. Ties of y get rising numbers, so they never count; within
@@ -79,7 +79,7 @@ def average_ranks(x: Tensor) -> Tensor:
     starts = _run_starts(ordered)
     place = torch.arange(x.shape[1], device=x.device).expand_as(order)
     first = torch.where(starts, place, 0).cummax(1).values
-    # A run ends where the next one begins.
+    # A run ends where the next run begins.
     ends = torch.cat([starts[:, 1:], torch.ones_like(starts[:, :1])], 1)
     last = torch.where(ends, place, x.shape[1]).flip(1).cummin(1).values.flip(1)
     return torch.empty(x.shape, dtype=torch.double, device=x.device).scatter_(1, order, (first + last).double() / 2)
@@ -121,12 +121,12 @@ def _tied_pairs(starts: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RankingQuality:
-    """Numbers of each query, float64 [Q']; `queries` [Q'] are those with an order to find, see `ranking_quality`."""
+    """Holds numbers of each query, float64 [Q']; `queries` [Q'] have an order to find, see `ranking_quality`."""
 
     queries: Tensor
     tau: Tensor
-    ndcg: dict[str, Tensor]  # by "NDCG@10", "NDCG"
-    chance: dict[str, Tensor]  # of the same names: NDCG expected of a random order
+    ndcg: dict[str, Tensor]  # keys: "NDCG@10", "NDCG"
+    chance: dict[str, Tensor]  # same keys: NDCG expected of a random order
 
 
 def ranking_quality(
@@ -270,7 +270,7 @@ def order_agreement(
     """Return columns by name, float64 [N'], and the pairs they belong to [N']: at most `most`, drawn by the seed.
 
     `image` and `text` [N, D] are unit-norm; row i of both is a pair (one caption an image). For each pair i two orders
-    of the other pairs (i tops them trivially) are compared by τ-b and ρ: what ranking consistency trains.
+    of the other pairs (i tops them trivially) are compared by τ-b and ρ, as ranking consistency trains them.
 
         in-modal       by image similarity to image i    against    by text similarity to text i
         cross-modal    of texts by similarity to image i against    of images by similarity to text i

@@ -24,9 +24,9 @@ AT_ONCE = 1 << 21  # similarities in memory: 8 MB stay in the cache for the comp
 
 @dataclass(frozen=True)
 class RightItems:
-    """Ids of query q are `ids[ends[q]:ends[q+1]]`, items of id k are `items[item_ends[k]:item_ends[k+1]]`.
+    """Maps queries to ids and ids to items. A query reaches no item twice.
 
-    A query reaches no item twice.
+    Ids of query q are `ids[ends[q]:ends[q+1]]`, items of id k are `items[item_ends[k]:item_ends[k+1]]`.
     """
 
     ids: Tensor
@@ -57,8 +57,8 @@ class RightItems:
 
 @dataclass(frozen=True)
 class Right:
-    texts: RightItems  # of images
-    images: RightItems  # of texts
+    texts: RightItems  # right texts of images
+    images: RightItems  # right images of texts
 
 
 def right_items(captions: Sequence[Sequence[str]], equal_captions: bool = True) -> tuple[list[str], Right]:
@@ -151,14 +151,14 @@ def retrieval_scores(
             chance[way, k] = chance_recall(items, gallery, k)
             if trivial or k < gallery:
                 yield mean_score(f"{way} R@{k}", hits[way, k], clusters, chance=chance[way, k])
-    # Both directions of one image as one item: the mean of these is the mean of the two recalls.
+    # Both directions of one image form one item, so the mean of the items is the mean of the two recalls.
     share = np.bincount(image_of, hits["t2i", 1], minlength=len(captions)) * len(captions) / len(texts)
     both = (chance["i2t", 1] + chance["t2i", 1]) / 2
     yield mean_score("mean R@1", (hits["i2t", 1] + share) / 2, chance=both)
 
 
 class RetrievalScorer:
-    """Takes R@1, 5, 10 both ways, as far as there are more candidates than that.
+    """Takes R@k both ways for those k of 1, 5 and 10 that are below the number of candidates.
 
     Text queries are clustered by the image they belong to. Without `equal_captions` scores have names of their own, so
     that they are never compared with scores that count captions which read alike as one.

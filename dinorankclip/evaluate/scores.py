@@ -22,12 +22,12 @@ from dinorankclip.evaluate.intervals import interval
 from dinorankclip.formatting import Unit
 from dinorankclip.types import Source
 
-OWN_LEVEL = 0.95  # of intervals that a scorer takes itself
+OWN_LEVEL = 0.95  # level of intervals that a scorer computes itself
 
 
 @dataclass(frozen=True)
 class Score:
-    """`value` is the (weighted) mean of `items` [N], if there are any; `clusters` [N] are the images they belong to."""
+    """Holds `value`, the (weighted) mean of `items` [N], if there are any; `clusters` [N] are the items' images."""
 
     name: str
     value: float
@@ -98,7 +98,7 @@ def with_intervals(scores: Iterable[Score], level: float = 0.95, draws: int = 10
 
 
 class EmbeddedSet:
-    """One part of an evaluation set with the embeddings of a model: everything that a scorer gets.
+    """Holds one part of an evaluation set with the embeddings of a model: all inputs of a scorer.
 
     Everything is computed when it is first asked for. All `kinds` of rows ("embedding", and "features" for probes) are
     computed in one pass over the images.
@@ -125,11 +125,11 @@ class EmbeddedSet:
 
     @property
     def kind(self) -> str:
-        """The kind of the set: "classification" or "retrieval"."""
+        """Return the kind of the set: "classification" or "retrieval"."""
         return self.benchmark.kind
 
     def source(self, split: str | None = None) -> Source:
-        """Return the samples of a part; by default, here and below, of the part that is scored."""
+        """Return the samples of a part; the default, here and below, is the part that is scored."""
         split = split or self.split
         if split not in self._sources:
             self._sources[split] = self.benchmark.open(split)

@@ -30,14 +30,14 @@ from dinorankclip.types import UserError
 
 HELD_OUT = "held_out"
 MODEL = "sets_model"
-SCORE_COLUMNS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # of a score in "sets"
+SCORE_COLUMNS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # entries of a score in "sets"
 _DAMAGED_ITEMS = (OSError, ValueError, EOFError, zipfile.BadZipFile)  # exceptions of np.load
 _LOCK = ".scores"  # held by a process that reads the scores of a folder to write them again
 
 
 @dataclass(frozen=True)
 class Items:
-    """Contributions of each item to one score, [N] each."""
+    """Holds the contributions of each item to one score, [N] each."""
 
     values: np.ndarray
     clusters: np.ndarray | None = None
@@ -46,24 +46,24 @@ class Items:
 
 @dataclass(frozen=True)
 class StoredScore:
-    """One score that was read back. Two scores can be compared if `data` and `version` agree."""
+    """Holds one score that was read back. Two scores can be compared if `data` and `version` agree."""
 
     value: float
     unit: Unit = "share"
     data: str | None = None  # fingerprint of the set; None: not known, and single items cannot be paired
-    version: int | None = None  # of the scorer
+    version: int | None = None  # version of the scorer
     items: Items | None = None
     chance: float | None = None  # the score of a model that knows nothing
 
 
 @dataclass
 class ModelScores:
-    """All scores of a model by "SET/METRIC"; `trained` are those that `train` took."""
+    """Holds all scores of a model by "SET/METRIC"; `trained` are the scores that `train` took."""
 
     folder: Path
     trained: dict[str, StoredScore] = field(default_factory=dict)
     sets: dict[str, StoredScore] = field(default_factory=dict)
-    sets_step: int | None = None  # of the weights that the sets were scored with; None: not known, or no run
+    sets_step: int | None = None  # step of the weights that the sets were scored with; None: unknown, or no run
 
 
 def step_of(run: Path) -> int | None:
@@ -108,7 +108,7 @@ def read_scores(folder: str | Path) -> ModelScores:
 def write_scores(folder: Path, model: Any, result: SuiteResult, step: int | None = None) -> Path:
     """Add the scores of a loaded model to a folder; the scores of `train` stay. Returns the path of scores.json.
 
-    `step` is that of the run's checkpoint when it was loaded; the run may have gone on since.
+    `step` is the step of the run's checkpoint when it was loaded; the run may have gone on since.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(_LOCK, folder):
@@ -131,7 +131,7 @@ def write_scores(folder: Path, model: Any, result: SuiteResult, step: int | None
 
 
 def write_training_scores(folder: Path, numbers: dict[str, Any], scores: Mapping[str, Score]) -> None:
-    """Write what `train` scored: "step", "scores" and so on in `numbers`, and the items of `scores` ("val/i2t R@1").
+    """Write the scores of `train`: "step", "scores" and so on in `numbers`, and the items of `scores` ("val/i2t R@1").
 
     Scores of sets stay if they were taken at the same step, and their items stay anyway.
     """
@@ -207,7 +207,7 @@ def _arrays(scores: Mapping[str, Score]) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class ComparedScore:
-    """One score of two models; `difference` is None where the items of a model are not stored."""
+    """Holds one score of two models; `difference` is None where the items of a model are not stored."""
 
     set: str
     metric: str
@@ -221,7 +221,7 @@ class ComparedScore:
 def compare_scores(
     a: ModelScores, b: ModelScores, level: float, draws: int
 ) -> tuple[list[ComparedScore], dict[str, str]]:
-    """Compare every score that both have, in the order of `a`.
+    """Compare every score that both models have, in the order of `a`.
 
     The second result says, set by set, why scores that both models have cannot be compared.
     """
@@ -251,7 +251,7 @@ def only_one(a: ModelScores, b: ModelScores) -> list[str]:
 
 
 def _why_not(a: StoredScore, b: StoredScore) -> str:
-    """Say why two scores of one name measure different things; empty if they do not."""
+    """Return why two scores of one name measure different things; empty if they do not."""
     if a.data != b.data and None not in (a.data, b.data):
         return "the data differs"
     if a.version != b.version:

@@ -44,14 +44,14 @@ class SuiteOptions:
     metrics: tuple[str, ...] | None = None  # None: all, but probes of known sets only where the catalogue says so
     split: str | None = None
     max_damaged: float = 0.0
-    shifts: tuple[Shift, ...] = ()  # besides the catalogue's
+    shifts: tuple[Shift, ...] = ()  # shifts besides those of the catalogue
     level: float = 0.95
     draws: int = 1000
 
 
 @dataclass
 class SetResult:
-    """Scores of one set (or of several sets together), in the order they were taken."""
+    """Holds scores of one set (or of several sets together), in the order they were taken."""
 
     name: str
     kind: str
@@ -64,12 +64,12 @@ class SetResult:
 
 @dataclass
 class SuiteResult:
-    """Results by the names of the sets; the name of a result also says the part, if it is not the usual part."""
+    """Holds results by the names of the sets; the name of a result includes the part, if it is not the usual part."""
 
     sets: dict[str, SetResult] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    embedded: dict[str, EmbeddedSet] = field(default_factory=dict)  # for pictures
-    level: float = 0.95  # of the intervals
+    embedded: dict[str, EmbeddedSet] = field(default_factory=dict)  # embedded sets, for pictures
+    level: float = 0.95  # level of the intervals
 
 
 def run_suite(
@@ -173,7 +173,7 @@ def _shifts(suite: SuiteResult, options: SuiteOptions) -> Iterator[SetResult]:
 def _shift_result(shift: Shift, suite: SuiteResult, asked: bool) -> SetResult | None:
     """Return an empty result for a shift whose base and some renditions were scored.
 
-    Classes that do not fit are an error. So are sets that were not scored, if the user `asked` for the shift.
+    Classes that do not fit are an error. Sets that were not scored are an error if the user `asked` for the shift.
     """
     there = [name for name in shift.renditions if name in suite.embedded]
     if shift.base not in suite.embedded or not there:

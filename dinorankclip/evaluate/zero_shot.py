@@ -27,7 +27,7 @@ from dinorankclip.evaluate.scores import EmbeddedSet, Score, combined_score, mea
 KS = (1, 3, 5)
 SHIFT, SHIFT_VERSION = "shift", 2  # name and version of the scorer
 SAME = 1e-6  # cosines closer than this are equal: fp32 tells them apart by rounding alone
-_AT_ONCE = 4096  # images
+_AT_ONCE = 4096  # number of images in a block
 
 
 def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
@@ -36,13 +36,13 @@ def prompts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
 
 
 def class_embeddings(prompt_rows: Tensor, classes: int) -> Tensor:
-    """Rows of `prompts` [K·P, D] → [K, D], unit-norm."""
+    """Average rows of `prompts` [K·P, D] to class embeddings [K, D], unit-norm."""
     rows = F.normalize(prompt_rows, dim=-1).reshape(classes, -1, prompt_rows.shape[1])
     return F.normalize(rows.mean(1), dim=-1)
 
 
 def standing(images: Tensor, classes: Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count, for each image, the classes nearer than its own, and those as near, its own included. [N] both."""
+    """Count, for each image, the classes nearer than its own, and the classes as near, its own included: [N] each."""
     own = torch.as_tensor(labels)
     above, equal = torch.empty(len(images), dtype=torch.long), torch.empty(len(images), dtype=torch.long)
     for start in range(0, len(images), _AT_ONCE):
@@ -71,7 +71,7 @@ def per_class_weights(labels: np.ndarray) -> np.ndarray:
 
 
 class ZeroShotScorer:
-    """Takes T@1, T@3, T@5 (as far as there are more classes than that) and mean per class recall."""
+    """Takes T@k for those k of 1, 3 and 5 that are below the number of classes, and mean per class recall."""
 
     name = "zero-shot"
     version = 1
@@ -97,7 +97,7 @@ def set_classes(embedded: EmbeddedSet) -> Tensor:
 
 @dataclass(frozen=True)
 class Shift:
-    """Names of a base set and of its renditions."""
+    """Names a base set and its renditions."""
 
     base: str
     renditions: tuple[str, ...]
@@ -168,7 +168,7 @@ def restricted_top1(base: EmbeddedSet, classes: Sequence[int]) -> np.ndarray:
 
 
 def unlike(base: EmbeddedSet, rendition: EmbeddedSet) -> str:
-    """Say why a set is no rendition of the base; empty if it is."""
+    """Return why a set is no rendition of the base; empty if it is a rendition."""
     strangers = set(rendition.benchmark.class_names) - set(base.benchmark.class_names)
     if strangers:
         return f"{rendition.name} has classes that {base.name} has not: {', '.join(sorted(strangers)[:3])}"

@@ -1,4 +1,4 @@
-"""Equation 1, CLIP's symmetric contrastive loss, and the baselines that build on it: CyCLIP and ALIP.
+"""Computes equation 1, CLIP's symmetric contrastive loss, and the baselines CyCLIP and ALIP that build on it.
 
 Row functions serve training: they take unit-norm embeddings [M, D] of the pairs of all processes and the slice `own` of
 a process's N rows, and return one value for each own row. On one process N = M, and `own` can be left out.
@@ -13,12 +13,12 @@ from torch import Tensor
 SHORTEST = 1e-8  # a row shorter than this has no direction; dividing by its length would blow up its gradient
 EVERY_ROW = slice(None)
 
-CYCLIP_IN, CYCLIP_CROSS = 0.25, 0.25  # CyCLIP's recipe
+CYCLIP_IN, CYCLIP_CROSS = 0.25, 0.25  # weights of CyCLIP's recipe
 ALIP_SHARPNESS = 2.0  # ALIP: weights are exp(2(s - H))
 
 
 def single(x: Tensor) -> Tensor:
-    """Convert half precision to fp32. fp32 stays, and so does fp64, which tests and oracles use."""
+    """Convert half precision to fp32. fp32 and fp64, which tests and oracles use, stay as they are."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -38,7 +38,7 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 def info_nce_rows(image: Tensor, text: Tensor, scale: Tensor | float, own: slice = EVERY_ROW) -> Tensor:
-    """Equation 1 by rows, with 1/τ = `scale`: [N]. `info_nce` is their mean over a whole batch.
+    """Return equation 1 by rows, with 1/τ = `scale`: [N]. `info_nce` is their mean over a whole batch.
 
         L_i = -½ log( exp(s·v_i·t_i) / Σ_j exp(s·v_i·t_j) ) - ½ log( exp(s·v_i·t_i) / Σ_j exp(s·v_j·t_i) )
 
@@ -55,13 +55,13 @@ def info_nce_rows(image: Tensor, text: Tensor, scale: Tensor | float, own: slice
 
 
 def info_nce(image: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
-    """Equation 1 of a whole batch [N, D], whose rows are normalised here: the mean of `info_nce_rows`, a scalar."""
+    """Return equation 1 of a batch [N, D], whose rows are normalised here: the mean of `info_nce_rows`, a scalar."""
     with torch.autocast(image.device.type, enabled=False):
         return info_nce_rows(unit_rows(image), unit_rows(text), scale).mean()
 
 
 def cyclip_rows(image: Tensor, text: Tensor, own: slice = EVERY_ROW) -> tuple[Tensor, Tensor]:
-    """CyCLIP's in-modal and cross-modal consistency (Goel et al. 2022) by rows, [N] each.
+    """Return CyCLIP's in-modal and cross-modal consistency (Goel et al. 2022) by rows, [N] each.
 
         in_i = Σ_j (v_i·v_j - t_i·t_j)²        cross_i = Σ_j (v_i·t_j - t_i·v_j)²
 
@@ -78,7 +78,7 @@ def cyclip_rows(image: Tensor, text: Tensor, own: slice = EVERY_ROW) -> tuple[Te
 
 
 def cyclip_consistency(image: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
-    """The means of `cyclip_rows` over a whole batch [N, D], whose rows are normalised here."""
+    """Return the means of `cyclip_rows` over a whole batch [N, D], whose rows are normalised here."""
     with torch.autocast(image.device.type, enabled=False):
         in_modal, cross = cyclip_rows(unit_rows(image), unit_rows(text))
         return in_modal.mean(), cross.mean()
@@ -87,7 +87,7 @@ def cyclip_consistency(image: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
 def alip_weights(
     text_second: Tensor, text_image: Tensor, second_image: Tensor, thresholds: Tensor, sharpness: float = ALIP_SHARPNESS
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """ALIP's weights (Yang et al. 2023): pairs whose captions or image disagree count less. No gradient.
+    """Return ALIP's weights (Yang et al. 2023), without gradient: pairs whose captions or image disagree count less.
 
     The first three arguments [N] are cosines t·c, t·i and c·i of caption t, second caption c and image i of a sample;
     `thresholds` [3] are their running means H in that order. Returns weights of the sample, of image–caption and of
@@ -111,7 +111,7 @@ def alip_weights(
 
 
 def cone_separation(image: Tensor, text: Tensor) -> Tensor:
-    """Degrees between the mean image and the mean text embedding, [N, D] and [M, D], whose rows are normalised here.
+    """Return degrees between the mean image and mean text embedding, [N, D] and [M, D]; rows are normalised here.
 
     0 means one cone for both modalities, 90 two.
 

@@ -1,4 +1,4 @@
-"""Distillation losses (D14–D16) between a student and its frozen teacher, as pure functions.
+"""Computes distillation losses (D14–D16) between a student and its frozen teacher, as pure functions.
 
     gram_loss            how tokens of one image relate to each other      (needs no common coordinates)
     rkd_loss             how items of a batch relate to each other         (needs no common coordinates)
@@ -25,11 +25,11 @@ Reduction = Literal["mean", "sum"]
 RKD_ITEMS = 128  # 128³ angles are two million numbers; more items make the angle term the slowest part of a step
 RKD_DISTANCE_WEIGHT, RKD_ANGLE_WEIGHT = 1.0, 2.0
 CRD_TEMPERATURE = 0.07
-_SAME_ITEM = 1e-6  # squared distance, relative to the mean one, below which two items count as the same point
+_SAME_ITEM = 1e-6  # squared distance, relative to the mean, below which two items count as the same point
 
 
 def cosine_gram(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Tokens [B, L, d] → [B, L, L], entry (i, j) = cos(token i, token j).
+    """Return the cosines [B, L, L] of tokens [B, L, d]: entry (i, j) = cos(token i, token j).
 
     Rows and columns of tokens that are zero or not in `mask` [B, L] are zero.
     """
@@ -49,7 +49,7 @@ def normalise_gram(gram: Tensor) -> Tensor:
 
 
 def gram_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
-    """Mean squared difference of the cosine Grams of student [B, L, d] and teacher [B, L, d2]. Returns a scalar.
+    """Return the mean squared difference of the cosine Grams of student [B, L, d] and teacher [B, L, d2], a scalar.
 
         L = 1/B Σ_b 1/n_b² Σ_ij (cos(s_bi, s_bj) - cos(t_bi, t_bj))²,   i and j over the n_b tokens in `mask` [B, L]
 
@@ -71,7 +71,7 @@ def gram_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None, redu
 
 
 def gram_loss_to(student: Tensor, gram: Tensor, mask: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
-    """`gram_loss` for a teacher of which only the unnormalised Gram V·Vᵀ [B, L, L] is known (a cached one)."""
+    """Return `gram_loss` for a cached teacher, of which only the unnormalised Gram V·Vᵀ [B, L, L] is known."""
     with torch.autocast(student.device.type, enabled=False):
         with torch.no_grad():
             target = normalise_gram(gram)
@@ -79,7 +79,7 @@ def gram_loss_to(student: Tensor, gram: Tensor, mask: Tensor | None = None, redu
 
 
 def gram_distance(student_gram: Tensor, teacher_gram: Tensor) -> Tensor:
-    """‖G_S - G_T‖_F / ‖G_T‖_F of cosine Grams [B, L, L], for reports. Returns [B].
+    """Return ‖G_S - G_T‖_F / ‖G_T‖_F of cosine Grams [B, L, L], for reports: [B].
 
     Both must be on the same grid; entries that are zero in both (masked tokens) do not count. The distance is NaN where
     the teacher's Gram is zero.
@@ -114,7 +114,7 @@ def _gram_error(student: Tensor, teacher: Tensor, mask: Tensor | None, reduction
 def rkd_items(count: int, seed: int, step: int, most: int = RKD_ITEMS) -> Tensor:
     """Choose the items of the global batch for the relational loss: at most `most` of `count`, in rising order.
 
-    The choice depends on (seed, step) alone, so that every process makes the same.
+    The choice depends on (seed, step) alone, so that every process makes the same choice.
     """
     if count <= most:
         return torch.arange(count)
@@ -123,7 +123,7 @@ def rkd_items(count: int, seed: int, step: int, most: int = RKD_ITEMS) -> Tensor
 
 
 def rkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """Relational distillation (Park et al. 2019) of items [N, d] and [N, d2]: 1·distances + 2·angles. A scalar.
+    """Return the relational loss (Park et al. 2019) of items [N, d] and [N, d2]: 1·distances + 2·angles, a scalar.
 
         D = mean over i ≠ j       of huber(‖s_i - s_j‖/μ_s, ‖t_i - t_j‖/μ_t),  μ the mean distance over i ≠ j
         A = mean over i, j, k     of huber(cos ∠s_i s_j s_k, cos ∠t_i t_j t_k), i, j, k all different
@@ -182,7 +182,7 @@ def _mean_huber(student: Tensor, teacher: Tensor, count: int) -> Tensor:
 
 
 def mse_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Squared difference, mean over channels, tokens and items; both [B, L, d], `mask` [B, L]. A scalar.
+    """Return the squared difference, mean over channels, tokens and items; both [B, L, d], `mask` [B, L]. A scalar.
 
     As loops:
         for b in range(B):
@@ -197,7 +197,7 @@ def mse_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Te
 
 
 def cosine_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) -> Tensor:
-    """1 - cos(student token, teacher token), mean over tokens and items; both [B, L, d], `mask` [B, L]. A scalar.
+    """Return the mean of 1 - cos(student token, teacher token) over tokens and items; both [B, L, d], `mask` [B, L].
 
     As loops:
         for b in range(B):
@@ -212,7 +212,7 @@ def cosine_loss(student: Tensor, teacher: Tensor, mask: Tensor | None = None) ->
 
 
 def crd_loss(student: Tensor, teacher: Tensor, temperature: float = CRD_TEMPERATURE) -> Tensor:
-    """Contrastive distillation (Tian et al. 2020) with the batch as negatives; both [N, d]. Returns a scalar.
+    """Return the contrastive loss (Tian et al. 2020) with the batch as negatives; both [N, d]. A scalar.
 
         L = 1/2N Σ_i [ -log softmax_j(cos(s_i, t_j)/τ)[i] - log softmax_j(cos(t_i, s_j)/τ)[i] ]
 
@@ -229,7 +229,7 @@ def crd_loss(student: Tensor, teacher: Tensor, temperature: float = CRD_TEMPERAT
 
 
 def _unit(x: Tensor) -> Tensor:
-    """`unit_rows` up to rounding, with gradients 1.5 to 3 times as fast, since tokens are many."""
+    """Return `unit_rows` up to rounding, with gradients 1.5 to 3 times as fast, since tokens are many."""
     squares = x.square().sum(-1, keepdim=True)
     long_enough = squares > SHORTEST**2
     return x * torch.where(long_enough, torch.where(long_enough, squares, 1.0).rsqrt(), 0.0)
@@ -243,5 +243,5 @@ def _masked(tokens: Tensor, mask: Tensor | None) -> Tensor:
 def _mean_of_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return values.mean()
-    # Each item first, then all B items, so that the mean over processes is that of the batch.
+    # The mean is over each item first, then over all B items, so that the mean over processes is that of the batch.
     return (values.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1).clamp_min(1)).mean()

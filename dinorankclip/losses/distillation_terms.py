@@ -1,4 +1,4 @@
-"""Distillation of cached teacher features into the students, as weighted, named terms (D14–D16, D20).
+"""Distils cached teacher features into the students, as weighted, named terms (D14–D16, D20).
 
     gram+rel   gram_image, relational_image        relations of tokens, relations of items: the paper's
     rkd        relational_image                    relations of items alone
@@ -27,7 +27,7 @@ from dinorankclip.losses.resampling import resample_grid, resample_tokens, word_
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import Embeddings, Progress, UserError
 
-# The features that a criterion needs: the first set that the cache has. (The paper takes the Gram of PCA tokens.)
+# A criterion uses the first of these sets of features that the cache has. (The paper takes the Gram of PCA tokens.)
 NEEDS: dict[str, tuple[frozenset[str], ...]] = {
     "gram+rel": (frozenset({"gram", "summary"}), frozenset({"tokens", "summary"})),
     "rkd": (frozenset({"summary"}),),
@@ -40,7 +40,7 @@ ON_TOKENS = {"mse": losses.mse_loss, "cosine": losses.cosine_loss}
 
 @dataclass(frozen=True)
 class Branch:
-    """Widths of one student and its teacher."""
+    """Holds the widths of one student and its teacher."""
 
     student: int
     tokens: int
@@ -61,7 +61,7 @@ def keeping_for(criterion: str) -> Literal["gram", "both"]:
 
 
 class DistillationLoss(nn.Module):
-    """`image_grid` is the student's token grid, `compare_grid` that of the teacher's Grams and tokens."""
+    """Sums the terms. `image_grid` is the student's token grid, `compare_grid` the grid of the teacher's features."""
 
     resample: Tensor | None
 
@@ -89,7 +89,7 @@ class DistillationLoss(nn.Module):
     def forward(
         self, embeddings: Embeddings, features: Mapping[str, Tensor], progress: Progress, detailed: bool = False
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return weighted terms, whose mean over processes is that of the step, and numbers for the log."""
+        """Return weighted terms, whose mean over processes is the step's, and numbers for the log."""
         if not features:
             raise UserError("this batch carries no teacher features: distillation needs a loader that looks them up")
         terms: dict[str, Tensor] = {}
@@ -113,7 +113,7 @@ class DistillationLoss(nn.Module):
             student, mask = self._tokens(name, embeddings, features)
             return {criterion: ON_TOKENS[criterion](self.projectors[name](student), features[f"{name}_tokens"], mask)}
         # Every process computes these terms on the same gathered items. The backward of the gather sums the gradients
-        # of all processes, and the mean over processes leaves one.
+        # of all processes, and the mean over processes leaves one of them.
         student = distributed.gather_rows(embeddings.named[f"{name}_student_class"])
         teacher = distributed.gather_rows(features[f"{name}_summary"])
         if criterion == "crd":

@@ -1,4 +1,4 @@
-"""The loss that a run minimises: a sum of weighted, named terms, chosen by the method.
+"""Computes the loss that a run minimises: a sum of weighted, named terms, chosen by the method.
 
 A term is a function of the objective and the inputs of a step. To add a loss, write its function, add a line to
 `TERMS`, and name it among the `terms` of a method in methods.py. A term with parameters or buffers also has a function
@@ -36,7 +36,7 @@ Terms = tuple[dict[str, Tensor], dict[str, float]]  # weighted terms, and number
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a step. Each embedding is gathered from all processes once, when a term first uses it."""
+    """Holds the inputs of a step. Each embedding is gathered from all processes once, when a term first uses it."""
 
     embeddings: Embeddings
     scale: Tensor
@@ -58,16 +58,16 @@ class Inputs:
 
     @property
     def own(self) -> slice:
-        """The rows of this process among all."""
+        """Return the slice of this process's rows among all rows."""
         count = len(self.embeddings.image)
         first = distributed.world().rank * count
         return slice(first, first + count)
 
 
 class Objective(nn.Module):
-    """The loss of a method. Its parameters (transition heads, gates, projectors) are trained with the model."""
+    """Computes a method's loss. Its parameters (transition heads, gates, projectors) are trained with the model."""
 
-    alip_thresholds: Tensor  # with the term "agreement" only
+    alip_thresholds: Tensor  # exists with the term "agreement" only
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class Objective(nn.Module):
         detailed: bool = False,
         teacher_features: Mapping[str, Tensor] | None = None,
     ) -> LossTerms:
-        """`scale` is exponentiated. `detailed` adds numbers to the report that cost a little (for a log line).
+        """Return the terms. `scale` is exponentiated; `detailed` adds numbers for a log line, which cost a little.
 
-        `teacher_features` are the batch's, on the device of the embeddings.
+        `teacher_features` belong to the batch and are on the device of the embeddings.
         """
         inputs = Inputs(embeddings, scale, progress, detailed, teacher_features or {})
         terms: dict[str, Tensor] = {}
@@ -115,19 +115,19 @@ class Objective(nn.Module):
 
 
 def contrastive(objective: Objective, inputs: Inputs) -> Terms:
-    """InfoNCE (CLIP)."""
+    """Return InfoNCE (CLIP)."""
     rows = info_nce_rows(inputs.image, inputs.text, inputs.scale, inputs.own)
     return {"contrastive": rows.mean()}, _scale_report(inputs)
 
 
 def cyclic(objective: Objective, inputs: Inputs) -> Terms:
-    """In-modal and cross-modal consistency (CyCLIP)."""
+    """Return in-modal and cross-modal consistency (CyCLIP)."""
     in_modal, cross = cyclip_rows(inputs.image, inputs.text, inputs.own)
     return {"cyclic_in": CYCLIP_IN * in_modal.mean(), "cyclic_cross": CYCLIP_CROSS * cross.mean()}, {}
 
 
 def agreement(objective: Objective, inputs: Inputs) -> Terms:
-    """InfoNCE with two captions for each image, weighted by how well the three agree (ALIP)."""
+    """Return InfoNCE with two captions for each image, weighted by how well the three agree (ALIP)."""
     if "second_text" not in inputs.embeddings.named:
         raise UserError(NO_SECOND_TEXT)
     image, text, own = inputs.image, inputs.text, inputs.own
@@ -148,12 +148,12 @@ def agreement(objective: Objective, inputs: Inputs) -> Terms:
 
 
 def register_thresholds(objective: Objective, dim: int, settings: LossSettings, seed: int) -> None:
-    """Running means of the cosines t·c, t·i, c·i."""
+    """Register the running means of the cosines t·c, t·i, c·i."""
     objective.register_buffer("alip_thresholds", torch.full((3,), ALIP_START))
 
 
 def ranking(objective: Objective, inputs: Inputs) -> Terms:
-    """Lists of order 1 (RankCLIP) or above (DinoRankCLIP)."""
+    """Return the ranking terms of order 1 (RankCLIP) or above (DinoRankCLIP)."""
     assert objective.ranking is not None, "registered with the term"
     ranked = objective.ranking.own_rows(
         inputs.image, inputs.text, inputs.own, inputs.scale, inputs.progress, inputs.detailed
@@ -166,7 +166,7 @@ def register_ranking(objective: Objective, dim: int, settings: LossSettings, see
 
 
 def distillation(objective: Objective, inputs: Inputs) -> Terms:
-    """Terms between students and their cached teacher, beside any other terms."""
+    """Return the terms between students and their cached teacher, which join any other terms."""
     assert objective.distillation is not None, "given with the term"
     return objective.distillation(inputs.embeddings, inputs.teacher_features, inputs.progress, inputs.detailed)
 
@@ -177,7 +177,7 @@ def _scale_report(inputs: Inputs) -> dict[str, float]:
 
 class Term(NamedTuple):
     compute: Callable[[Objective, Inputs], Terms]
-    register: Callable[[Objective, int, LossSettings, int], None] | None = None  # parameters and buffers
+    register: Callable[[Objective, int, LossSettings, int], None] | None = None  # registers parameters and buffers
 
 
 TERMS = {

@@ -1,4 +1,4 @@
-"""Equations 2 and 6: the Plackett–Luce likelihood of a ranked list, of first and of higher order.
+"""Computes equations 2 and 6: the Plackett–Luce likelihood of a ranked list, of first and of higher order.
 
 Shapes: N rows (lists), M items, K ≤ M listed positions, H width of queries and keys.
 """
@@ -19,7 +19,7 @@ torch.zeros(1).exp()
 def plackett_luce_nll(
     theta: Tensor, order: Tensor, queries: Tensor | None = None, keys: Tensor | None = None, *, backend: str = "auto"
 ) -> Tensor:
-    """Negative log-likelihood of each row's list: [N]. Equation 6; without queries, equation 2.
+    """Return the negative log-likelihood of each row's list, [N]: equation 6; without queries, equation 2.
 
         nll_i = - Σ_k log  exp(u_ik(y_k)) / Σ_{d not in y_1…y_{k-1}} exp(u_ik(d)),   y = order[i]
         u_ik(d) = theta[i, d] + queries[i, k] · keys[d]
@@ -54,9 +54,9 @@ def plackett_luce_nll(
 def mean_plackett_luce_nll(
     theta: Tensor, order: Tensor, queries: Tensor | None = None, keys: Tensor | None = None, *, backend: str = "auto"
 ) -> Tensor:
-    """`plackett_luce_nll(…).mean()`, a scalar, as training calls it. With queries and keys it is faster: the weights of
+    """Return `plackett_luce_nll(…).mean()`, a scalar, for training. With queries and keys this is faster: weights of
     rows are known, so the forward pass computes gradients, with three products instead of four and half of the
-    exponentials. The gradients of all three inputs are kept until backward."""
+    exponentials. The gradients of all three inputs are stored until backward."""
     if queries is None or backend == "reference":
         return plackett_luce_nll(theta, order, queries, keys, backend=backend).mean()
     theta, queries, keys = _checked(theta, order, queries, keys, backend)
@@ -67,7 +67,7 @@ def mean_plackett_luce_nll(
 
 
 def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor:
-    """First-order lists as in RankCLIP's public code, with an epsilon inside the logarithm. For parity tests.
+    """Return the first-order NLL as in RankCLIP's public code, with an epsilon inside the logarithm, for parity tests.
 
         nll_i = Σ_k log(Σ_{j ≥ k} exp(z_j) + ε) - z_k,   z = theta[i, order[i]] - max
 
@@ -125,7 +125,7 @@ def reference_order(similarities: Tensor, length: int | None = None) -> Tensor:
 
 
 def symmetrised(one: Tensor, other: Tensor) -> Tensor:
-    """Equation 8's half-sum over both ranking directions: L = -½ [ log P(y_one, y_other) + log P(y_other, y_one) ].
+    """Return equation 8's half-sum over both directions: L = -½ [ log P(y_one, y_other) + log P(y_other, y_one) ].
 
     P(y_one, y_other) is the likelihood that one similarity of the pairs ranks as the other similarity does.
 

@@ -1,4 +1,4 @@
-"""Exact list likelihoods without a tensor over rows × positions × items, forward and backward.
+"""Computes exact list likelihoods without a tensor over rows × positions × items, forward and backward.
 
 With the items of a row sorted by its list, the candidates of position k are the sorted items k, k+1, …: the normaliser
 is the log-sum-exp of a causal attention read from the end, with theta as a bias on the keys. A block of positions needs
@@ -30,7 +30,7 @@ def positions_at_once(n_items: int) -> int:
 
 
 class Blocks:
-    """Scores theta[i, d] + queries[i, k] · keys[d] of sorted items d not finished at position k."""
+    """Computes scores theta[i, d] + queries[i, k] · keys[d] of sorted items d not finished at position k."""
 
     def __init__(self, sorted_theta: Tensor, queries: Tensor, keys: Tensor, places: Tensor):
         self.sorted_theta, self.queries, self.keys, self.places = sorted_theta, queries, keys, places
@@ -78,10 +78,10 @@ def sorting(order: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
 
 
 def exponential_(values: Tensor) -> Tensor:
-    """exp in place, but never below the cube of the precision, which changes no sum here.
+    """Compute exp in place, but never below the cube of the precision, which changes no sum here.
 
     The floor is for speed: the vectorised exp is 20 to 200 times slower on arguments that underflow, and at s = 100
-    most of them do. Where an exact zero is needed (items removed by theta = -inf), the caller writes it.
+    most arguments do. Where an exact zero is needed (items removed by theta = -inf), the caller writes it.
     """
     return values.clamp_min_(3 * math.log(torch.finfo(values.dtype).eps)).exp_()
 
@@ -107,7 +107,7 @@ def first_derivatives(backward: Callable) -> Callable:
 
     @wraps(backward)
     def checked(ctx, *gradients: Tensor):
-        if torch.is_grad_enabled():  # in backward: with create_graph=True only
+        if torch.is_grad_enabled():  # true in backward only with create_graph=True
             raise NotImplementedError("ranked lists have second derivatives only with backend='reference'")
         return backward(ctx, *gradients)
 
@@ -115,7 +115,7 @@ def first_derivatives(backward: Callable) -> Callable:
 
 
 class FirstOrderLists(torch.autograd.Function):
-    """Without queries, every normaliser is a cumulative log-sum-exp from the end: O(N·M) time and memory.
+    """Computes first-order lists: normalisers are cumulative log-sum-exps from the end, in O(N·M) time and memory.
 
     backward: p(d at position k) = exp(theta_d - lse_k), so d nll/d theta_d = exp(theta_d + log Σ_{k ≤ pos(d)}
     exp(-lse_k)) - [d is listed]; the exponent is at most log K, whatever the utilities.
@@ -145,7 +145,7 @@ class FirstOrderLists(torch.autograd.Function):
 
 
 class TransitionLists(torch.autograd.Function):
-    """Lists whose scores carry a correction queries[i, k] · keys[d]: [N]. Backward computes the scores again."""
+    """Computes the NLL [N] of lists with a correction queries[i, k] · keys[d]. Backward computes the scores again."""
 
     @staticmethod
     def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor) -> Tensor:
@@ -173,8 +173,8 @@ class TransitionLists(torch.autograd.Function):
 
 
 class MeanOfTransitionLists(torch.autograd.Function):
-    """The mean of `TransitionLists` over rows, a scalar. The weight of a row is known beforehand, so gradients are
-    computed from the scores of the forward pass, and no score is computed twice."""
+    """Computes the mean of `TransitionLists` over rows, a scalar. The weight of a row is known beforehand, so gradients
+    come from the scores of the forward pass, and no score is computed twice."""
 
     @staticmethod
     def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor, with_gradient: bool) -> Tensor:
@@ -205,7 +205,7 @@ def _walk(blocks: Blocks, slopes: _Slopes | None = None) -> tuple[Tensor, Tensor
         for positions in blocks.position_blocks:
             scores = blocks.scores(rows, positions, keys_of_rows)  # [R, P, J]
             diagonal_score[rows, positions] = scores.diagonal(dim1=1, dim2=2)
-            top = scores.amax(2, keepdim=True).clamp_min_(smallest)  # all removed: not -inf
+            top = scores.amax(2, keepdim=True).clamp_min_(smallest)  # finite even if all items are removed
             powers = exponential_(scores.sub_(top))
             total = powers.sum(2)
             if slopes is not None:
@@ -237,7 +237,7 @@ class _Slopes:
         first, share = positions.start, share[:, :, None]
         shared_queries = self.blocks.queries[rows, positions] * share
         self.grad_theta[rows, first:] += torch.bmm(share.mT, powers).squeeze(1)
-        # products go to whole tensors: into a part of one, the matrix product would process its batch one by one
+        # products go to whole tensors: for a part of a tensor, the matrix product would process its batch one by one
         torch.mul(torch.bmm(powers, keys_of_rows[:, first:]), share, out=self.grad_queries[rows, positions])
         self.grad_of_rows[: len(powers), first:] += torch.bmm(powers.mT, shared_queries)
 

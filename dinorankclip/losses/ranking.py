@@ -1,4 +1,4 @@
-"""Equation 8 as a module: ranking consistency in and across modalities, at any order. It works without our trainer.
+"""Computes equation 8, ranking consistency in and across modalities, at any order; works without our trainer.
 
 Each pair has four lists. A list ranks the items of one modality by one similarity (the prediction), in the order that
 another similarity gives (the reference, without gradient):
@@ -43,7 +43,7 @@ def ranking_weight(progress: Progress, ramp: str = "rankclip") -> float:
 
     `ramp="paper"` is the schedule that the paper prints, clip((3i-1)/(n-1), 0, 2).
     Runs under 8 epochs count i in steps; a single epoch, where n-1 = 0, climbs linearly from 0 to the top. Between one
-    and two epochs the line turns from that, 2i, to that of two epochs, 3i: 3i/(n-1) would jump to the top at once.
+    and two epochs the line turns from 2i to 3i, the line of two epochs: 3i/(n-1) would jump to the top at once.
     """
     n = progress.epochs
     late = 1.0 if ramp == "paper" else 0.0
@@ -88,12 +88,12 @@ def active_orders(order: int, progress: Progress, staged: bool = True, ramp: str
 
 
 def gate_l1(order: int) -> float:
-    """Return η_r."""
+    """Return η_r, the weight of the L1 penalty on an order's gate."""
     return GATE_L1[order] if order <= 3 else GATE_L1[3] * 10.0 ** (order - 3)
 
 
 class RankingLoss(nn.Module):
-    """The ranking terms without InfoNCE: `loss(image, text, scale).total`.
+    """Computes the ranking terms without InfoNCE: `loss(image, text, scale).total`.
 
     image, text [N, D]: embeddings of the same pairs, normalised here. scale: exp(logit_scale), already exponentiated,
     which CLIP keeps at most 100.
@@ -149,7 +149,7 @@ class RankingLoss(nn.Module):
         self.progress = Progress(step, total_steps, epochs)
 
     def forward(self, image: Tensor, text: Tensor, scale: Scale, detailed: bool = False) -> LossTerms:
-        """`detailed` adds gates, spreads and unweighted values to the report (for a log line; costs a little)."""
+        """Return the terms. `detailed` adds gates, spreads and unweighted values for a log line, at a small cost."""
         self._check(image, text)
         first = distributed.world().rank * len(image)
         with torch.autocast(image.device.type, enabled=False):
@@ -177,7 +177,7 @@ class RankingLoss(nn.Module):
     def own_rows(
         self, images: Tensor, texts: Tensor, own: slice, scale: Scale, progress: Progress | None, detailed: bool = False
     ) -> LossTerms:
-        """The loss of rows `own` among all unit-norm images and texts [M, D]; without `progress`, at full weight."""
+        """Return the loss of rows `own` of unit-norm images and texts [M, D]; without `progress`, at full weight."""
         if progress is None:
             active, mu = tuple(range(2, self.order + 1)), RAMP_TOP
         else:
@@ -215,7 +215,7 @@ class RankingLoss(nn.Module):
         length: int,
         report: dict[str, float] | None,
     ) -> dict[str, Tensor]:
-        """Equation 8: each term is the half-sum over its two lists, each the mean over own rows."""
+        """Return the terms of equation 8: each is the half-sum over its two lists, each the mean over own rows."""
         if self.order == 0:  # every remaining item is equally likely: log(M!/(M-K)!), a constant
             count = len(images) - (not self.include_self)
             constant = images.new_tensor(math.lgamma(count + 1) - math.lgamma(count - length + 1))

@@ -1,4 +1,4 @@
-"""Linear maps from the tokens a network gives to the tokens a comparison needs (D18–D20).
+"""Builds linear maps from the tokens a network gives to the tokens a comparison needs (D18–D20).
 
 A crop, flip and resize of a feature map, and the pooling of text tokens to words, are matrices A acting on
 tokens V. Hence a teacher may be stored as its Gram G = V·Vᵀ alone: the Gram of A·V is exactly A·G·Aᵀ.
@@ -29,7 +29,7 @@ def resample_grid(
 
     Plain numbers give A [L_out, L_in]; tensors [B] (a view for each image) give [B, L_out, L_in]. Double precision.
 
-    Bilinear, antialiased when the box is shrunk, with cell centres at (i + 1/2)/n, as in
+    The map is bilinear, antialiased when the box is shrunk, with cell centres at (i + 1/2)/n, as in
     `F.interpolate(mode="bilinear", antialias=True, align_corners=False)`, with two differences that a view needs: the
     box may lie anywhere, and cells just outside it still count (the map continues there).
 
@@ -66,18 +66,18 @@ def _axis(n_in: int, n_out: int, start: Number, extent: Number) -> Tensor:
 
 
 def resample_tokens(tokens: Tensor, matrix: Tensor) -> Tensor:
-    """A·V: tokens [B, L_in, C] and A, [L_out, L_in] or [B, L_out, L_in] → [B, L_out, C]."""
+    """Return A·V [B, L_out, C] of tokens V [B, L_in, C] and A, [L_out, L_in] or [B, L_out, L_in]."""
     return matrix.to(tokens) @ tokens
 
 
 def resample_gram(gram: Tensor, matrix: Tensor) -> Tensor:
-    """A·G·Aᵀ: an unnormalised Gram [B, L_in, L_in] and A → the Gram of the resampled tokens [B, L_out, L_out]."""
+    """Return A·G·Aᵀ, the Gram of resampled tokens [B, L_out, L_out], of an unnormalised Gram [B, L_in, L_in] and A."""
     matrix = matrix.to(gram)
     return matrix @ gram @ matrix.transpose(-1, -2)
 
 
 def word_matrix(word_ids: Tensor, words: int) -> tuple[Tensor, Tensor]:
-    """Return the averaging A [B, W, T] and a mask of words [B, W], of the word of each token [B, T] (-1: none).
+    """Return the averaging matrix A [B, W, T] and a mask of words [B, W], given each token's word [B, T] (-1: none).
 
     A word without tokens has a zero row.
     """
@@ -87,10 +87,10 @@ def word_matrix(word_ids: Tensor, words: int) -> tuple[Tensor, Tensor]:
 
 
 def word_pooling(tokens: Tensor, word_ids: Tensor, words: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return the mean token of each word [B, W, C] and a mask of words [B, W], of tokens [B, T, C].
+    """Return the mean token of each word [B, W, C] and a mask of words [B, W], given tokens [B, T, C].
 
     Two tokenizers cut the same words into different pieces; pooled to words, their Grams can be compared.
-    W is `words`, by default that of the longest caption.
+    W is `words`, by default the number of words of the longest caption.
 
     As loops:
         for b in range(B):

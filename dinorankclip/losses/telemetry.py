@@ -1,4 +1,4 @@
-"""Computes numbers for the log that show if an order has an effect and if the gradients of the terms agree.
+"""Computes numbers for the log that show whether an order has an effect and whether gradients of terms agree.
 
 Shapes: N lists, M items, K positions, H width of queries and keys, h of one order.
 """
@@ -57,7 +57,7 @@ def _spread(values: Tensor, among: Tensor) -> Tensor:
 def gradient_report(terms: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> dict[str, float]:
     """Return the norm of each term's gradient at `inputs` (the embeddings) and the cosines between terms' gradients.
 
-    The numbers cover all processes, so every process must call this. The graph is kept for the actual backward pass.
+    The numbers cover all processes, so every process must call this. The graph is retained for the backward pass.
     A term that does not depend on the inputs has norm 0 and no cosine.
     """
     size = distributed.world().size

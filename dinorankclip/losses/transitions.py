@@ -1,4 +1,4 @@
-"""Equation 7: how well a candidate follows the items ranked just before it; as pure functions and as trained heads.
+"""Computes equation 7, how well a candidate follows the items ranked before it, as functions and as trained heads.
 
 Every order has the form Λ = (W_q·history)·(W_k·e_d)/√h, with another history: the last item (order 2, β), the last two
 (order 3, γ), or a transformer layer over more. As an inner product of a query that knows the history and a key that
@@ -32,7 +32,7 @@ BLOCK = 1 << 23  # largest number of values in a block of histories; several blo
 
 
 def transition_scores(histories: Tensor, items: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Equation 7, of every candidate after each history: [..., M].
+    """Return equation 7 of every candidate after each history: [..., M].
 
         β_ab  = (W_q e_a)·(W_k e_b)/√h          histories = items
         γ_abd = (W_q h_ab)·(W_k e_d)/√h         histories = pair_history(…)
@@ -58,7 +58,7 @@ def gated_query(query: Tensor, gate: Tensor | float = 1.0) -> Tensor:
 
 
 def pair_history(before: Tensor, last: Tensor, first: Tensor, second: Tensor, product: Tensor) -> Tensor:
-    """h_ab = LN(W_1 e_a + W_2 e_b + W_3 (e_a ⊙ e_b)) [..., h], of the last item b and the item a before it.
+    """Return h_ab = LN(W_1 e_a + W_2 e_b + W_3 (e_a ⊙ e_b)) [..., h], of the last item b and the item a before b.
 
     before e_a and last e_b [..., D]; first, second, product: W_1, W_2, W_3 [h, D].
 
@@ -72,12 +72,12 @@ def pair_history(before: Tensor, last: Tensor, first: Tensor, second: Tensor, pr
 
 
 def history_norm(values: Tensor) -> Tensor:
-    """LN over the last dimension, without weights: W_q follows, which could only repeat them."""
+    """Apply LN over the last dimension, without weights: W_q follows, which could only repeat them."""
     return F.layer_norm(values, values.shape[-1:], eps=1e-5)
 
 
 class PairHead(nn.Module):
-    """Order 2: β_ab = (W_q e_a)·(W_k e_b)/√h. The history is the item before."""
+    """Computes order 2: β_ab = (W_q e_a)·(W_k e_b)/√h. The history is the item before."""
 
     def __init__(self, dim: int, width: int):
         super().__init__()
@@ -89,10 +89,10 @@ class PairHead(nn.Module):
 
 
 class TripleHead(nn.Module):
-    """Order 3: γ_abd = (W_q h_ab)·(W_k e_d)/√h with h_ab = LN(W_1 e_a + W_2 e_b + W_3(e_a ⊙ e_b)).
+    """Computes order 3: γ_abd = (W_q h_ab)·(W_k e_d)/√h with h_ab = LN(W_1 e_a + W_2 e_b + W_3(e_a ⊙ e_b)).
 
-    W_1 and W_2 are applied to items instead of pairs, and W_3 in the cheaper of two ways; the value is that of
-    `pair_history`.
+    W_1 and W_2 are applied to items instead of pairs, and W_3 in the cheaper of two ways; the value equals that
+    of `pair_history`.
     """
 
     def __init__(self, dim: int, width: int):
@@ -109,7 +109,7 @@ class TripleHead(nn.Module):
         return [_late(self._listed(items, y[:, :-2], y[:, 1:-1], weight), y.shape[1]) for y in lists]
 
     def _table(self, items: Tensor, weight: Tensor) -> Tensor:
-        """Return queries of all pairs, [M, M, h]: cheaper when the lists together name at least as many pairs."""
+        """Return queries of all pairs, [M, M, h], which is cheaper when the lists together name at least as many."""
         first, second = self.first(items), self.second(items)
 
         def some(rows: slice) -> Tensor:
@@ -133,7 +133,7 @@ class TripleHead(nn.Module):
 
 
 class DeepHead(nn.Module):
-    """Order r ≥ 4: one pre-norm transformer layer over the r-1 items before, read at the last item.
+    """Computes order r ≥ 4: one pre-norm transformer layer over the r-1 items before, read at the last item.
 
         x_d = W e_d;   z_o = x_{y_{k-o}} + p_o  for offsets o = 1 … r-1
         attention of LN(z_1) over all LN(z_o), one head;  g = z_1 + attended;  history = LN(g + MLP(LN(g)))
@@ -183,7 +183,7 @@ class DeepHead(nn.Module):
 
 
 def _linear(width_in: int, width_out: int, bias: bool = False) -> nn.Linear:
-    """Xavier weights (the paper's table), zero bias; drawn from torch's current generator."""
+    """Return a layer with Xavier weights (the paper's table), drawn from torch's current generator, and zero bias."""
     layer = nn.Linear(width_in, width_out, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:
@@ -197,12 +197,12 @@ def _pick(table: Tensor, index: Tensor) -> Tensor:
 
 
 def _late(queries: Tensor, length: int) -> Tensor:
-    """[N, K', h] → [N, K, h], zero at the positions before."""
+    """Extend [N, K', h] to [N, K, h] with zeros at the first positions."""
     return F.pad(queries, (0, 0, length - queries.shape[1], 0))
 
 
 def _pick_late(table: Tensor, index: Tensor, length: int) -> Tensor:
-    """`_late(_pick(table, index), length)` in one pass: early positions read a row of zeros added to the table."""
+    """Compute `_late(_pick(table, index), length)` in one pass: early positions read an added row of zeros."""
     missing = length - index.shape[1]
     return _pick(F.pad(table, (0, 0, 0, 1)), F.pad(index, (missing, 0), value=len(table)))
 
@@ -217,7 +217,7 @@ def _in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int)
 
 
 class TransitionHeads(nn.Module):
-    """Heads and gates of orders 2 … `order` for one modality. Each order draws its weights from its own named seed.
+    """Holds heads and gates of orders 2 … `order` for one modality. Each order draws weights from its own named seed.
 
     Items enter as √D · (unit-norm embedding), with gradient: at unit norm the corrections would start at 1e-4 beside
     utilities of up to 100 and never move (D7). Gates start near zero: λ_r = σ(s_r), s_2 = -3, s_r = s_2 - 2(r-2).
@@ -239,7 +239,7 @@ class TransitionHeads(nn.Module):
             self.gates[str(r)] = nn.Parameter(torch.tensor(-3.0 - 2.0 * (r - 2)))
 
     def gate(self, order: int) -> Tensor:
-        """Return λ_r."""
+        """Return λ_r, the gate of an order."""
         return self.gates[str(order)].sigmoid()
 
     def forward(self, items: Tensor, lists: Sequence[Tensor], active: Sequence[int]) -> tuple[list[Tensor], Tensor]:

@@ -1,4 +1,4 @@
-"""The model: trunk, students and fusion; its folder on disk; what `load_model` returns; exports.
+"""Defines the model (trunk, students and fusion), its folder on disk, the object of `load_model`, and exports.
 
 trunk.py               the contrastive trunk: an open_clip model, its captions cut to their length
 open_clip_blocks.py    open_clip's transformer blocks, run on sequences of several lengths

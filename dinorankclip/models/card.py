@@ -1,4 +1,4 @@
-"""Provenance of a model, and the card (README.md) of an export.
+"""Collects the provenance of a model and writes the card (README.md) of an export.
 
 `provenance` gathers what a run left behind. A model can be used without it: missing files are left out, and none of
 them raises an error. Paths are cut to their last name, so that an export tells nothing about the machine that made it.
@@ -21,18 +21,18 @@ from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.models.trunk import trunk_config, trunk_name
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
 
-RECORD = "provenance.json"  # in exported folders, so that an export of an export still knows
-FEW_SCORED = 50  # below that many images a rate may be 14 points off by chance alone
+RECORD = "provenance.json"  # in exported folders, so that an export of an export has it, too
+FEW_SCORED = 50  # below this many images a rate may be 14 points off by chance alone
 Text = TypeVar("Text", str, None)
 _PATHS = ("data", "init")  # settings that may be paths
 _PATHS_INSIDE = (("model", "weights"), ("distil", "cache"), ("distil", "teacher"), ("distil", "text_teacher"))
 _DROPPED = ("run", "record")  # settings that did not touch the model
-_SHOWN = ("value", "low", "high", "unit")  # of a score
-_MACHINE = ("python", "packages", "system", "gpus", "processes", "revision")  # of environment.json
+_SHOWN = ("value", "low", "high", "unit")  # entries of a score that the card shows
+_MACHINE = ("python", "packages", "system", "gpus", "processes", "revision")  # entries of environment.json
 
 
 def provenance(folder: Path | None, name: str, data_note: str = "") -> dict[str, Any]:
-    """All that is known about the model in `folder` (None: an open_clip model), typed by the user as `name`."""
+    """Return all that is known about the model in `folder` (None: an open_clip model), typed by the user as `name`."""
     known: dict[str, Any] = {"name": _last_name(name), "dinorankclip": __version__}
     if folder is not None:
         known |= _read(folder / RECORD) or _of_run(folder)
@@ -42,7 +42,7 @@ def provenance(folder: Path | None, name: str, data_note: str = "") -> dict[str,
 
 
 def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """Settings of a run; if it began with another model (`init`), with that model's trunk, not the preset's."""
+    """Return the settings of a run; a run that began with another model (`init`) gets that model's trunk."""
     trunk = _read(checkpoint / CONFIG).get("trunk")
     if not settings.get("init") or not trunk:
         return settings
@@ -53,7 +53,7 @@ def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]
 
 
 def _of_run(checkpoint: Path) -> dict[str, Any]:
-    """Provenance of RUN/checkpoints/step-N; empty for a model folder that is no checkpoint."""
+    """Return the provenance of RUN/checkpoints/step-N; empty for a model folder that is no checkpoint."""
     run = checkpoint.parent.parent
     state = _read(checkpoint / run_files.NUMBERS)
     if not state:
@@ -90,7 +90,7 @@ def _without_paths(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _teachers(settings: dict[str, Any]) -> list[dict[str, str]]:
-    """Name, licence and note of each teacher, from the cache; their names as they were typed if the cache is gone."""
+    """Return name, licence and note of each teacher from the cache, or the names as typed if the cache is gone."""
     distil = settings.get("distil", {})
     if not distil.get("cache"):
         return []
@@ -113,14 +113,14 @@ def _teachers(settings: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _images(settings: dict[str, Any]) -> dict[str, int]:
-    """Images by part of the data, where a teacher cache has counted them."""
+    """Return the number of images of each part of the data, where a teacher cache has counted them."""
     cache = settings.get("distil", {}).get("cache")
     plan = _read(Path(cache) / PLAN) if cache else {}
     return {part: about["images"] for part, about in plan.get("data", {}).items() if "images" in about}
 
 
 def _last_name(text: Text) -> Text:
-    """`/home/me/photos.csv` → `photos.csv`, `timm:NAME:/home/me/file` → `timm:NAME:file`. Commands may hold secrets."""
+    """Cut `/home/me/photos.csv` to `photos.csv`, `timm:N:/home/me/file` to `timm:N:file`. Commands may hold secrets."""
     if text is not None and text.startswith("pipe:"):
         return "pipe: shards"
     if text is not None and "::" in text:
@@ -132,7 +132,7 @@ def _last_name(text: Text) -> Text:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if the file is missing or damaged."""
+    """Return the JSON object in a file; empty if the file is missing or damaged."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -158,7 +158,7 @@ terms of the training data and of the teachers above."""
 
 
 def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
-    """README.md of an export. `loading`: three lines of Python; `warning`: what this format leaves out."""
+    """Return the README.md of an export. `loading` is three lines of Python; `warning` names what the format omits."""
     terms = json.dumps(licence) if licence else "unknown  # to be filled in by whoever publishes the model"
     tables = [table for table in (_training_scores(known), _set_scores(known, model.identity)) if table]
     sections = [
@@ -201,7 +201,7 @@ def _training(known: dict[str, Any]) -> str:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
     budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
     method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
-    # A named order without effect is no cause of a score.
+    # An order that is named but has no effect is no cause of a score.
     if inert := run_files.inert_words(known.get("inert_orders", [])):
         method += f"; {inert}: the corrections ended below a thousandth of the spread they correct"
     start = settings.get("init") or settings.get("model", {}).get("weights")
@@ -252,7 +252,7 @@ def _teacher_lines(teachers: list[dict[str, str]]) -> str:
 
 
 def _training_scores(known: dict[str, Any]) -> str:
-    """A table of the retrieval scores taken at the end of training; "" if there are none."""
+    """Return a table of the retrieval scores taken at the end of training; "" if there are none."""
     scores = known.get("scores") or {}
     values = scores.get("values", {})
     rows = [
@@ -276,7 +276,7 @@ def _training_scores(known: dict[str, Any]) -> str:
 
 
 def _set_scores(known: dict[str, Any], identity: str) -> str:
-    """A table of the scores that `dinorankclip score` took of these very weights; "" if there are none."""
+    """Return a table of the scores that `dinorankclip score` took of these weights; "" if there are none."""
     scored = known.get("set_scores") or {}
     if scored.get("identity") != identity:
         return ""

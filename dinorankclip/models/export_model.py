@@ -38,14 +38,14 @@ from dinorankclip.models.open_clip_weights import PREFIX, RESIZING
 from dinorankclip.models.weights_file import skip_init, write_weights
 from dinorankclip.types import UserError, first_line
 
-FORMATS = {"folder": "", "open-clip": "open_clip", "onnx": "onnx"}  # subfolders, where there are several formats
+FORMATS = {"folder": "", "open-clip": "open_clip", "onnx": "onnx"}  # format → subfolder if there are several formats
 PREPROCESSING = "preprocess.json"
 CARD = "README.md"
 OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"  # the name that open_clip prefers
 IMAGE, TEXT, DESCRIPTION = "image.onnx", "text.onnx", "onnx.json"
 ANGLE_TRIALS = 32  # scenes on which fused embeddings are compared with the trunk's
-TOLERANCE = 1e-3  # between an ONNX graph and PyTorch
-BATCHES = (1, 2, 7)  # a graph whose batch size was frozen by mistake fails at one of them
+TOLERANCE = 1e-3  # largest accepted difference between an ONNX graph and PyTorch
+BATCHES = (1, 2, 7)  # a graph with a frozen batch size fails at one of these sizes
 _LARGEST_FILE = 1_500_000_000  # bytes; protobuf ends at 2 GB, above it weights lie beside the graph
 LOADING_OURS = """\
 from dinorankclip import load_model
@@ -63,7 +63,7 @@ similarity = image.run(None, {{"images": pixels}})[0] @ text.run(None, {{"ids": 
 
 @dataclass
 class Written:
-    """A finished export."""
+    """Describes a finished export."""
 
     folder: Path
     identity: str
@@ -95,7 +95,7 @@ def write_export(
     if "onnx" in formats:
         demand_onnx()
     with export_place(out, replace, RECORD) as aside:
-        # Looked up once: a run that goes on training may have another last checkpoint in a moment.
+        # This is looked up once: a run that goes on training may soon have another last checkpoint.
         origin = None if where.startswith(PREFIX) else find_model(where)
         model = load_model(origin or where, device="cpu", precision="fp32")
         try_out(model)
@@ -125,12 +125,12 @@ def write_export(
 
 @contextlib.contextmanager
 def export_place(out: Path, replace: bool, mark: str) -> Iterator[Path]:
-    """Yields an empty folder; on success it becomes `out`, on any error it vanishes.
+    """Yield an empty folder; on success it becomes `out`, on any error it vanishes.
 
     An existing folder is refused, unless `replace` is set and it holds the file `mark`: other folders were not made
     by us and are not ours to delete.
     """
-    named, out = out, out.resolve()  # messages name it as the user did
+    named, out = out, out.resolve()  # messages name the folder as the user did
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         if not out.is_dir() or not (out / mark).is_file():
             raise UserError(f"{named} is there and is no exported model; choose another --out")
@@ -149,7 +149,7 @@ def export_place(out: Path, replace: bool, mark: str) -> Iterator[Path]:
 
 
 def _put_back(older: Path, out: Path) -> None:
-    """Restore the older export; if another folder has taken its name meanwhile, leave the older one beside it."""
+    """Restore the older export; if another folder has taken its name meanwhile, leave the older export beside it."""
     if not out.exists():
         os.replace(older, out)
     else:
@@ -190,10 +190,10 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 def write_open_clip_folder(
     model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
 ) -> str:
-    """Write the trunk into an empty folder that will be called `name`. Returns what it leaves out ("" if nothing)."""
+    """Write the trunk into an empty folder that will be called `name`. Return a note on omitted parts, or ""."""
     warning = _fusion_left_out(model)
     if warning:
-        known = known | {"scores": None, "set_scores": None}  # they are of the whole model
+        known = known | {"scores": None, "set_scores": None}  # scores are of the whole model
     with skip_init():
         alone = JointModel(model.parts.trunk.config)
     trunk = alone.trunk = model.parts.trunk
@@ -209,7 +209,7 @@ def write_open_clip_folder(
 
 
 def _fusion_left_out(model: LoadedModel) -> str:
-    """For a fused model: how far its embeddings are from the trunk's own, in words."""
+    """Say in words how far the embeddings of a fused model are from those of its trunk."""
     if model.parts.image_fusion is None and model.parts.text_fusion is None:
         return ""
     pictures, captions = trial_pairs(ANGLE_TRIALS)
@@ -228,7 +228,7 @@ def _fusion_left_out(model: LoadedModel) -> str:
 
 
 class _UnitRows(nn.Module):
-    """One encoder as a module of one input, for the exporter. `model` registers the weights."""
+    """Wraps one encoder as a module of one input, for the exporter. `model` registers the weights."""
 
     def __init__(self, model: JointModel, encode: Callable[[Tensor], Tensor]):
         super().__init__()
@@ -242,7 +242,7 @@ class _UnitRows(nn.Module):
 def write_onnx_folder(
     model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
 ) -> dict[str, float]:
-    """Write graphs into an empty folder that will be called `name`. Returns each graph's largest difference to PyTorch.
+    """Write graphs into an empty folder that will be called `name`. Return each graph's largest difference to PyTorch.
 
     The graphs are compared with the model on drawn pairs, at several batch sizes.
     """
@@ -289,7 +289,7 @@ def _trace(module: nn.Module, example: Tensor, input_name: str, path: Path) -> N
     logger.setLevel(logging.ERROR)
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the exporter's internals
+            warnings.simplefilter("ignore")  # warnings about the exporter's internals
             torch.onnx.export(
                 module,
                 (example,),
@@ -308,7 +308,7 @@ def _trace(module: nn.Module, example: Tensor, input_name: str, path: Path) -> N
 
 
 def _difference(path: Path, input_name: str, inputs: Tensor, expected: Tensor) -> float:
-    """The largest difference between the graph and PyTorch; raises if it exceeds the tolerance."""
+    """Return the largest difference between the graph and PyTorch; raise an error above the tolerance."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -316,7 +316,7 @@ def _difference(path: Path, input_name: str, inputs: Tensor, expected: Tensor) -
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     outputs = (torch.from_numpy(session.run(None, {input_name: inputs[:batch].numpy()})[0]) for batch in BATCHES)
     differences = torch.stack([(rows - expected[: len(rows)].cpu()).abs().max() for rows in outputs])
-    worst = float(differences.max())  # NaN if any row holds one
+    worst = float(differences.max())  # NaN if any row holds NaN
     if not worst <= TOLERANCE:
         raise UserError(
             f"{path.name} differs from PyTorch by {worst:.1e}, more than {TOLERANCE}: nothing was written. Please "

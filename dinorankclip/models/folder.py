@@ -1,4 +1,4 @@
-"""The model folder: `model.json` (how to build it) and `model.safetensors` (its weights). Nothing is unpickled.
+"""Saves and loads model folders: `model.json` (the design) and `model.safetensors` (the weights), without pickle.
 
 A checkpoint of a run is such a folder with the training state beside it. An exported folder has a card, the
 preprocessing and the vocabulary beside it, and in `model.json` the hash of its weights.
@@ -31,13 +31,13 @@ WEIGHTS = "model.safetensors"
 VOCABULARY = "vocabulary.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 _KEYS = {"format", "trunk", "students", "fusion", "weights_hash"}
-_MOST_NAMED = 3  # names in an error text
+_MOST_NAMED = 3  # most names in an error text
 
 Description = TypeVar("Description", Students, FusionDesign)
 
 
 def design_of(model: JointModel) -> dict[str, Any]:
-    """How to build a model, as plain data. Students and fusion are left out where the model has none."""
+    """Return the design of a model as plain data. Students and fusion are left out where the model has none."""
     design: dict[str, Any] = {"trunk": model.trunk.config}
     if model.students != Students():
         design["students"] = dataclasses.asdict(model.students)
@@ -49,7 +49,7 @@ def design_of(model: JointModel) -> dict[str, Any]:
 def save_model(model: JointModel, folder: Path, *, seal: bool = False) -> None:
     """Write into an existing folder; `seal` adds the hash of the weights, which loading then verifies.
 
-    The caller makes it atomic: checkpoints and exports rename a finished folder into place.
+    The caller makes the write atomic: checkpoints and exports rename a finished folder into place.
     """
     weights = model.state_dict()
     config = {"format": FORMAT, **design_of(model)}
@@ -60,7 +60,7 @@ def save_model(model: JointModel, folder: Path, *, seal: bool = False) -> None:
 
 
 def find_model(where: str | Path) -> Path:
-    """The model folder meant by a run (its last checkpoint), a checkpoint or a model folder."""
+    """Return the model folder meant by a run (its last checkpoint), a checkpoint or a model folder."""
     where = Path(where)
     for candidate in (where, where / run_files.CHECKPOINTS / run_files.LAST, where / run_files.LAST):
         if (candidate / CONFIG).is_file():
@@ -69,7 +69,7 @@ def find_model(where: str | Path) -> Path:
 
 
 def _why_no_model(where: Path) -> str:
-    """An error text for a place without a model: what it holds instead, and what to do."""
+    """Return an error text for a place without a model: its content, and advice."""
     expected = f"expected a run folder, a checkpoint or a folder with {CONFIG} and {WEIGHTS}"
     if not where.exists():
         return f"{where} holds no model: there is no such folder ({expected})"
@@ -116,7 +116,7 @@ def load_folder(where: str | Path) -> JointModel:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """The content of model.json, of a format and with entries that this version knows."""
+    """Read model.json; refuse a format or entries that this version does not know."""
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text())
@@ -165,7 +165,7 @@ def load_weights(model: JointModel, folder: Path, expected_hash: str | None = No
 
 
 def _faults(expected: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:
-    """The differences in names, shapes and types that keep weights out of a model."""
+    """Return the differences in names, shapes and types that keep weights out of a model."""
     missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     faults = [f"{_first_names(missing)} missing"] if missing else []
     faults += [f"{_first_names(extra)} not of this model"] if extra else []
@@ -201,7 +201,7 @@ def write_vocabulary(folder: Path, spec: TextSpec) -> None:
 
 
 def check_vocabulary(folder: Path) -> None:
-    """Refuse an exported folder that was made with another vocabulary than the installed one."""
+    """Refuse an exported folder whose vocabulary differs from the installed vocabulary."""
     path = folder / VOCABULARY
     if not path.is_file():
         return

@@ -1,4 +1,4 @@
-"""The equations of fusion, and the gate: a student's residual is added to the trunk's embedding (equation `fuse`).
+"""Defines equations of fusion, and the gate: a student's residual is added to the trunk's embedding (equation `fuse`).
 
 Shapes: B items, D embedding width, L dense tokens, C width of a student, S = sum of the bins.
     v  [B, D]  the trunk's embedding, not normalised         u [B, D]  the student's residual, in the trunk's space
@@ -21,7 +21,7 @@ GATE_START = -4.0  # σ(-4) = 0.018: the embedding starts within 1.03 degrees of
 
 
 def gated_sum(v: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
-    """Equation `fuse`: v + α ⊙ u [B, D], not normalised, in at least single precision.
+    """Compute equation `fuse`: v + α ⊙ u [B, D], not normalised, in at least single precision.
 
     As loops:
         for b in range(B):
@@ -32,7 +32,7 @@ def gated_sum(v: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
 
 
 def rescaled(u: Tensor, v: Tensor) -> Tensor:
-    """u·‖v‖/‖u‖ [B, D], so that the gate alone decides how much is added (D23).
+    """Return u·‖v‖/‖u‖ [B, D], so that the gate alone decides how much is added (D23).
 
     ‖v‖ passes no gradient. u = 0 stays 0, with zero gradient.
 
@@ -46,18 +46,18 @@ def rescaled(u: Tensor, v: Tensor) -> Tensor:
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """‖row‖ [B, 1], in at least single precision."""
+    """Return ‖row‖ [B, 1], in at least single precision."""
     return torch.linalg.vector_norm(single(rows), dim=-1, keepdim=True)
 
 
 def fused_angle(fused: Tensor, v: Tensor) -> Tensor:
-    """Degrees [B] between the fused embedding and the trunk's. 90 if v is zero and `fused` is not.
+    """Return the degrees [B] between fused and trunk embedding, 90 if v is zero and `fused` is not.
 
     As loops:
         for b in range(B):
             angle[b] = degrees(acos(dot(fused[b], v[b]) / (norm(fused[b]) * norm(v[b]))))
 
-    Computed from the difference of the two, split along and across v: in single precision acos knows no angle
+    The angle comes from the difference of both, split along and across v: in single precision acos knows no angle
     between 0 and 0.02 degrees.
     """
     fused, v = single(fused), single(v)
@@ -68,15 +68,15 @@ def fused_angle(fused: Tensor, v: Tensor) -> Tensor:
 
 
 def alignment_ratio(alpha: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """max_d |α_d| · ‖u‖ / ‖v‖ [B], the sine that proposition `alignment` bounds the angle by."""
+    """Return max_d |α_d| · ‖u‖ / ‖v‖ [B], the sine by which proposition `alignment` bounds the angle."""
     largest = single(alpha).abs().amax(-1)
     return largest * row_norms(u).squeeze(-1) / row_norms(v).squeeze(-1).clamp_min(SHORTEST)
 
 
 def alignment_bound(ratio: Tensor) -> Tensor:
-    """Proposition `alignment`: the angle between v + α ⊙ u and v is at most arcsin(ratio), here in degrees.
+    """Return the bound of proposition `alignment` in degrees: the angle from v to v + α ⊙ u is at most arcsin(ratio).
 
-    From a ratio of 1 on α ⊙ u may reach across the origin and there is no bound: 180.
+    For ratios of 1 and above, α ⊙ u may reach across the origin and there is no bound: 180.
     """
     ratio = single(ratio)
     bounded = ratio < 1
@@ -84,7 +84,7 @@ def alignment_bound(ratio: Tensor) -> Tensor:
 
 
 def pyramid_pool(tokens: Tensor, lengths: Tensor | None = None, bins: Sequence[int] = PYRAMID) -> Tensor:
-    """The pooled scales of a token sequence [B, L, C]: adaptive means over 2, 4 and 8 bins → [B, S, C].
+    """Pool a token sequence [B, L, C] to three scales: adaptive means over 2, 4 and 8 bins → [B, S, C].
 
     Item b has its tokens at places 0 … lengths[b]-1 (`lengths` [B]; by default L); later places do not count.
     Bins share tokens when they do not divide the length, also when there are fewer tokens than bins.
@@ -107,7 +107,7 @@ def pyramid_pool(tokens: Tensor, lengths: Tensor | None = None, bins: Sequence[i
 
 
 def pyramid_matrix(lengths: Tensor, width: int, bins: Sequence[int] = PYRAMID) -> Tensor:
-    """`pyramid_pool` as a matrix: lengths [B] → [B, S, width], or one length (a scalar) → [S, width]."""
+    """Return `pyramid_pool` as a matrix: lengths [B] → [B, S, width], or one length (a scalar) → [S, width]."""
     count = torch.tensor([k for k in bins for _ in range(k)], device=lengths.device)
     place = torch.tensor([j for k in bins for j in range(k)], device=lengths.device)
     lengths = lengths[..., None]
@@ -120,7 +120,7 @@ def pyramid_matrix(lengths: Tensor, width: int, bins: Sequence[int] = PYRAMID) -
 
 @dataclass
 class Fused:
-    """The output of a fusion, in at least single precision."""
+    """Holds the output of a fusion, in at least single precision."""
 
     embedding: Tensor  # [B, D], v + α ⊙ u, not normalised
     residual: Tensor  # u [B, D], as it is added
@@ -153,7 +153,7 @@ class Fusion(nn.Module):
         self.gate = gate
 
     def forward(self, v: Tensor, features: StudentFeatures) -> Fused:
-        """Trunk embedding [B, D], not normalised, and the student's features of the same items."""
+        """Fuse the trunk embedding [B, D], not normalised, with the student's features of the same items."""
         u = self.residual(v, features)
         alpha = torch.ones_like(u) if self.gate is None else self.gate(v, u)
         return Fused(gated_sum(v, u, alpha), u, alpha)

@@ -1,4 +1,4 @@
-"""The six fusions of the paper's ablation, built from shared modules (chosen in D24).
+"""Builds the six fusions of the paper's ablation from shared modules (chosen in D24).
 
     variant        class token   pyramid   channel and spatial attention   refiner   gate
     concat         x
@@ -30,42 +30,42 @@ from dinorankclip.models.students import StudentFeatures
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import UserError
 
-REDUCTION, LEAST_HIDDEN = 8, 8  # of channel attention
-KERNEL = 7  # of spatial attention
-HEAD_WIDTH = 32  # of the refiner
+REDUCTION, LEAST_HIDDEN = 8, 8  # divisor and minimum of the hidden width of channel attention
+KERNEL = 7  # tokens under the kernel of spatial attention
+HEAD_WIDTH = 32  # channels of a head of the refiner
 _REACH = KERNEL // 2
 
 
 @dataclass
 class Scales:
-    """Tokens of one or more scales, one after another. Tokens that are not valid (padding of captions) are zero."""
+    """Joins tokens of one or more scales in one sequence. Tokens that are not valid (padding of captions) are zero."""
 
     tokens: Tensor  # [B, T, C]
     valid: Tensor | None  # bool [B, T]; None: all
     sizes: tuple[int, ...]  # how many tokens each scale has; they sum to T
 
     def mean(self) -> Tensor:
-        """Mean over the valid tokens [B, C]; zero for an item that has none."""
+        """Return the mean over the valid tokens [B, C]; zero for an item that has none."""
         if self.valid is None:
             return self.tokens.mean(1)
         return self.tokens.sum(1) / self.valid.sum(1, keepdim=True).clamp_min(1)
 
     def largest(self) -> Tensor:
-        """Maximum over the valid tokens, channel by channel [B, C]."""
+        """Return the maximum over the valid tokens, channel by channel [B, C]."""
         if self.valid is None:
             return self.tokens.amax(1)
         return self.tokens.masked_fill(~self.valid[..., None], -torch.inf).amax(1)
 
 
 def dense(tokens: Tensor, mask: Tensor | None) -> Scales:
-    """The student's tokens [B, L, C] as one scale."""
+    """Return the student's tokens [B, L, C] as one scale."""
     if mask is not None:
         tokens = tokens.masked_fill(~mask[..., None], 0.0)
     return Scales(tokens, mask, (tokens.shape[1],))
 
 
 def pyramid(tokens: Tensor, mask: Tensor | None) -> Scales:
-    """U = [dense; 2 bins; 4 bins; 8 bins]. Valid tokens are the first ones of `mask` [B, L]."""
+    """Return U = [dense; 2 bins; 4 bins; 8 bins]. Valid tokens come first in `mask` [B, L]."""
     fine = dense(tokens, mask)
     pooled = pyramid_pool(fine.tokens, None if mask is None else mask.sum(1))
     valid = None if mask is None else torch.cat([mask, torch.ones_like(pooled[..., 0], dtype=torch.bool)], 1)
@@ -89,7 +89,7 @@ class ChannelAttention(nn.Module):
 class SpatialAttention(nn.Module):
     """Weighs tokens: a convolution over [mean over channels; maximum over channels] of neighbouring tokens.
 
-    Neighbours are of the same scale. Beyond its ends, and after the last token of a caption, there are zeros.
+    Neighbours are of the same scale. Beyond a scale's ends, and after the last token of a caption, there are zeros.
     """
 
     def __init__(self) -> None:
@@ -106,14 +106,14 @@ class SpatialAttention(nn.Module):
 
 
 class MeanSummary(nn.Module):
-    """The class token plus the mean of all tokens."""
+    """Returns the class token plus the mean of all tokens."""
 
     def forward(self, summary: Tensor, scales: Scales) -> Tensor:
         return summary + scales.mean()
 
 
 class Refiner(nn.Module):
-    """One transformer layer over [class token; tokens], of which only the class token's output is computed.
+    """Applies one transformer layer to [class token; tokens], of which only the class token's output is computed.
 
     Tokens and class token arrive normalised, and are not normalised again: that would divide every token by its own
     length, and with it by the weight that spatial attention has given it.
@@ -133,7 +133,7 @@ class Refiner(nn.Module):
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, summary: Tensor, scales: Scales) -> Tensor:
-        """Class token [B, C] and tokens [B, T, C] → [B, C]."""
+        """Map the class token [B, C] and tokens [B, T, C] to [B, C]."""
         tokens = torch.cat([summary[:, None], scales.tokens], 1)
         x = summary + self.proj(self._attend(summary, tokens, scales.valid))
         return x + self.fc2(F.gelu(self.fc1(self.norm(x))))
@@ -150,12 +150,12 @@ class Refiner(nn.Module):
 
 
 def heads_for(width: int) -> int:
-    """Heads of about 32 channels that divide the width."""
+    """Return a number of heads that divides the width and gives each about 32 channels."""
     return next(heads for heads in range(max(1, width // HEAD_WIDTH), 0, -1) if width % heads == 0)
 
 
 class Reader(nn.Module):
-    """A student's class token and dense tokens → one vector [B, C], by the modules that a variant has."""
+    """Maps a student's class token and dense tokens to one vector [B, C], by the modules that a variant has."""
 
     def __init__(self, width: int, with_pyramid: bool, attention: nn.Module, summary: nn.Module) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ VARIANTS = (*FROM_CLASS_TOKEN, *FROM_TOKENS)
 
 
 def build_fusion(variant: str, gate: bool, dim: int, student_width: int, branch: str, seed: int = 0) -> Fusion:
-    """The fusion of one branch, "image" or "text": (trunk embedding [B, dim], `StudentFeatures`) → `Fused`.
+    """Build the fusion of one branch, "image" or "text": (trunk embedding [B, dim], `StudentFeatures`) → `Fused`.
 
     concat and additive ignore `gate` and have none: their α is 1. (Training refuses to switch off a gate that
     they do not have; folders of earlier versions may say so, and load as they were built.)

@@ -1,4 +1,4 @@
-"""The model: trunk, students and fusion, wired. Methods are settings of these and of the objective.
+"""Wires trunk, students and fusion to one model. Methods are settings of these parts and of the objective.
 
     pixels ─ trunk ─────────────── v ─┐
          └── student ─ tokens, class ─ fusion ─ embedding          and the same for captions, with weights of its own
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Students:
-    """Names of the students a model has (students.py)."""
+    """Names the students of a model (students.py)."""
 
     image: str | None = None
     text: str | None = None
@@ -41,7 +41,7 @@ class Students:
 
 @dataclass(frozen=True)
 class FusionDesign:
-    """One of `fusion_variants.VARIANTS`, or "none"; each branch that has a student is fused."""
+    """Names one of `fusion_variants.VARIANTS`, or "none"; each branch that has a student is fused."""
 
     variant: str = "none"
     gate: bool = True
@@ -49,7 +49,7 @@ class FusionDesign:
 
 @dataclass
 class Encoded:
-    """The model's output for a batch of images, or of captions."""
+    """Holds the model's output for a batch of images or captions."""
 
     raw: Tensor  # [B, D], the embedding before normalisation
     contrastive: Tensor  # [B, D], the trunk's own output; the same tensor when nothing is fused
@@ -86,7 +86,7 @@ class JointModel(nn.Module):
         self.register_buffer("pixel_shift", -mean / std, persistent=False)
 
     def train(self, mode: bool = True) -> JointModel:
-        """As in every module, but batch norms whose weights are frozen keep their statistics, too."""
+        """Set the mode as in every module, but batch norms with frozen weights keep their statistics, too."""
         super().train(mode)
         for module in self.modules():
             own = list(module.parameters(recurse=False))
@@ -118,15 +118,15 @@ class JointModel(nn.Module):
         return build_fusion(fusion.variant, fusion.gate, self.dim, student.width, branch, seed)
 
     def teach_trunk(self, *branches: str) -> None:
-        """Have `forward` give the trunk's own tokens where a student's would be."""
+        """Make `forward` return the trunk's own tokens in place of a student's."""
         kinds: dict[str, type[OwnImageTokens] | type[OwnTextTokens]] = {"image": OwnImageTokens, "text": OwnTextTokens}
         self.own_tokens = {branch: kinds[branch](self.trunk) for branch in branches}
 
     @property
     def learners(self) -> dict[str, Any]:
-        """Branch → the learner of its teacher: a student, or the trunk through its own tokens.
+        """Map each branch to the learner of its teacher: a student, or the trunk through its own tokens.
 
-        Each has a `width`, the learner of images also a `grid`.
+        Each learner has a `width`, the learner of images also a `grid`.
         """
         students = {"image": self.image_student, "text": self.text_student}
         return {branch: student for branch, student in students.items() if student is not None} | self.own_tokens
@@ -140,7 +140,7 @@ class JointModel(nn.Module):
         return self.pixel_scale.device
 
     def forward(self, images: Tensor, texts: Tensor, second_texts: Tensor | None = None) -> Embeddings:
-        """uint8 images [B, 3, S, S] and token ids [B, L] → raw (unnormalised) embeddings [B, D] by name.
+        """Map uint8 images [B, 3, S, S] and token ids [B, L] to raw (unnormalised) embeddings [B, D] by name.
 
         Images of a frozen tower come as its embeddings, float [B, D]. Students add `image_student_tokens`
         [B, h·w, C] row by row of the student's grid, `text_student_tokens` [B, L, C] at the places of the ids, and
@@ -166,7 +166,7 @@ class JointModel(nn.Module):
         return Encoded(embedding, embedding, features)
 
     def learnt(self, branch: str, items: Tensor) -> StudentFeatures:
-        """The features of normalised pixels, or of token ids, that are compared with the teacher's."""
+        """Return the features of normalised pixels, or of token ids, that are compared with the teacher's."""
         if branch in self.own_tokens:
             return self.own_tokens[branch](items)[1]
         student = self.learners[branch]
@@ -197,7 +197,7 @@ class JointModel(nn.Module):
         return Encoded(fused.embedding, contrastive, features, fused)
 
     def scale(self) -> Tensor:
-        """s = exp(logit_scale), the inverse temperature, with gradient."""
+        """Return s = exp(logit_scale), the inverse temperature, with gradient."""
         return self.trunk.logit_scale.exp()
 
     @torch.inference_mode()
@@ -211,13 +211,13 @@ class JointModel(nn.Module):
         return F.normalize(rows, dim=-1) if normalize else rows
 
     def normalised(self, images: Tensor) -> Tensor:
-        """uint8 images → the input of trunk and students."""
+        """Normalise uint8 images, as trunk and students expect them."""
         pixels = images.float()
         return torch.addcmul(self.pixel_shift, pixels, self.pixel_scale, out=pixels)  # in place: no gradient
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
-    """The number of parameters of each part."""
+    """Return the number of parameters of each part."""
     counts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         part = name.split(".")[0]
@@ -228,9 +228,9 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 
 
 def pooled_features(visual: Any, pixels: Tensor) -> Tensor:
-    """Normalised pixels [B, 3, S, S] → [B, W], the trunk's features before its projection, for probes.
+    """Map normalised pixels [B, 3, S, S] to [B, W], the trunk's features before its projection, for probes.
 
-    open_clip's three kinds of image towers (its ViT, a timm model, its ResNet) share no interface for them.
+    open_clip's three kinds of image towers (its ViT, a timm model, its ResNet) share no interface for these features.
     """
     if hasattr(visual, "_embeds"):  # open_clip's VisionTransformer
         pooled, _tokens = visual._pool(visual.transformer(visual._embeds(pixels)))
@@ -238,12 +238,12 @@ def pooled_features(visual: Any, pixels: Tensor) -> Tensor:
     if hasattr(visual, "trunk"):  # a timm model, whose head is the projection
         pooled = visual.trunk(pixels)
         return pooled.flatten(2).mean(-1) if pooled.ndim == 4 else pooled
-    # A ResNet pools by attention into the joint space at once: the mean of its last map is what comes before.
+    # A ResNet pools by attention into the joint space at once: the mean of its last map stands for the features before.
     return _patch_map(visual, pixels).flatten(1, 2).mean(1)
 
 
 def _patch_map(visual: Any, pixels: Tensor) -> Tensor:
-    """Normalised pixels [B, 3, S, S] → dense features [B, h, w, W] of the last block, after the final norm."""
+    """Map normalised pixels [B, 3, S, S] to dense features [B, h, w, W] of the last block, after the final norm."""
     normed = getattr(visual, "attn_pool", None) is None  # else the norm belongs to the pooled width
     out = visual.forward_intermediates(
         pixels, indices=1, normalize_intermediates=normed, intermediates_only=True, output_fmt="NCHW"
@@ -253,7 +253,7 @@ def _patch_map(visual: Any, pixels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Details:
-    """Embeddings of images or captions and the values inside the model behind them.
+    """Holds embeddings of images or captions and the values inside the model behind them.
 
     `gate` and `angle` are None where nothing is fused, `tokens` where there is no student.
     """
@@ -261,14 +261,14 @@ class Details:
     embedding: Tensor  # [B, D], of length 1
     contrastive: Tensor  # [B, D], the trunk's own, of length 1
     trunk_tokens: Tensor | None = None  # [B, h, w, W], the last block of the trunk's image tower; images only
-    tokens: Tensor | None = None  # of the student: [B, h, w, C] of images, [B, L, C] of captions
+    tokens: Tensor | None = None  # the student's tokens: [B, h, w, C] of images, [B, L, C] of captions
     mask: Tensor | None = None  # bool [B, L], True at tokens of the caption (the start token included); captions only
     gate: Tensor | None = None  # [B, D], α of the fusion
     angle: Tensor | None = None  # [B], degrees between the fused and the trunk's embedding
 
 
 def image_details(model: JointModel, pixels: Tensor) -> Details:
-    """The details of normalised pixels [B, 3, S, S]."""
+    """Return the details of normalised pixels [B, 3, S, S]."""
     details = details_of(model.see(pixels))
     if details.tokens is not None and model.image_student is not None:
         details = replace(details, tokens=details.tokens.unflatten(1, model.image_student.grid))

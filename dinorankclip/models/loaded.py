@@ -1,4 +1,4 @@
-"""`load_model(where)`: a trained model for use, with checks of its inputs and outputs.
+"""Loads a trained model for use (`load_model`), with checks of its inputs and outputs.
 
     model = load_model("runs/first")
     images = torch.stack([model.preprocess(path) for path in paths])
@@ -48,7 +48,7 @@ def load_model(where: str | Path, device: str = "auto", precision: str = "auto")
     """Load a run folder, a checkpoint, an exported folder or `open_clip:NAME:FILE`.
 
     A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns); nothing is ever
-    downloaded. With "auto": the GPU if there is one, bf16 where it computes that natively; `model.reason`
+    downloaded. "auto" chooses the GPU if there is one, and bf16 where it is native; `model.reason`
     says what was chosen and why.
     """
     if precision not in ("auto", "fp32", "bf16"):
@@ -65,7 +65,7 @@ def load_model(where: str | Path, device: str = "auto", precision: str = "auto")
 
 
 class LoadedModel:
-    """Trunk, students and fusion, frozen. Methods return ordinary fp32 tensors without history, on `device`."""
+    """Holds frozen trunk, students and fusion. Methods return ordinary fp32 tensors without history, on `device`."""
 
     def __init__(self, parts: JointModel, name: str, placement: Placement, note: str = ""):
         self.parts = parts.to(placement.device).eval().requires_grad_(False)
@@ -86,11 +86,11 @@ class LoadedModel:
 
     @functools.cached_property
     def identity(self) -> str:
-        """Hex hash of design and weights: the key under which embeddings of this model may be stored."""
+        """Return a hex hash of design and weights: the key under which embeddings of this model may be stored."""
         return identity(design_of(self.parts), weights_hash(self.parts.state_dict()))
 
     def preprocess(self, picture: Picture) -> Tensor:
-        """A path, encoded bytes, a Pillow image or uint8 pixels [H, W, 3] → uint8 [3, S, S], as evaluation shows it."""
+        """Map a path, bytes, a Pillow image or uint8 pixels [H, W, 3] to uint8 [3, S, S], as evaluation does."""
         try:
             pixels = _decoded(picture)
         except Damage as damage:
@@ -99,18 +99,18 @@ class LoadedModel:
         return render_whole(pixels, self.image_spec.size)
 
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
-        """uint8 images [B, 3, S, S], or floats that are normalised already → [B, D], of length 1 if `normalize`."""
+        """Map uint8 images [B, 3, S, S], or normalised floats, to [B, D], of length 1 if `normalize`."""
         rows = self._rows("embedding", lambda pixels: self.parts.see(pixels).raw, self._pixels(images))
         return F.normalize(rows, dim=-1) if normalize else rows
 
     def encode_text(self, texts: Sequence[str] | Tensor, normalize: bool = True) -> Tensor:
-        """Captions, or their ids [B, L] → [B, D], of length 1 if `normalize`."""
+        """Map captions, or their ids [B, L], to [B, D], of length 1 if `normalize`."""
         order = None
         if isinstance(texts, Tensor):
             pieces = self._ids(texts)
         else:
             _check_captions(texts)
-            # Captions of like length go together, so that short ones are not padded to the longest.
+            # Captions of like length go together, so that short captions are not padded to the longest.
             order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
             cuts = (order[at : at + TEXTS_AT_ONCE] for at in range(0, len(order), TEXTS_AT_ONCE))
             pieces = (self.tokenizer([texts[i] for i in cut]).to(self.device) for cut in cuts)
@@ -120,7 +120,7 @@ class LoadedModel:
         return F.normalize(rows, dim=-1) if normalize else rows
 
     def image_features(self, images: Tensor) -> Tensor:
-        """Images as in `encode_image` → [B, W], the trunk's pooled features before its projection, for linear probes.
+        """Map images as in `encode_image` to the trunk's pooled features [B, W] before projection, for linear probes.
 
         A fused model adds its student's class token: [B, W + C].
         """
@@ -135,18 +135,18 @@ class LoadedModel:
         return self._rows("features", features, self._pixels(images))
 
     def look(self, images: Tensor) -> Details:
-        """Embeddings, patch tokens, gate values and angles of images as in `encode_image`."""
+        """Return embeddings, patch tokens, gate values and angles of images as in `encode_image`."""
         return _joined(self._each(lambda pixels: image_details(self.parts, pixels), self._pixels(images)))
 
     def read(self, texts: Sequence[str] | Tensor) -> Details:
-        """Embeddings, tokens, gate values and angles of captions, or of their ids [B, L]."""
+        """Return embeddings, tokens, gate values and angles of captions, or of their ids [B, L]."""
         if not isinstance(texts, Tensor):
             _check_captions(texts)
             texts = self.tokenizer(texts)
         return _joined(self._each(lambda ids: details_of(self.parts.read(ids)), self._ids(texts)))
 
     def _pixels(self, images: Tensor) -> Iterator[Tensor]:
-        """Normalised pieces of a batch on the device."""
+        """Yield normalised pieces of a batch on the device."""
         _check_images(images, self.image_spec)
         at_once = max(1, PIXELS_AT_ONCE // self.image_spec.size**2)
         for start in range(0, len(images), at_once):
@@ -165,7 +165,7 @@ class LoadedModel:
         return rows
 
     def _each(self, step: Callable[[Tensor], Output], pieces: Iterable[Tensor]) -> list[Output]:
-        """`step` of every piece. Tensors that are joined from them outside of inference mode are ordinary again."""
+        """Apply `step` to every piece. Tensors joined from the results outside of inference mode are ordinary again."""
         with torch.inference_mode(), self.placement.autocast():
             return [step(piece) for piece in pieces]
 
@@ -180,7 +180,7 @@ def _joined(pieces: list[Details]) -> Details:
 
 
 def _decoded(picture: Picture) -> np.ndarray:
-    """uint8 pixels [H, W, 3] of a picture."""
+    """Return the uint8 pixels [H, W, 3] of a picture."""
     if isinstance(picture, Image.Image):
         return from_pillow(picture)
     if isinstance(picture, np.ndarray):
@@ -247,7 +247,7 @@ def _check_captions(captions: Sequence[str]) -> None:
 
 
 class BrokenModel(UserError):
-    """The model gives rows that are infinite or not numbers."""
+    """Reports a model whose rows are infinite or not numbers."""
 
 
 def refuse_non_finite(rows: Tensor, kind: str) -> None:
@@ -271,7 +271,7 @@ def try_out(model: LoadedModel) -> None:
 
 
 def trial_pairs(count: int) -> tuple[list[bytes], list[str]]:
-    """JPEGs of built-in scenes and as many captions, drawn on the spot, to check a model without any data.
+    """Draw JPEGs of built-in scenes and as many captions, to check a model without any data.
 
     The shortest and the longest possible caption are among them.
     """

@@ -23,17 +23,17 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Runs:
-    """How T tokens divide into sequences: `shapes` lists (number of sequences, their length), run by run."""
+    """Divides T tokens into sequences: `shapes` lists (number of sequences, their length), run by run."""
 
     shapes: tuple[tuple[int, int], ...]
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """[T, C] → views [n, length, C]"""
+        """Split [T, C] into views [n, length, C]."""
         parts = tokens.split([count * length for count, length in self.shapes]) if len(self.shapes) > 1 else [tokens]
         return [part.unflatten(0, shape) for part, shape in zip(parts, self.shapes)]
 
     def starts(self, device: torch.device) -> Tensor:
-        """Index [N] of the first token of each sequence."""
+        """Return the index [N] of the first token of each sequence."""
         starts, before = [], 0
         for count, length in self.shapes:
             starts.append(torch.arange(count, device=device) * length + before)
@@ -42,9 +42,9 @@ class Runs:
 
 
 def is_plain(transformer: Any) -> bool:
-    """Tells if `pooled` can run these blocks: pre-norm, self-attention, biases, no custom layers.
+    """Return whether `pooled` can run these blocks: pre-norm, self-attention, biases, no custom layers.
 
-    Not while a graph is recorded (an export): runs would become part of the graph, which would fit one batch alone.
+    It is False while an export records a graph: runs would become part of the graph, which would fit one batch alone.
     """
     return (
         not torch.compiler.is_compiling()
@@ -68,9 +68,9 @@ def _plain_attention(attention: nn.Module) -> bool:
 
 
 def pooled(transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, causal: bool) -> Tensor:
-    """Tokens [T, E] through all blocks → [N, E]: of each sequence the token at place `at` [N] in it.
+    """Run tokens [T, E] through all blocks → [N, E]: the token at place `at` [N] of each sequence.
 
-    Causal: a token attends to itself and to earlier tokens.
+    If `causal`, a token attends to itself and to earlier tokens.
     """
     *blocks, last = transformer.resblocks
     tokens = every_token(blocks, tokens, runs, causal)
@@ -80,7 +80,7 @@ def pooled(transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, cau
 
 
 def every_token(blocks: Iterable[ResidualAttentionBlock], tokens: Tensor, runs: Runs, causal: bool) -> Tensor:
-    """Tokens [T, E] through the blocks → [T, E]"""
+    """Run tokens [T, E] through the blocks → [T, E]."""
     for block in blocks:
         tokens = tokens + block.ls_1(_attend(block.attn, block.ln_1(tokens), runs, causal))
         tokens = tokens + block.ls_2(block.mlp(block.ln_2(tokens)))
@@ -88,7 +88,7 @@ def every_token(blocks: Iterable[ResidualAttentionBlock], tokens: Tensor, runs: 
 
 
 def _attend(attention: nn.MultiheadAttention, tokens: Tensor, runs: Runs, causal: bool) -> Tensor:
-    """[T, E] → [T, E]"""
+    """Apply self-attention within each sequence: [T, E] → [T, E]."""
     mixed = []
     for part in runs.split(F.linear(tokens, attention.in_proj_weight, attention.in_proj_bias)):
         queries, keys, values = (_heads(attention, x) for x in part.chunk(3, -1))
@@ -99,7 +99,7 @@ def _attend(attention: nn.MultiheadAttention, tokens: Tensor, runs: Runs, causal
 def _attend_at(
     attention: nn.MultiheadAttention, tokens: Tensor, chosen: Tensor, runs: Runs, at: Tensor, causal: bool
 ) -> Tensor:
-    """`chosen` [N, E] attend to the tokens [T, E] of their sequences → [N, E]"""
+    """Let `chosen` [N, E] attend to the tokens [T, E] of their sequences → [N, E]."""
     width = attention.embed_dim
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     queries = F.linear(chosen, weight[:width], bias[:width])[:, None]
@@ -116,11 +116,11 @@ def _attend_at(
 
 
 def _heads(attention: nn.MultiheadAttention, tokens: Tensor) -> Tensor:
-    """[n, length, E] → [n, heads, length, E / heads], a view"""
+    """Return a view by heads: [n, length, E] → [n, heads, length, E / heads]."""
     return tokens.unflatten(-1, (attention.num_heads, attention.head_dim)).transpose(1, 2)
 
 
 def _joined(attention: nn.MultiheadAttention, mixed: list[Tensor]) -> Tensor:
-    """The outputs [n, heads, length, E / heads] of all runs → [T, E], projected."""
+    """Join the outputs [n, heads, length, E / heads] of all runs to [T, E], projected."""
     rows = [part.transpose(1, 2).reshape(-1, attention.embed_dim) for part in mixed]
     return attention.out_proj(rows[0] if len(rows) == 1 else torch.cat(rows))

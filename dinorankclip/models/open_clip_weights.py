@@ -1,4 +1,4 @@
-"""`open_clip:…` as a model, and checks that its captions and images are read as they are here.
+"""Opens `open_clip:…` as a model, and checks that it reads captions and images as this package does.
 
     open_clip:ViT-B-32:laion.safetensors  a local file; .pt and .bin are read without unpickling code
     open_clip:exported/trunk              a folder with open_clip_config.json and its weights
@@ -23,15 +23,15 @@ from dinorankclip.models.weights_file import skip_init
 from dinorankclip.types import ImageSpec, UserError
 
 PREFIX = "open_clip:"
-RANDOM = "random"  # in the place of a file
-VOCABULARY = 49408  # of CLIP's byte-pair encoding, the only one that captions are read with
-RESIZING = {"interpolation": "bicubic", "resize_mode": "shortest"}  # how images are shown here
+RANDOM = "random"  # takes the place of a file name
+VOCABULARY = 49408  # size of CLIP's byte-pair vocabulary, the only supported vocabulary
+RESIZING = {"interpolation": "bicubic", "resize_mode": "shortest"}  # how this package resizes images
 # The names that open_clip itself looks for in a folder, in its order.
 _WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 
 
 def open_clip_model(where: str) -> tuple[JointModel, str]:
-    """The trunk alone, and a remark about its weights ("" if there is nothing to say)."""
+    """Return the trunk alone, and a remark about its weights ("" if there is nothing to say)."""
     name = where.removeprefix(PREFIX)
     if name and (Path(name) / OPEN_CLIP_CONFIG).is_file():
         return _from_folder(Path(name)), ""
@@ -79,7 +79,7 @@ def _load(config: dict[str, Any], weights: str | Path) -> JointModel:
 
 
 def _advice(name: str, file: str) -> str:
-    """Advice for a `file` that does not exist: it may be missing, or a tag of weights that open_clip would download."""
+    """Give advice on a `file` that does not exist; its name may be a tag of weights that open_clip would download."""
     tags = open_clip.list_pretrained_tags_by_model(name)
     fetching = (
         f"Fetch the file once where there is a network (python -c \"import open_clip; open_clip.create_model('{name}', "
@@ -111,7 +111,7 @@ def refuse_foreign_captions(config: dict[str, Any], name: str) -> None:
 
 
 def weights_caution(name: str) -> str:
-    """A caution for a file with weights of the model `name`; "" if no difference to our way is known.
+    """Return a caution for a file with weights of the model `name`; "" if no difference to our way is known.
 
     A bare file tells neither how images were shown to it nor which activation it was trained with; open_clip's records
     of the weights that it publishes under the name do.
@@ -148,7 +148,7 @@ def _image_caution(name: str, published: dict[str, dict[str, Any]]) -> str:
 
 
 def _activation_caution(name: str, published: dict[str, dict[str, Any]]) -> str:
-    """QuickGELU has no weights: a file of the other activation loads, and gives wrong embeddings."""
+    """Return a caution on QuickGELU, which has no weights: files of the other activation load and give wrong rows."""
     others = [tag for tag, record in published.items() if record.get("quick_gelu")]
     if not others or open_clip.get_model_config(name).get("quick_gelu"):
         return ""

@@ -1,4 +1,4 @@
-"""The students that learn from the teachers: small networks with one class token and dense tokens.
+"""Builds the students that learn from the teachers: small networks with one class token and dense tokens.
 
     vit-tiny      192 wide, 12 deep, 3 heads: the paper's student, 5.5M parameters (D21)    image and text
     vit-mini      96 wide, 4 deep, 3 heads                                                  image and text
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import UserError
 
-CLASSES = 1000  # of the classifier that published counts include and a student does not have
+CLASSES = 1000  # classes of the classifier, which published counts include and a student does not have
 SMALL_SIDE = 128  # up to here an image is cut into 8×8 patches
 SMALL_GRID = 8
 PATCH = 16
@@ -38,7 +38,7 @@ CONVOLUTIONAL = (*_IN_TIMM, "resnet-micro", "mobilenet-micro")
 _MOBILENET_HEAD = 1280  # MobileNetV3 widens its pooled features before classifying; the student leaves that out
 _LEAST_GRID = 7
 _GROUPS, _GROUP_SIZE = 32, 8
-_STRIDE, _WIDTH = 8, 64  # of the micro networks
+_STRIDE, _WIDTH = 8, 64  # pixels of a cell and channels in the micro networks
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ SHAPES = {"vit-tiny": Shape(192, 12, 3), "vit-mini": Shape(96, 4, 3), "vit-micro
 
 @dataclass
 class StudentFeatures:
-    """The output of a student. Image tokens come row by row of `student.grid` and have no mask."""
+    """Holds the output of a student. Image tokens come row by row of `student.grid` and have no mask."""
 
     summary: Tensor  # [B, C], the class token
     tokens: Tensor  # [B, L, C]
@@ -63,7 +63,7 @@ class StudentFeatures:
 
 
 def image_student(name: str, image_size: int, seed: int = 0) -> ImageStudent:
-    """A student with `.width`, `.grid`, `.classifier_parameters` and images [B, 3, S, S] → `StudentFeatures`."""
+    """Build a student with `.width`, `.grid`, `.classifier_parameters`: images [B, 3, S, S] → `StudentFeatures`."""
     with drawing_from(seed, "student image"):
         if name in SHAPES:
             return ViTStudent(SHAPES[name], image_size)
@@ -73,7 +73,7 @@ def image_student(name: str, image_size: int, seed: int = 0) -> ImageStudent:
 
 
 def text_student(name: str, context_length: int, table_width: int, seed: int = 0) -> TextStudent:
-    """A student with `.width` and (ids [B, L], token table) → `StudentFeatures`."""
+    """Build a student with `.width`: (ids [B, L], token table) → `StudentFeatures`."""
     if name not in SHAPES:
         raise UserError(f"no text student is called '{name}'; there are {', '.join(SHAPES)}")
     with drawing_from(seed, "student text"):
@@ -81,7 +81,7 @@ def text_student(name: str, context_length: int, table_width: int, seed: int = 0
 
 
 def patch_for(image_size: int, fixed: int | None = None) -> int:
-    """Patch side: `fixed`, or 8×8 patches up to 128 pixels and 16 pixels above."""
+    """Return the side of a patch: `fixed`, else an eighth of an image up to 128 pixels, and 16 above."""
     patch = fixed or (image_size // SMALL_GRID if image_size <= SMALL_SIDE else PATCH)
     if not patch or image_size % patch:
         raise UserError(f"a student cannot cut {image_size} pixels into whole patches; use a multiple of 16")
@@ -89,7 +89,7 @@ def patch_for(image_size: int, fixed: int | None = None) -> int:
 
 
 class ViTStudent(nn.Module):
-    """timm's ViT without a classifier; all tokens after its final norm."""
+    """Runs timm's ViT without a classifier; returns all tokens after its final norm."""
 
     def __init__(self, shape: Shape, image_size: int) -> None:
         super().__init__()
@@ -112,12 +112,12 @@ class ViTStudent(nn.Module):
 
 
 def count(student: nn.Module) -> int:
-    """Parameters of a student; it has no classifier."""
+    """Count the parameters of a student, which has no classifier."""
     return sum(parameter.numel() for parameter in student.parameters())
 
 
 def describe(name: str, student: nn.Module) -> str:
-    """`resnet50: 23.51M parameters, 25.56M with a classifier of 1000 classes`"""
+    """Return text such as `resnet50: 23.51M parameters, 25.56M with a classifier of 1000 classes`."""
     own = count(student)
     line = f"{name}: {own / 1e6:.2f}M parameters"
     extra = getattr(student, "classifier_parameters", 0)
@@ -125,7 +125,7 @@ def describe(name: str, student: nn.Module) -> str:
 
 
 def token_table(towers: Any) -> Tensor:
-    """The token embeddings [V, W] of an open_clip model's text tower, which the text student borrows."""
+    """Return the token embeddings [V, W] of an open_clip model's text tower, which the text student borrows."""
     text = getattr(towers, "text", towers)
     table = getattr(text, "token_embedding", None)
     if not isinstance(table, nn.Embedding):
@@ -134,12 +134,12 @@ def token_table(towers: Any) -> Tensor:
 
 
 def up_to(position: Tensor, length: int) -> Tensor:
-    """bool [B, length]: True before `position` [B]."""
+    """Return bool [B, length], True before `position` [B]."""
     return torch.arange(length, device=position.device) < position[:, None]
 
 
 class _Layer(nn.Module):
-    """Pre-norm attention and MLP."""
+    """Applies attention and MLP, each after a norm."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class _Layer(nn.Module):
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor, visible: Tensor) -> Tensor:
-        """`visible` [B, 1, 1, L]: True for the tokens that take part."""
+        """Run the layer; `visible` [B, 1, 1, L] is True for the tokens that take part."""
         query, key, value = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
         x = x + self.proj(mixed.transpose(1, 2).flatten(2))
@@ -180,7 +180,7 @@ class TextStudent(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, ids: Tensor, table: Tensor) -> StudentFeatures:
-        """Token ids [B, L] (start, words, end, padding) and the trunk's table [V, W] → features.
+        """Map token ids [B, L] (start, words, end, padding) and the trunk's table [V, W] to features.
 
         Tokens stay at the places of their ids. The mask covers the start token and the words, so that even an empty
         caption has one token; the end-of-text token is the summary.
@@ -216,7 +216,7 @@ class ConvStudent(nn.Module):
 
 
 class _MicroStudent(ConvStudent):
-    """A network that maps images to one map. It has vit-micro's number of parameters within a tenth, its 64 channels
+    """Maps images to one map by a network. It has vit-micro's number of parameters within a tenth, its 64 channels
     and its cells of 8 pixels: the same fusion follows it, and a comparison is one of architectures."""
 
     def forward(self, images: Tensor) -> StudentFeatures:
@@ -226,7 +226,7 @@ class _MicroStudent(ConvStudent):
 
 
 def _conv_student(name: str, image_size: int) -> ConvStudent:
-    """The student called `name`, with weights drawn from torch's current generator."""
+    """Build the student called `name`, with weights drawn from torch's current generator."""
     if name not in _IN_TIMM:
         net = _resnet() if name == "resnet-micro" else _mobilenet()
         return _MicroStudent(net, _WIDTH, image_size, _STRIDE)
@@ -240,7 +240,7 @@ def _conv_student(name: str, image_size: int) -> ConvStudent:
 
 
 def stride_for(image_size: int) -> int:
-    """32 as usual if that leaves 7×7 cells; else 16 or 8, by dilation of the last stages."""
+    """Return the usual 32 if that leaves 7×7 cells; else 16 or 8, by dilation of the last stages."""
     return next((stride for stride in (32, 16) if image_size // stride >= _LEAST_GRID), 8)
 
 
@@ -255,7 +255,7 @@ def _with_group_norm(module: nn.Module) -> nn.Module:
 
 
 class _GroupNorm(nn.GroupNorm):
-    """32 groups where they divide the channels, else groups of 8 channels (MobileNet has 24, 40, 72, …)."""
+    """Uses 32 groups where they divide the channels, else groups of 8 channels (MobileNet has 24, 40, 72, …)."""
 
     def __init__(self, batch_norm: nn.BatchNorm2d) -> None:
         channels = batch_norm.num_features
@@ -269,7 +269,7 @@ class _GroupNorm(nn.GroupNorm):
 
 
 def _resnet() -> nn.Sequential:
-    """[B, 3, S, S] → [B, 64, s, s]"""
+    """Build a small ResNet: [B, 3, S, S] → [B, 64, s, s]."""
     return nn.Sequential(
         *_convolution(3, 32, 3, stride=2),
         nn.ReLU(inplace=True),
@@ -281,7 +281,7 @@ def _resnet() -> nn.Sequential:
 
 
 def _mobilenet() -> nn.Sequential:
-    """[B, 3, S, S] → [B, 64, s, s]"""
+    """Build a small MobileNet: [B, 3, S, S] → [B, 64, s, s]."""
     return nn.Sequential(
         *_convolution(3, 16, 3, stride=2),
         nn.Hardswish(inplace=True),
@@ -295,13 +295,13 @@ def _mobilenet() -> nn.Sequential:
 
 
 def _convolution(inside: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> tuple[nn.Module, nn.Module]:
-    """A convolution that keeps the sides (or halves them, rounding up), and its norm."""
+    """Build a convolution that keeps the sides (or halves them, rounding up), and its norm."""
     conv = nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     return conv, nn.GroupNorm(out // _GROUP_SIZE, out)
 
 
 class _Residual(nn.Module):
-    """relu(x + two 3×3 convolutions of x); x goes through a 1×1 convolution where shapes differ."""
+    """Computes relu(x + two 3×3 convolutions of x); x goes through a 1×1 convolution where shapes differ."""
 
     def __init__(self, inside: int, out: int, stride: int = 1) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The contrastive trunk: any open_clip model, or one of the small built-in ones, which are open_clip configs too.
+"""Builds the contrastive trunk: any open_clip model, or a small built-in model, which is an open_clip config too.
 
 Three things differ from open_clip. Captions may be shorter than the context (open_clip's own `CLIP.encode_text`
 demands all 77 positions): a causal tower gives the same features on the cut sequence, for a fraction of the time.
-Plain blocks run by open_clip_blocks.py. Initial weights come from a named seed.
+open_clip_blocks.py runs plain blocks. Initial weights come from a named seed.
 
 Shapes: B images or captions, S image side, L tokens, W width of the tower, D embedding width.
 """
@@ -37,7 +37,7 @@ _UNREADABLE = (SafetensorError, UnpicklingError, EOFError, StopIteration, Attrib
 
 
 def trunk_config(name: str, image_size: int | None = None) -> dict[str, Any]:
-    """A copy of the open_clip config behind a model name, to be stored with the weights."""
+    """Return a copy of the open_clip config behind a model name, to be stored with the weights."""
     config = open_clip.get_model_config(name)
     if config is None:
         close = difflib.get_close_matches(name, open_clip.list_models(), 3)
@@ -51,7 +51,7 @@ def trunk_config(name: str, image_size: int | None = None) -> dict[str, Any]:
 
 
 def trunk_name(config: dict[str, Any]) -> str | None:
-    """The model name behind an open_clip config, possibly of another image size; None if no name has that config."""
+    """Return the model name behind an open_clip config, perhaps of another image size; None if there is none."""
 
     def without_size(config: dict[str, Any]) -> dict[str, Any]:
         vision = {key: value for key, value in config["vision_cfg"].items() if key != "image_size"}
@@ -63,7 +63,7 @@ def trunk_name(config: dict[str, Any]) -> str | None:
 
 
 class Trunk(nn.Module):
-    """open_clip towers behind `encode_image` and `encode_text`, both without normalisation."""
+    """Runs open_clip towers in `encode_image` and `encode_text`, both without normalisation."""
 
     towers: Any  # CLIP or CustomTextCLIP; `cuts_captions` and `pools_class_token` tell what a tower has
 
@@ -105,7 +105,7 @@ class Trunk(nn.Module):
             raise UserError(f"{path} does not hold weights of this trunk: {why}") from error
 
     def encode_image(self, images: Tensor) -> Tensor:
-        """Normalised float images [B, 3, S, S] → [B, D]."""
+        """Map normalised float images [B, 3, S, S] to [B, D]."""
         visual = self.towers.visual
         if not self.pools_class_token:
             return self.towers.encode_image(images)
@@ -116,7 +116,7 @@ class Trunk(nn.Module):
         return self.projected_image(visual.ln_post(rows))
 
     def encode_text(self, texts: Tensor) -> Tensor:
-        """Token ids [B, L], L up to the context length, padded with 0 → [B, D]."""
+        """Map token ids [B, L], L up to the context length, padded with 0, to [B, D]."""
         towers, length = self.towers, texts.shape[1]
         if not self.reads_causally:
             return towers.encode_text(F.pad(texts, (0, towers.context_length - length)))
@@ -132,18 +132,18 @@ class Trunk(nn.Module):
         return self.projected_text(rows[order.argsort()])
 
     def end_of_text(self, texts: Tensor) -> Tensor:
-        """Place [B] of the end-of-text token in captions [B, L]."""
+        """Return the place [B] of the end-of-text token in captions [B, L]."""
         if self.towers.text_pool_type == "argmax":
             return texts.argmax(-1)
         return (texts == self.towers.text_eos_id).int().argmax(-1)
 
     def projected_image(self, rows: Tensor) -> Tensor:
-        """Class tokens after the final norm [B, W] → [B, D]"""
+        """Project class tokens after the final norm [B, W] to [B, D]."""
         projection = self.towers.visual.proj
         return rows if projection is None else rows @ projection
 
     def projected_text(self, rows: Tensor) -> Tensor:
-        """End-of-text tokens after the final norm [B, W] → [B, D]"""
+        """Project end-of-text tokens after the final norm [B, W] to [B, D]."""
         projection = self.towers.text_projection
         if projection is None:
             return rows
@@ -151,7 +151,7 @@ class Trunk(nn.Module):
 
     @property
     def pools_class_token(self) -> bool:
-        """True for an image tower that is a plain ViT and pools its class token."""
+        """Return True for an image tower that is a plain ViT and pools its class token."""
         visual = self.towers.visual
         return (
             type(visual) is VisionTransformer
@@ -163,12 +163,12 @@ class Trunk(nn.Module):
 
     @property
     def reads_causally(self) -> bool:
-        """True for CLIP's own text tower with plain blocks."""
+        """Return True for CLIP's own text tower with plain blocks."""
         return self.cuts_captions and is_plain(self.towers.transformer)
 
     @property
     def cuts_captions(self) -> bool:
-        """True if a shorter sequence gives the same features: causal attention, pooled at the end-of-text token."""
+        """Return whether a shorter sequence gives equal features: causal attention, pooled at the end-of-text token."""
         towers = self.towers
         return (
             isinstance(towers, open_clip.CLIP)
@@ -178,7 +178,7 @@ class Trunk(nn.Module):
 
 
 def caption_runs(lengths: Tensor, longest: int) -> tuple[Tensor, Runs]:
-    """An order of the captions in which like lengths follow each other, and the runs that they form.
+    """Return an order of captions in which like lengths follow each other, and the runs that they form.
 
     On a GPU there is one run: counting would wait for the device.
     """
@@ -192,7 +192,7 @@ def caption_runs(lengths: Tensor, longest: int) -> tuple[Tensor, Runs]:
 
 
 def _build_towers(config: dict[str, Any]) -> nn.Module:
-    """An open_clip model from its config, weights drawn from torch's current generator."""
+    """Build an open_clip model from its config, with weights drawn from torch's current generator."""
     config = copy.deepcopy(config)
     custom = config.pop("custom_text", False) or "hf_model_name" in config["text_cfg"]
     config.pop("multimodal_cfg", None)
@@ -204,9 +204,9 @@ def _build_towers(config: dict[str, Any]) -> nn.Module:
 
 
 class OwnImageTokens:
-    """Pixels [B, 3, S, S] → the trunk's embedding [B, D] and the tokens behind it, row by row of `grid`, in one pass.
+    """Maps pixels [B, 3, S, S] to the trunk's embedding [B, D] and its tokens, row by row of `grid`, in one pass.
 
-    For a teacher that teaches the trunk itself instead of students (a control of the study). Tokens and class token
+    A teacher then teaches the trunk itself instead of students (a control of the study). Tokens and class token
     are those of the last block after the tower's final norm, before the projection.
     """
 
@@ -228,9 +228,9 @@ class OwnImageTokens:
 
 
 class OwnTextTokens:
-    """Token ids [B, L] → the trunk's embedding [B, D] and the tokens behind it, at the places of the ids.
+    """Maps token ids [B, L] to the trunk's embedding [B, D] and the tokens behind it, at the places of the ids.
 
-    As `OwnImageTokens`. The tower is causal: a token depends on earlier ones. End-of-text is the class token.
+    See `OwnImageTokens`. The tower is causal: a token depends on earlier tokens. End-of-text is the class token.
     """
 
     def __init__(self, trunk: Trunk) -> None:

@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, and hashes of tensors, for model folders, checkpoints and exports."""
+"""Reads and writes tensors in safetensors files, and hashes tensors, for model folders, checkpoints and exports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from dinorankclip.types import UserError
 
-_DIGITS = 32  # hexadecimal: 128 bits
+_DIGITS = 32  # hexadecimal digits of a hash: 128 bits
 _DRAWS = {Tensor.normal_, Tensor.uniform_, Tensor.erfinv_}  # erfinv_ turns uniform draws into truncated normals
 
 
@@ -46,10 +46,10 @@ def demand_readable(path: Path) -> None:
 
 
 class skip_init(TorchFunctionMode):
-    """Within the block, modules are built without random initial weights.
+    """Builds modules without random initial weights inside a `with` block.
 
     Drawing the weights of a ViT-B/32 takes seconds, reading them a fraction of one. Tensors are zero or hold what
-    memory held: use it only for a model into which every weight is then loaded.
+    memory held: use this only for a model into which every weight is then loaded.
     """
 
     def __torch_function__(
@@ -66,7 +66,7 @@ class skip_init(TorchFunctionMode):
 
 
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:
-    """Hex hash of named tensors: names, types, shapes and bytes, in the order of the names."""
+    """Return a hex hash of named tensors: names, types, shapes and bytes, in the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -77,9 +77,9 @@ def weights_hash(tensors: Mapping[str, Tensor]) -> str:
 
 
 def identity(config: Mapping[str, Any], weights: str) -> str:
-    """Hex hash of a model's configuration and of the hash of its weights.
+    """Return a hex hash of a model's configuration and of the hash of its weights.
 
-    It is the same in every process, folder and format version. Embeddings are cached under it.
+    The hash is the same in every process, folder and format version. Embeddings are cached under it.
     """
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{text} {weights}".encode()).hexdigest()[:_DIGITS]

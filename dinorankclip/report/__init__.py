@@ -1,4 +1,4 @@
-"""Reports, figures and pages. Numbers come from earlier rooms; here they become readable.
+"""Writes reports, figures and pages. Numbers come from earlier rooms; here they become readable.
 
 html.py            one writer of self-contained HTML files: report pages, Markdown, pages of photos
 figures.py         the look of all figures, a finished figure with its files, the curves of a run

@@ -1,4 +1,4 @@
-"""The look of all figures, a finished figure with its files, and the curves of one run.
+"""Defines the look of all figures and a finished figure with its files; draws the curves of one run.
 
 Colours are those that colour-blind readers can tell apart, sizes fit a page of text, and no screen is needed.
 A line never differs from another by colour alone: `MARKERS` go along with `COLOURS`.
@@ -52,7 +52,7 @@ _STYLE: dict[Any, Any] = {  # Any: matplotlib's stubs list every name
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty figure, sizes in inches. It belongs to no window, so nothing needs to be closed.
+    """Return an empty figure, sizes in inches. The figure belongs to no window, so nothing needs to be closed.
 
     The style is set for the whole process, because matplotlib reads it again for every text and when it writes a file.
     """
@@ -61,7 +61,7 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
 
 
 def write_on_bar(axes: Axes, x: float, y: float, text: str, colour: str, fontsize: float = 9.5) -> None:
-    """Write in white on the bar's own colour, in front of its interval, which would else strike the number out."""
+    """Write in white on the bar's own colour, before its interval, which would otherwise strike the number out."""
     box = {"facecolor": colour, "edgecolor": "none", "pad": 1.5}
     axes.text(x, y, text, ha="center", va="center", color="white", weight="bold", fontsize=fontsize, bbox=box, zorder=5)
 
@@ -70,12 +70,12 @@ CAPTION, DRAWN_FROM = "Description", "Source"  # names of texts in a PNG file, f
 
 
 class Unavailable(Exception):
-    """A figure cannot be drawn yet. The message says what is missing, as a sentence for the report."""
+    """Raised when a figure cannot be drawn yet. The message says what is missing, as a sentence for the report."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A finished figure: `name` is that of its files, `caption` is plain text.
+    """Holds a finished figure: `name` is the name of its files, `caption` is plain text.
 
     `vector`: False for photographs or thousands of points, which have no SVG.
     `shows_items`: images or captions of the data are visible, which not everybody may pass on.
@@ -106,7 +106,7 @@ class Drawn:
 
     @cached_property
     def svg(self) -> bytes | None:
-        """None where an SVG would be larger than the PNG."""
+        """Return the SVG; None where an SVG would be larger than the PNG."""
         if not self.vector or isinstance(self.picture, Image.Image):
             return None
         data = io.BytesIO()
@@ -124,11 +124,11 @@ class Drawn:
         return list(files)
 
 
-Lines = Sequence[dict[str, Any]]  # of a run's log
+Lines = Sequence[dict[str, Any]]  # records of a run's log
 
 
 def loss_curves(lines: Lines) -> Drawn:
-    """Draw the loss and its weighted terms, large and small ones apart."""
+    """Draw the loss and its weighted terms, with large and small terms in separate panels."""
     steps = [line for line in lines if "loss" in line]
     if not steps:
         raise Unavailable("the run has logged no step yet")

@@ -67,7 +67,7 @@ def wrapped(text: str, width: int = 118) -> str:
 
 @dataclass(frozen=True)
 class Words:
-    """A cell of a `Grid`."""
+    """Holds the text of a cell of a `Grid`."""
 
     text: str
     bold: bool = False
@@ -75,7 +75,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of measured values. `groups[i]` stands above heading i: empty, or the label of the paper's columns."""
+    """Holds a table of values. `groups[i]` stands above heading i: empty, or the label of the paper's columns."""
 
     headings: tuple[str, ...]
     groups: tuple[str, ...]
@@ -84,7 +84,7 @@ class Grid:
 
 @dataclass
 class Page:
-    """A report page. Methods add parts in reading order; `html` puts them under the title and a table of contents."""
+    """Builds a report page. Methods add parts in reading order; `html` adds the title and a table of contents."""
 
     title: str
     lead: str = ""

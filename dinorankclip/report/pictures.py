@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from dinorankclip.data.decode import decode, read_header
 from dinorankclip.evaluate.examples import HardClass, ImageQuery, Projection, TextQuery
 
-SIDE, FRAME = 96, 4  # of a thumbnail
+SIDE, FRAME = 96, 4  # side and frame of a thumbnail
 RIGHT, WRONG, PLAIN = "#2a8c3c", "#c03028", "#999999"
 INK, FAINT = "#111111", "#777777"
 _CELL = SIDE + 2 * FRAME
@@ -28,7 +28,7 @@ _NAME, _BARS, _BAR = 190, 300, 16  # widths of a class name and of a full bar, h
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _PLANE, _PLANE_MARGIN, _HEAD, _FOOT = 640, 16, 62, 30
 _DOT, _CROSS = 3, 9  # half the width of a mark
-_OPAQUE = 110  # of 255: where many marks lie, the colour is full
+_OPAQUE = 110  # opacity of a mark out of 255: where many marks lie, the colour is full
 _SMOOTH = 2  # the plane is drawn this much larger and then reduced, for smooth edges
 
 
@@ -113,7 +113,7 @@ def draw_hardest(title: str, classes: Sequence[HardClass]) -> Image.Image:
 
 
 def draw_projection(title: str, projection: Projection) -> Image.Image:
-    """Draw groups of embeddings in the plane, one colour a group, with a cross at the mean of each."""
+    """Draw groups of embeddings in the plane, one colour per group, with a cross at the mean of each group."""
     sheet = Image.new("RGB", (_PLANE + 2 * _PLANE_MARGIN, _HEAD + _PLANE + _FOOT), "white")
     sheet.paste(_plane(projection), (_PLANE_MARGIN, _HEAD))
     pen = ImageDraw.Draw(sheet)
@@ -155,11 +155,11 @@ def _plane(projection: Projection) -> Image.Image:
 
 
 def _places(rows: np.ndarray, side: int) -> np.ndarray:
-    """Return pixels [N, 2]. Both axes share one scale: with two, the picture would distort distances."""
+    """Return pixels [N, 2]. Both axes share one scale, since two scales would distort distances."""
     low, high = rows.min(0), rows.max(0)
     scale = (side - 6 * _DOT * _SMOOTH) / max(float((high - low).max()), 1e-12)
     centred = (rows - (low + high) / 2) * scale
-    return side / 2 + centred * (1, -1)  # up is up
+    return side / 2 + centred * (1, -1)  # pixels count downwards
 
 
 def _mark(pen: ImageDraw.ImageDraw, at: tuple[float, float], half: float, number: int, colour: str) -> None:
@@ -169,7 +169,7 @@ def _mark(pen: ImageDraw.ImageDraw, at: tuple[float, float], half: float, number
 
 
 def _cross(pen: ImageDraw.ImageDraw, at: tuple[float, float], colour: str) -> None:
-    """Draw a cross with a white edge, because the marks below it have its colour."""
+    """Draw a cross with a white edge, because the marks below have the same colour."""
     for width, ink, reach in ((5, "#ffffff", 1.25 * _CROSS * _SMOOTH), (3, colour, _CROSS * _SMOOTH)):
         for rise in (reach, -reach):
             pen.line((at[0] - reach, at[1] - rise, at[0] + reach, at[1] + rise), fill=ink, width=width * _SMOOTH)

@@ -1,4 +1,4 @@
-"""Writes the report of one run: how it went, what it learned, its scores and settings."""
+"""Writes the report of one run: its course, its learned orders, its scores and settings."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ from dinorankclip.types import CaptionSource, ImageSource, UserError
 
 Side = Literal["images", "texts"]
 MANIFEST, DAMAGED = "manifest.json", "damaged.tsv"
-COLUMNS: dict[Side, dict[str, str]] = {  # each column beside the embeddings has a file
+COLUMNS: dict[Side, dict[str, str]] = {  # files of the columns beside the embeddings
     "images": {"key": "image_keys.txt"},
     "texts": {"key": "text_keys.txt", "caption": "texts.txt"},
 }
-PART = 2048  # at most this many items must be recomputed after a kill
+PART = 2048  # most items that must be recomputed after a kill
 BATCH = 128
 CAPTIONS_AT_ONCE = 1024
 _GROWING = [DAMAGED] + [name for side, files in COLUMNS.items() for name in (f"{side}.npy", *files.values())]
@@ -77,7 +77,7 @@ def _summary(source: ImageSource | CaptionSource | None) -> str:
 
 
 class EmbeddingFolder:
-    """Opens `folder` for a plan (`plan_of`): a new folder, or one begun or finished with the same plan. `about` is
+    """Opens `folder` for a plan (`plan_of`): a new folder, or a folder of the same plan, finished or not. `about` is
     stored beside the plan and may differ."""
 
     def __init__(self, folder: Path, plan: dict[str, Any], about: dict[str, Any], dim: int, half: bool) -> None:

@@ -1,4 +1,4 @@
-"""Embeddings of a folder of photos, stored beside the photos and brought up to date when photos change.
+"""Stores embeddings of a folder of photos beside the photos, and brings them up to date when photos change.
 
     photos/.dinorankclip/IDENTITY.npz          the index of one model: name, size, time and embedding of every photo
     photos/.dinorankclip/IDENTITY.queries.npz  recent queries with their embeddings (`QueryMemo`)
@@ -29,17 +29,17 @@ from dinorankclip.types import UserError
 
 HIDDEN = ".dinorankclip"
 ELSEWHERE = home() / "photo-index"
-KEPT_MODELS = 4  # indexes of a folder; the index that was written longest ago is removed
+KEPT_MODELS = 4  # most indexes of a folder; the index that was written longest ago is removed
 KEPT_QUERIES = 1000
 SAVE_EVERY = 60.0  # seconds of embedding that a kill can cost
 PIECE, BATCH = 512, 64  # photos between two looks at the clock, and in a batch of the model
-_FORMAT = 2  # 1: of photos whose centre was cut out before they were resized
-DAMAGED_FILE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)  # of reading a damaged or foreign .npz
+_FORMAT = 2  # in format 1, photos were cropped to their centre before they were resized
+DAMAGED_FILE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)  # raised for a damaged or foreign .npz
 
 
 @dataclass
 class Photos:
-    """Photos in a folder: sorted names inside the folder, and int64 [N, 2] of bytes and times."""
+    """Lists photos in a folder: sorted names inside the folder, and int64 [N, 2] of bytes and times."""
 
     folder: Path
     names: list[str]
@@ -66,7 +66,7 @@ def index_folder(photos: Path) -> Path:
 
 @dataclass
 class PhotoIndex:
-    """Rows of one model over photos. `causes[n]` is -1, or says why photo n is damaged; its row is then zero."""
+    """Holds rows of one model over photos. `causes[n]` is -1, or says why photo n is damaged; its row is then zero."""
 
     names: list[str] = field(default_factory=list)
     stamps: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
@@ -74,7 +74,7 @@ class PhotoIndex:
     causes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
 
     def fits(self, photos: Photos) -> bool:
-        """Say if the index is up to date: the same photos, and no photo that could not be read and now can."""
+        """Return whether the index is up to date: the same photos, and no unreadable photo that can be read now."""
         same = self.names == photos.names and np.array_equal(self.stamps, photos.stamps)
         unreadable = np.flatnonzero(self.causes == UNREADABLE)
         return same and not any(_is_readable(photos.folder / self.names[place]) for place in unreadable)
@@ -141,7 +141,7 @@ def updated_index(old: PhotoIndex, photos: Photos, model: Any, path: Path, say: 
             rows[new], causes[new] = old.rows[place], old.causes[place]
 
     def save() -> PhotoIndex:
-        """Save what is done so far."""
+        """Save the rows that are computed so far."""
         done = np.flatnonzero(causes != MISSING)
         index = PhotoIndex([photos.names[place] for place in done], photos.stamps[done], rows[done], causes[done])
         try:
@@ -168,7 +168,7 @@ def updated_index(old: PhotoIndex, photos: Photos, model: Any, path: Path, say: 
 
 
 class QueryMemo:
-    """Recent queries → fp32 [D]: asked again, they need no model. A file that is damaged only costs time."""
+    """Maps recent queries to fp32 [D], so that repeated queries need no model. A damaged file only costs time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -195,7 +195,7 @@ def save_arrays(path: Path, **arrays: np.ndarray) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read what `save_arrays` wrote; raises one of `DAMAGED_FILE`."""
+    """Read arrays that `save_arrays` wrote; raises one of `DAMAGED_FILE`."""
     with np.load(path, allow_pickle=False) as arrays:
         if int(arrays["format"]) != _FORMAT:
             raise ValueError("it was made by another version")

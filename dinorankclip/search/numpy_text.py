@@ -3,7 +3,7 @@
 A query needs a few million multiplications; importing torch and open_clip to do them takes seconds. NumPy serves models
 whose text tower is open_clip's plain tower (causal, pooled at the end-of-text token), alone or under the full gated
 fusion. This is a second implementation of those layers, so it is checked: `agrees` compares it with the model whenever
-the model is loaded anyway, and only a model that passed is served by NumPy. One caption has no padding, so no mask.
+the model is loaded anyway, and only a model that passed is served by NumPy. One caption needs neither padding nor mask.
 
 Shapes: L ids of a caption, the last of which is end-of-text; W width of the trunk; C width of the student; D embedding
 width.
@@ -25,20 +25,20 @@ from dinorankclip.data.tokens import BytePairs
 
 STUDENT_HEADS = {"vit-tiny": 3, "vit-mini": 3, "vit-micro": 2}
 PROBES = ("a photo", "two dogs running on the beach, one of them with a red ball", "Straßencafé №5, it's 20% off!")
-TOLERANCE = 1e-4  # of any number of a unit-norm embedding
+TOLERANCE = 1e-4  # largest error of any number of a unit-norm embedding
 # All settings of a plain tower. Any other setting asks for a layer that is not implemented here.
 _TRUNK = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"}
 _TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
 _TOWER = "trunk.towers"
 _READER = "text_fusion.residual.reader"
-_BINS = (2, 4, 8)  # of the token pyramid
-_HEAD_WIDTH = 32  # of the refiner
-_EPSILON = np.float32(1e-5)  # of torch's LayerNorm
+_BINS = (2, 4, 8)  # bins of the token pyramid
+_HEAD_WIDTH = 32  # head width of the refiner
+_EPSILON = np.float32(1e-5)  # epsilon of torch's LayerNorm
 _erf: Callable[[np.ndarray], np.ndarray] = np.frompyfunc(math.erf, 1, 1)
 
 
 class Weights:
-    """`weights(name)` → a tensor of a safetensors file, read on demand; `name in weights` says if it is there."""
+    """Reads a safetensors file: `weights(name)` reads a tensor on demand; `name in weights` tells if it exists."""
 
     def __init__(self, path: Path) -> None:
         self._file = safe_open(path, framework="numpy")
@@ -85,7 +85,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def attention(projected: np.ndarray, heads: int, causal: bool) -> np.ndarray:
-    """Queries, keys and values side by side [L, 3·W] → output of each token [L, W]."""
+    """Map queries, keys and values side by side [L, 3·W] to the output of each token [L, W]."""
     length = len(projected)
     query, key, value = projected.reshape(length, 3, heads, -1).transpose(1, 2, 0, 3)
     scores = query @ key.transpose(0, 2, 1) / np.float32(math.sqrt(query.shape[-1]))
@@ -95,7 +95,7 @@ def attention(projected: np.ndarray, heads: int, causal: bool) -> np.ndarray:
 
 
 def student(table_rows: np.ndarray, weights: Weights, heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """The trunk's token embeddings [L, W] → class token [C] and the other tokens [L - 1, C]."""
+    """Map the trunk's token embeddings [L, W] to class token [C] and the other tokens [L - 1, C]."""
     x = linear(layer_norm(table_rows, weights, "text_student.norm_table"), weights, "text_student.project")
     x = x + weights("text_student.positions")[: len(x)]
     for number in itertools.count():
@@ -111,7 +111,7 @@ def student(table_rows: np.ndarray, weights: Weights, heads: int) -> tuple[np.nd
 
 
 def fuse(v: np.ndarray, summary: np.ndarray, tokens: np.ndarray, weights: Weights) -> np.ndarray:
-    """Trunk embedding [D], class token [C] and tokens [L - 1, C] → v + α ⊙ u [D]."""
+    """Fuse trunk embedding [D], class token [C] and tokens [L - 1, C] into v + α ⊙ u [D]."""
     summary = layer_norm(summary, weights, f"{_READER}.norm")
     tokens = layer_norm(tokens, weights, f"{_READER}.norm")
     scales = [tokens, *(_pooled(tokens, bins) for bins in _BINS)]
@@ -164,11 +164,11 @@ def _refined(summary: np.ndarray, tokens: np.ndarray, weights: Weights) -> np.nd
 
 
 class NotPlain(Exception):
-    """NumPy cannot embed the captions of this model."""
+    """Raised for a model whose captions NumPy cannot embed."""
 
 
 class QuickText:
-    """`QuickText(folder)(caption)` → fp32 [D], of length 1. `folder` holds model.json and model.safetensors."""
+    """Embeds captions, `QuickText(folder)(caption)` → unit fp32 [D]; needs model.json and model.safetensors."""
 
     def __init__(self, folder: Path) -> None:
         design = json.loads((folder / "model.json").read_text())
@@ -192,7 +192,7 @@ class QuickText:
         return row / np.linalg.norm(row)
 
     def _tower(self, embedded: np.ndarray) -> np.ndarray:
-        """Token embeddings [L, W] → the trunk's embedding [D], read at the last token, end-of-text."""
+        """Map token embeddings [L, W] to the trunk's embedding [D], read at the last token, end-of-text."""
         weights, heads = self._weights, self._text["heads"]
         activation = quick_gelu if self._trunk.get("quick_gelu") else gelu
         x = embedded + weights(f"{_TOWER}.positional_embedding")[: len(embedded)]
@@ -207,7 +207,7 @@ class QuickText:
 
 
 def agrees(folder: Path, model: Any) -> bool:
-    """Say if NumPy may embed captions for the model in `folder`, which is loaded as `model`."""
+    """Return whether NumPy may embed captions for the model in `folder`, which is loaded as `model`."""
     theirs = model.encode_text(list(PROBES)).cpu().numpy()  # first: a broken model raises an error here
     try:
         quick = QuickText(folder)

@@ -4,9 +4,9 @@
 * The index is up to date, and the query is new and in words: also the text tower, in NumPy if the model allows it.
 * Photos have changed, or the query is a photo from elsewhere: the model itself, with torch and open_clip.
 
-Facts about a model are stored beside the photo indexes when it is loaded: its identity, and if NumPy can embed its
-captions. A model is recognised by the size and time of every file that it may be made of. Training on, exporting over
-it or touching a file makes it unknown: it is then loaded once, which is slow but never wrong.
+Facts about a model are stored beside the photo indexes when it is loaded: its identity, and whether NumPy can embed its
+captions. A model is recognised by the size and time of every file that it may be made of. A model that was trained
+on, exported over or touched is unknown: it is then loaded once, which is slow but never wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dinorankclip.search.index import DAMAGED_FILE, PhotoIndex, QueryMemo, find_
 from dinorankclip.types import UserError
 
 FACTS_FILE = "models.json"
-KEPT_FACTS = 100  # models
+KEPT_FACTS = 100  # most models whose facts are stored
 _OPEN_CLIP = "open_clip:"
 
 
@@ -42,14 +42,14 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """The photos nearest to a query: its words, or the path of a photo."""
+    """Holds the photos nearest to a query: its words, or the path of a photo."""
 
     query: str | Path
     hits: list[Hit]
 
 
 class PhotoSearch:
-    """Search in `photos` with the model that `load()` returns, and that the user calls `model`. `say` gets notes."""
+    """Searches `photos` with the model that `load()` returns, which the user calls `model`. `say` prints notes."""
 
     def __init__(self, model: str, photos: Path, load: Callable[[], Any], say: Callable[[str], None]) -> None:
         self._photos, present, folder = photos, find_photos(photos), index_folder(photos)
@@ -111,7 +111,7 @@ class ModelFacts:
 
 
 class ModelOnDemand:
-    """The model that `load()` returns, loaded when needed; the user calls it `name`, and `folder` stores its facts."""
+    """Loads a model by `load()` when it is needed; the user calls the model `name`, and `folder` stores its facts."""
 
     def __init__(self, name: str, load: Callable[[], Any], folder: Path) -> None:
         self._name, self._load, self._folder = name, load, folder
@@ -142,7 +142,7 @@ class ModelOnDemand:
         return self._facts.identity if self._facts is not None else self.loaded().identity
 
     def embed_words(self, words: str) -> np.ndarray:
-        """Words → fp32 [D], of length 1."""
+        """Embed words: fp32 [D], of length 1."""
         if self._loaded is None and self._facts is not None and self._facts.quick is not None:
             if self._quick is None:
                 from dinorankclip.search.numpy_text import QuickText
@@ -152,7 +152,7 @@ class ModelOnDemand:
         return self.loaded().encode_text([words])[0].cpu().numpy()
 
     def embed_image(self, image: bytes) -> np.ndarray:
-        """An encoded image → fp32 [D], of length 1."""
+        """Embed an encoded image: fp32 [D], of length 1."""
         model = self.loaded()
         return model.encode_image(model.preprocess(image)[None])[0].cpu().numpy()
 

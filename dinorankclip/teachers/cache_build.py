@@ -1,7 +1,7 @@
 """Computes the teacher features of a whole data set once and writes them to a cache. In order:
 
 1. The plan names teachers, data and coding. A folder belongs to one plan.
-2. If tokens are kept, the leading process fits their PCA on a fixed sample of the images of the first part.
+2. If tokens are stored, the leading process fits their PCA on a fixed sample of the images of the first part.
 3. Images are dealt out in shards of 2048, in the order of the data; process r of W makes shards r, r + W, …
    The bytes of a shard depend on its images and the teacher alone. A killed extraction that is resumed, on any number
    of processes, therefore ends with the same bytes. Finished shards are not made again.
@@ -41,7 +41,7 @@ from dinorankclip.teachers.text_teachers import pool_words
 from dinorankclip.types import Source, UserError
 
 BATCH = 64  # images or captions that a teacher receives at once
-FIT_IMAGES, FIT_CAPTIONS = 1024, 4096  # of the PCA
+FIT_IMAGES, FIT_CAPTIONS = 1024, 4096  # sample sizes for fitting the PCA
 HELD_OUT = ("val", "test")
 
 
@@ -54,7 +54,7 @@ def make_cache(
     max_pixels: int = MAX_PIXELS,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Make (or finish) the cache of undivided sources by part, and return the manifest. All processes call."""
+    """Make (or finish) the cache of undivided sources by part, and return the manifest. All processes must call it."""
     folder = Path(folder)
     layout = (layout or CacheLayout()).as_begun(folder)
     builder = _CacheBuilder(folder, parts, teacher, text_teacher, layout, max_pixels, show)
@@ -200,7 +200,7 @@ class _CacheBuilder:
 
     @cached_property
     def _captions(self) -> list[str]:
-        """Each different caption once, in the order of first appearance.
+        """Return each different caption once, in the order of first appearance.
 
         Held-out parts contribute the first caption of an image: fidelity, their only reader, uses no other.
         """
@@ -282,7 +282,7 @@ def encode_captions(
 def fit_basis(batches: Iterable[Tensor], most: int = REDUCED) -> Tensor:
     """Fit a PCA to batches of tokens [n, C]: orthonormal rows [min(most, C), C], the strongest direction first.
 
-    It is not centred. Cosines would need the mean added back, and crops, flips and averages of tokens stay plain
+    The PCA is not centred. Cosines would need the mean added back, and crops, flips and averages of tokens stay plain
     linear functions of what is stored.
     """
     moments = (tokens.T @ tokens for tokens in (batch.double() for batch in batches))

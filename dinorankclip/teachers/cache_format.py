@@ -1,7 +1,7 @@
-"""The format of a teacher cache: its files, the records in them, and whether a folder may be used.
+"""Defines the format of a teacher cache (its files and the records in them) and checks that a folder may be used.
 
 plan.json         teachers, data and coding: written first, the same on every resumption
-basis.safetensors PCA directions, if tokens are kept
+basis.safetensors PCA directions, if the cache holds tokens
 train-00000.bin   records of 2048 images, one after the other, all of the same size; written aside and renamed
 train.keys.npy    hash of the key of each record
 text-00000.bin    records of captions; text-00000.at.npy holds the offset of each
@@ -29,7 +29,7 @@ Coding = Literal["8bit", "fp16", "fp32"]
 Keep = Literal["gram", "tokens", "both"]
 FORMAT = 1
 PLAN, MANIFEST, BASIS = "plan.json", "manifest.json", "basis.safetensors"
-IMAGE_BASIS, TEXT_BASIS = "image", "text"  # tensors of BASIS
+IMAGE_BASIS, TEXT_BASIS = "image", "text"  # names of the tensors in BASIS
 TEXT = "text"
 REDUCED = 256  # PCA directions of tokens
 STALE_AFTER = 3600  # seconds without a change after which a half-written file belongs to a killed process
@@ -168,8 +168,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 #     fp32   without loss: for tests, and for measuring what the others lose
 # Shapes: N items, K numbers of each, L tokens, W words.
 
-BLOCK = 64  # of features, whose channels differ in size
-COSINE_BLOCK = 256  # cosines are alike: fewer offsets and steps
+BLOCK = 64  # numbers in a block of features, whose channels differ in size
+COSINE_BLOCK = 256  # numbers in a block of cosines, which are alike and need fewer offsets and steps
 _LEVELS = 255
 
 
@@ -257,7 +257,7 @@ class GramCodec:
 
 
 class ImageRecord:
-    """Codes the record of an image: a byte (1: good, 0: damaged image), then Gram, tokens and summary as kept."""
+    """Codes an image's record: a byte (1: good, 0: damaged), then Gram, tokens and summary if the layout keeps them."""
 
     def __init__(self, tokens: int, summary: int, reduced: int, keep: Keep, coding: Coding) -> None:
         self.codecs = _token_codecs(tokens, reduced, keep, coding) | {"summary": NumberCodec(summary, coding)}
@@ -281,7 +281,7 @@ class ImageRecord:
 
 
 class TextRecord:
-    """Codes the record of a caption: the count of words (uint16), then summary, Gram and tokens of words as kept.
+    """Codes a caption's record: its count of words (uint16), then summary, Gram and tokens if the layout keeps them.
 
     Captions differ in length, so records do too. A word without a token (cut off by the teacher) has length zero.
     """
@@ -298,7 +298,7 @@ class TextRecord:
         return self._codecs_by_words[words]
 
     def encode(self, words: np.ndarray, reduced: np.ndarray | None, summary: np.ndarray) -> list[bytes]:
-        """Code N captions of W words: tokens [N, W, C], after PCA [N, W, K] if kept, summaries [N, C']."""
+        """Code N captions of W words: tokens [N, W, C], after PCA [N, W, K] if tokens are stored, summaries [N, C']."""
         values = {"summary": summary, "gram": words}
         if reduced is not None:
             values["tokens"] = reduced.reshape(len(words), -1)
@@ -308,7 +308,7 @@ class TextRecord:
         return [head + row.tobytes() for row in coded]
 
     def decode(self, raw: np.ndarray, names: Container[str]) -> dict[str, np.ndarray]:
-        """Decode the named parts that are kept: `summary` [C'], `gram` [W, W], `tokens` [W, K]."""
+        """Decode the named parts that the layout keeps: `summary` [C'], `gram` [W, W], `tokens` [W, K]."""
         words = int(raw[:2].view(np.uint16)[0])
         values, at = {}, 2
         for name, codec in self._codecs(words).items():

@@ -44,7 +44,7 @@ OF_TOKENS = frozenset({"gram", "tokens"})
 
 
 class TeacherCache:
-    """Features of one part of the data ("train", "val", …) in a complete cache: a `types.TeacherFeatureProvider`.
+    """Reads features of one part of the data ("train", "val", …) in a complete cache: a `types.TeacherFeatureProvider`.
 
     Without cached tokens the mean token of a crop is unknown. The class token of the whole image then replaces it, and
     `summary_follows` is False.
@@ -90,7 +90,7 @@ class TeacherCache:
 
     @property
     def width(self) -> int:
-        """K of the PCA tokens."""
+        """Return K, the width of the PCA tokens."""
         return self.plan["reduced"]
 
     @property
@@ -99,7 +99,7 @@ class TeacherCache:
 
     @property
     def identity(self) -> str:
-        """A hash that changes with everything that the features depend on."""
+        """Return a hash that changes with everything that the features depend on."""
         return f"{cache_format.hashes([str(sorted(self.plan.items()))])[0]:016x}"
 
     def check_data(self, source: Source) -> None:
@@ -216,7 +216,7 @@ class TeacherCache:
         return mapped
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_maps": {}}  # another process maps its own
+        return self.__dict__ | {"_maps": {}}  # another process maps files of its own
 
 
 def half_as_fine(side: int) -> int:

@@ -51,7 +51,7 @@ class CacheSpec:
 
 
 def cache_of_data(out: str | Path, spec: CacheSpec, reading: FindingSettings, device: torch.device) -> dict[str, Any]:
-    """Make (or finish) the cache and return its manifest. All processes call."""
+    """Make (or finish) the cache and return its manifest. All processes must call it."""
     parts = undivided_parts(spec, reading)
     teacher = open_teacher(spec.teacher, spec.input_size).to(device)
     text_teacher = open_text_teacher(spec.text_teacher).to(device) if spec.text_teacher else None

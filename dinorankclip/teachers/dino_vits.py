@@ -1,4 +1,4 @@
-"""Vision transformers as image teachers: DINO through timm or transformers, and a random control.
+"""Opens vision transformers as image teachers: DINO through timm or transformers, and a random control.
 
 timm:NAME[:FILE]   DINOv1, DINOv2, DINOv3 and any other ViT of timm with a class token. Weights come from timm's
                    repositories on the hub, or from a file in timm's layout or that of the authors (timm converts it).

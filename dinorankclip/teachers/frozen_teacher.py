@@ -29,7 +29,7 @@ Interpolation = Literal["bilinear", "bicubic"]
 CaptionReader = Callable[[Sequence[str]], tuple[Tensor, Tensor, Tensor]]
 
 USUAL_SIZE = 224  # 14×14 tokens for patches of 16 pixels, as in the paper
-THREADS = 2  # that read and resize images
+THREADS = 2  # threads that read and resize images
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class TextFeatures:
 
 
 class _Frozen:
-    """A network that can no longer change."""
+    """Holds a network that can no longer change."""
 
     def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str) -> None:
         self.card = card
@@ -134,7 +134,7 @@ class Teacher(_Frozen):
     def dense(self, images: Tensor) -> TeacherFeatures:
         """Compute the features of uint8 images [B, 3, S, S], S = `input_size` (see `preprocessing.resize`).
 
-        It takes pixels because floats normalised for another network would give wrong features silently.
+        The input is pixels because floats normalised for another network would give wrong features silently.
         """
         size = self.input_size
         if images.dtype != torch.uint8 or images.shape[1:] != (3, size, size):

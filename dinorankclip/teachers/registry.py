@@ -30,7 +30,7 @@ class FeatureShape:
     """Sizes of a network's features, known without its weights."""
 
     network: str
-    width: int  # of a token
+    width: int  # channels of a token
     summary: int
     patch: int | None = None  # side of an image token in pixels
 

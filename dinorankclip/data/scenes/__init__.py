@@ -1,4 +1,4 @@
-"""Small pictures with captions, drawn at random: training data that needs no download.
+"""Draws small pictures with captions at random: training data that needs no download.
 
 The generator knows every scene, so it also yields graded relevance between scenes. One file a step:
 

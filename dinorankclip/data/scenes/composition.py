@@ -19,7 +19,7 @@ RELATIONS = ("left", "right", "above", "below", "beside", "on")
 LEAST_APART = 0.14  # between centres, as a share of the picture, before a thing is left of (above) another
 MOSTLY = 1.3  # the distance along a stated direction is at least this many times the distance across it
 NEXT_TO = 0.09  # widest gap between things that are beside each other
-RESTING = 0.015  # farthest a foot is from the seat it rests on
+RESTING = 0.015  # largest distance between a foot and the seat under it
 
 
 def box(thing: Thing) -> tuple[float, float, float, float]:

@@ -1,4 +1,4 @@
-"""Colours, outlines and the pen that draws the parts of a thing in its unit square.
+"""Defines colours, outlines and the pen that draws the parts of a thing in its unit square.
 
 Every shape becomes a polygon or a thick line, so one affine map (place, side, mirror, tilt) places all of them.
 """
@@ -66,7 +66,7 @@ def contrast(colour: Rgb) -> Rgb:
 
 
 def tones(main: Rgb) -> dict[str, Rgb]:
-    """Return the colours of a thing by tone; "second" is that of its pattern."""
+    """Return the colours of a thing by tone; "second" is the colour of its pattern."""
     return {"main": main, "deep": deep(main), "pale": pale(main), "second": contrast(main)}
 
 
@@ -82,7 +82,7 @@ Point = tuple[float, float]
 EDGE = 0.022  # outline width as a share of a thing's side …
 LEAST_EDGE = 0.012  # … and at least this share of the canvas: three quarters of a pixel of a 64-pixel picture
 LEAST_LINE = 0.010
-PERIODS = {"striped": 0.17, "spotted": 0.24, "checkered": 0.24}  # of a pattern, as a share of a thing's side …
+PERIODS = {"striped": 0.17, "spotted": 0.24, "checkered": 0.24}  # period of a pattern, as a share of a thing's side …
 LEAST_PERIOD = 0.05  # … and at least this share of the canvas; a finer pattern would vanish in the reduction
 
 
@@ -146,7 +146,7 @@ def pattern_mask(pattern: str, period: int, side: int) -> Image.Image:
 
 @dataclass(frozen=True)
 class Paint:
-    """Colours of a pen by tone or material. `edges` is None for a pen without outlines."""
+    """Holds the colours of a pen by tone or material. `edges` is None for a pen without outlines."""
 
     tones: dict[str, Rgb]
     pattern: str = "plain"

@@ -61,7 +61,7 @@ class SetSplit:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Class names in order; None for pairs."""
+        """Return the class names in order, or None for pairs."""
         if self.folder == "pairs":
             return None
         return FINE_KINDS if self.folder == "fine" else tuple(KINDS)

@@ -1,4 +1,4 @@
-"""Graded relevance between scenes, and between captions and scenes: 0 is not at all, 1 is fully.
+"""Computes graded relevance between scenes, and between captions and scenes: 0 is not at all, 1 is fully.
 
 Two things a, b are alike by
 
@@ -130,7 +130,7 @@ def _kinships() -> np.ndarray:
 
 
 def caption_relevance_matrix(contents: Sequence[CaptionContent], scenes: Sequence[Scene]) -> np.ndarray:
-    """Return how well each caption fits each scene, rounded to six digits, float32 [C, S]; 1: all of it is true there.
+    """Return how well each caption fits each scene, rounded to six digits, float32 [C, S]; 1 if all of it is true.
 
     Relevance is the mean over all statements. Each mentioned thing counts 1 times the fit of its match (KIN times the
     agreeing share of 0.40 + the weights of the stated attributes; KIN is 1 where the noun fits). Each relation and the

@@ -35,7 +35,7 @@ TILT = 6.0  # most degrees that a thing leans to either side
 
 @dataclass(frozen=True)
 class Rendition:
-    """`part` maps name and usual colour of a part to its colour, `edge` to its outline. Without `ground`: paper."""
+    """`part` maps name and usual colour of a part to its colour, `edge` to its outline. No `ground` means paper."""
 
     part: Callable[[str, Rgb], Rgb] = lambda name, colour: colour
     edge: Callable[[Rgb], Rgb] = outline
@@ -109,7 +109,7 @@ def _materials(r: Rendition) -> tuple[dict[str, Rgb], dict[str, Rgb]]:
 
 
 def render(scene: Scene, chance: Chance, size: int, rendition: str = "plain") -> Image.Image:
-    """Draw a scene. Details that it does not state (tint, direction, tilt) are random."""
+    """Draw a scene. Details that the scene does not state (tint, direction, tilt) are random."""
     style = RENDITIONS[rendition]
     canvas = Image.new("RGB", (size * OVERSIZE, size * OVERSIZE), PAPER)
     upright = carried(scene)

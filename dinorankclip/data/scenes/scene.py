@@ -1,4 +1,4 @@
-"""Scenes and the content of captions as data: random choices, JSON form and stored form.
+"""Defines scenes and the content of captions as data: random choices, JSON form and stored form.
 
 Raise VERSION with any change of a drawn or written byte. The numbers that decide how hard scenes are stand in
 composition.py, wording.py and rendering.py.
@@ -124,7 +124,7 @@ class CaptionContent:
 
 @dataclass(frozen=True)
 class CaptionedScene:
-    """A scene with its captions and the content of each caption."""
+    """Joins a scene with its captions and the content of each caption."""
 
     scene: Scene
     captions: tuple[str, ...]

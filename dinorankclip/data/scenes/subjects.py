@@ -1,4 +1,4 @@
-"""Subjects of pictures, each with its drawing and its words: the definition of a kind of thing, and all backgrounds.
+"""Defines subjects of pictures, each with its drawing and its words: the type of all kinds, and the backgrounds.
 
 Kinds have groups and fine-grained families. The kinds themselves are in kinds/.
 """
@@ -87,21 +87,21 @@ class Kind:
 
     @cached_property
     def bounds(self) -> tuple[float, float, float, float]:
-        """Extent of the drawing in the unit square: left, top, right, bottom."""
+        """Return the extent of the drawing in the unit square: left, top, right, bottom."""
         ruler = Ruler()
         self.draw(ruler)
         return ruler.left, ruler.top, ruler.right, ruler.bottom
 
     @cached_property
     def proportions(self) -> tuple[float, float]:
-        """Width and height of the tight box, the longer side being 1."""
+        """Return width and height of the tight box, the longer side being 1."""
         left, top, right, bottom = self.bounds
         longest = max(right - left, bottom - top)
         return (right - left) / longest, (bottom - top) / longest
 
     @cached_property
     def seat_share(self) -> float | None:
-        """Height of the seat as a share of the tight box, 0 at its top."""
+        """Return the height of the seat as a share of the tight box, 0 at its top."""
         _, top, _, bottom = self.bounds
         return None if self.seat is None else (self.seat - top) / (bottom - top)
 

@@ -13,7 +13,7 @@ from dinorankclip.data.scenes.kinds import FAMILIES, GROUPS, KINDS, Kind
 from dinorankclip.data.scenes.scene import CaptionContent, CaptionedScene, Chance, MentionedThing, Scene, Thing
 from dinorankclip.data.scenes.subjects import BACKGROUNDS
 
-CAPTIONS = 5  # of a scene
+CAPTIONS = 5  # captions of each scene
 TRIES = 8  # attempts at a caption that the scene does not have yet
 MANNERS = {"terse": 0.10, "usual": 0.45, "full": 0.45}  # how talkative a caption is, with probability
 P_COLOUR = {"terse": 0.40, "usual": 0.85, "full": 1.00}
@@ -75,7 +75,7 @@ class Phrase:
 
     core: str
     members: tuple[int, ...]
-    content: MentionedThing  # of each member
+    content: MentionedThing  # statements about each member
     pose: str
 
     @property
@@ -199,7 +199,7 @@ def write_caption(scene: Scene, chance: Chance) -> tuple[str, CaptionContent]:
 
 
 def _mentioned_units(scene: Scene, manner: str, chance: Chance) -> list[tuple[int, ...]]:
-    """Choose the mentioned things and group those that are counted. A count covers all things of the kind."""
+    """Choose the mentioned things and group things that are counted. A count covers all things of the kind."""
     order = chance.shuffled(range(len(scene.things)))
     chosen = order[:1] + [i for i in order[1:] if not chance.happens(P_LEAVE_OUT[manner])]
     units: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""The DinoRankCLIP paper: its cells, tables, claims, printed values, and the list of its figures (below).
+"""Describes the DinoRankCLIP paper: its cells, tables, claims, printed values, and the list of its figures (below).
 
 plans.py            studies and their cells (cells.toml), claims that the studies judge (claims.toml)
 paper_tables.py     tables of the studies (tables.toml)

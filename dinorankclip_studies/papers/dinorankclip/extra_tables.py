@@ -1,7 +1,7 @@
-"""Tables of a report that are no grid of cells and scores: paired differences, best orders, costs, and the paper's
-values that stand beside nothing.
+"""Builds tables of a report that are no grid of cells and scores: paired differences, best orders, costs, and the
+paper's values without a counterpart in the study.
 
-Times of a study's runs are wall-clock of runs that shared a machine. What a step costs comes from the benches.
+Times of a study's runs are wall-clock times of runs that shared a machine. Costs of a step come from the benches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLAIMED = 3  # the order that the paper calls best
 # The paper's suites beside ours, in the order of the columns of the table `best-order`.
 _PAPER_SUITES = ("ImageNet1K", "ImageNet-R", "COCO i2t R@1", "COCO t2i R@1", "CIFAR-100", "CUB-200")
 
-# Row of the table of paired differences → (cell that is taken off, cell that it is taken off from).
+# Row of the table of paired differences → (subtracted cell, cell that it is subtracted from).
 DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "CyCLIP − CLIP": ("clip", "cyclip"),
     "ALIP-style − CLIP": ("clip", "alip"),
@@ -56,7 +56,7 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
 ORDER_COST = "order-cost"  # name of the table
 OWN = "the paper's own"
 PAPER_STUDENTS = {"resnet50": "full-resnet", "mobilenetv3-large": "full-mobilenet", "vit-tiny": "full"}
-PAPER_TRUNK = {"trunk": "ViT-B-32", "image_size": None}  # settings of the paper's trunk, as runs keep them
+PAPER_TRUNK = {"trunk": "ViT-B-32", "image_size": None}  # settings of the paper's trunk, as runs store them
 
 
 def best_orders(material: StudyMaterial) -> list[PlainTable]:
@@ -118,7 +118,7 @@ def _best_order_row(
 
 
 def paired_differences(material: StudyMaterial) -> list[PlainTable]:
-    """Show what each step of the method adds and what its controls leave, paired by seed. Rows whose cells share no
+    """Show the gain of each step of the method, and its gain over controls, paired by seed. Rows whose cells share no
     seed are left out; without any row there is no table."""
     measures, results = material.measures, material.results
     shown = columns(measures, "mean R@1", "fine probe", "ranking τ-b", "cone separation °")
@@ -235,8 +235,8 @@ def _range(ratios: Mapping[int, float]) -> str:
 
 
 def student_costs(material: StudyMaterial) -> PlainTable:
-    """Show parameters and latency of the study's image students, then of the paper's own three. Published counts have a
-    classifier, which a student has not: both counts are shown."""
+    """Show parameters and latency of the study's image students, then of the paper's own three. Published counts have
+    a classifier, which a student lacks: both counts are shown."""
     bench = load_bench(material.bench)
     timed = {row["student"]: row for row in bench.latency if "student" in row}
     cells = {}
@@ -301,7 +301,7 @@ def paper_only(material: StudyMaterial) -> tuple[str, list[PlainTable]]:
 
 
 def _grid(label: str, left: Mapping[tuple[str, str], PaperValue]) -> PlainTable:
-    """Rows and columns that are wholly shown elsewhere are left out."""
+    """Build a grid without the rows and columns that are wholly shown elsewhere."""
     rows, headings = (tuple(dict.fromkeys(place[at] for place in left)) for at in (0, 1))
     digits = {column: digits_for(left.get((row, column)) for row in rows) for column in headings}
     return PlainTable(

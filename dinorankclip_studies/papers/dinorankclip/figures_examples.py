@@ -98,7 +98,7 @@ def _counted(inside: np.ndarray) -> str:
 
 
 def _confusions(probed: Probed, predicted: np.ndarray) -> np.ndarray:
-    """Return [K, K]: the share of a class's images that are taken for another; its own column is zero."""
+    """Return [K, K]: the share of a class's images that are taken for another class; the diagonal is zero."""
     classes = len(probed.families)
     table = np.zeros((classes, classes))
     np.add.at(table, (probed.labels, predicted), 1.0)

@@ -78,7 +78,7 @@ def cone_bars(results: Results, score: str) -> figures.Drawn:
     return figures.Drawn("cone-separation", "Modality gap, four nodes", caption, figure)
 
 
-SHOWN, JOINED = 400, 40  # pairs drawn; pairs of which a line joins image and caption
+SHOWN, JOINED = 400, 40  # number of pairs drawn, and of pairs whose image and caption a line joins
 
 PLANE_CAPTION = (
     "{shown} test pairs of {name}, image and first caption, seed 0. Each panel is the plane of largest variance "
@@ -107,7 +107,7 @@ def _plane_panel(axes: Axes, title: str, embedded: EmbeddedSet) -> int:
     """Draw one model and return the number of pairs."""
     images, (texts, owner) = embedded.images(), embedded.caption_rows()
     angle = float(cone_separation(images, texts))
-    first = np.searchsorted(owner, np.arange(len(images)))  # captions stand image by image
+    first = np.searchsorted(owner, np.arange(len(images)))  # captions are sorted by image
     drawn = np.random.default_rng(0).permutation(len(images))[:SHOWN]
     plane = project({"image": images[drawn], "text": texts[first[drawn]]})
     image, text = plane.points["image"], plane.points["text"]
@@ -136,7 +136,7 @@ TRANSITIONS_CAPTION = (
 
 
 def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> figures.Drawn:
-    """Draw what the transition heads have learned, on a small batch: β̃ (the item before) and γ̃ (the two items before).
+    """Draw the scores of the transition heads on a small batch: β̃ (the item before) and γ̃ (the two items before).
 
     Rows are centred over the items that are not in the history; cells of history items are empty, since an item cannot
     follow itself (D10).
@@ -166,7 +166,7 @@ def transition_heatmaps(models: StudyModels, cell: str, most: int = ITEMS) -> fi
 
 
 def _heatmap(axes: Axes, table: np.ndarray, title: str, rows: str) -> None:
-    """Empty (NaN) cells stay white and are hatched."""
+    """Draw a heatmap, in which empty (NaN) cells stay white and are hatched."""
     reach = np.nanmax(np.abs(table))
     drawn = axes.imshow(np.ma.masked_invalid(table), cmap=AROUND_ZERO, vmin=-reach, vmax=reach)
     for row, column in np.argwhere(np.isnan(table)):

@@ -32,7 +32,7 @@ _FILL = {BLUE: "#e3eff7", GREEN: "#e1f3ee", ORANGE: "#fcf1dc", PURPLE: "#f8ecf3"
 
 
 def overview() -> figures.Drawn:
-    """Draw towers, students, teachers, fusion, and what is minimised."""
+    """Draw towers, students, teachers, fusion, and the terms of the loss."""
     figure = figures.new_figure(4.9, 7.8)
     figure.set_layout_engine("none")  # the search of a layout rounds, which would change the file
     axes = figure.add_axes((0, 0, 1, 1))
@@ -85,7 +85,7 @@ def _objective(axes: Axes) -> None:
     _arrow(axes, (140, 71), (140, 82.5), dashed=True)
     _arrow(axes, (162, 50), (162, 82.5), dashed=True)
     _arrow(axes, (99, 95), (122, 91), dashed=True)
-    axes.plot([99, _WIDE, _WIDE], [5, 5, 89], color=FAINT, linestyle="--", lw=1.1)  # the text side's, around the rest
+    axes.plot([99, _WIDE, _WIDE], [5, 5, 89], color=FAINT, linestyle="--", lw=1.1)  # path of the text branch
     _arrow(axes, (_WIDE, 89), (165, 89), dashed=True)
     for high, label, dashed in ((16, "training and use", False), (11, "training only", True)):
         axes.plot([123, 131], [high, high], color=FAINT if dashed else GREY, linestyle="--" if dashed else "-", lw=1.1)
@@ -114,7 +114,7 @@ def _arrow(axes: Axes, start: Point, end: Point, label: str = "", at: Point = (0
 
 
 STUDENTS = {"full": "student,\nGram + relational", "full-mse": "student,\nMSE"}
-SHOWN = 3  # images
+SHOWN = 3  # number of images
 
 GRAMS_CAPTION = (
     "Cosine Gram of the patch tokens on the teacher's grid ({grid}×{grid} patches, read row by row), first {shown} "
@@ -168,7 +168,7 @@ def gram_heatmaps(models: StudyModels, teacher: str) -> figures.Drawn:
 
 
 def _pictures(source, keys: list[str]) -> list[np.ndarray]:
-    """Return the images with these keys, which are the first usable ones."""
+    """Return the images with these keys, which are the first usable images."""
     places = islice((place for place in range(len(source)) if source.key(place) in keys), len(keys))
     images = {source.key(place): Image.open(io.BytesIO(source.image(place))).convert("RGB") for place in places}
     return [np.asarray(images[key]) for key in keys]
@@ -178,7 +178,7 @@ CRITERIA = {
     "full": "Gram + relational", "full-mse": "MSE", "full-cosine": "cosine", "full-rkd": "RKD", "full-crd": "CRD",
 }  # fmt: skip
 BINS = 40
-NEAR = 0.9  # the paper speaks of the mass above it
+NEAR = 0.9  # the paper states the share of cosines above this value
 
 TEACHER_STUDENT_CAPTION = (
     "Cosine between teacher and student on {items} held-out images, after one ridge map from student to teacher "
@@ -189,8 +189,8 @@ TEACHER_STUDENT_CAPTION = (
 
 
 def teacher_student_histogram(models: StudyModels, teacher: str) -> figures.Drawn:
-    """Draw the cosines of students and teacher, image by image, under each criterion. `teacher` is a sentence on who
-    the teacher is. Criteria whose model is missing are left out."""
+    """Draw the cosines of students and teacher, image by image, under each criterion. `teacher` is a sentence
+    about the teacher. Criteria whose model is missing are left out."""
     cosines, of_mean = cosines_of(models)
     figure = figures.new_figure(1.1 + 0.72 * len(cosines))
     rows = figure.subplots(len(cosines), 1, sharex=True, sharey=True, squeeze=False)[:, 0]

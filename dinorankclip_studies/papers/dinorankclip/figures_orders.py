@@ -192,7 +192,7 @@ def _sweep(record: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
-    # Shifted, so that ranges do not hide each other.
+    # Points are shifted, so that ranges do not hide each other.
     kinds = (("order ", "plain", BLUE, "o", -0.07), ("full method, order ", "full method", RED, "s", 0.07))
     for prefix, label, colour, marker, shift in kinds:
         sides = {
@@ -214,7 +214,7 @@ def _steps(axes: Axes, comparison: dict[str, Any]) -> None:
 
 
 METHODS = {"clip": ("CLIP", "^"), "rankclip": ("RankCLIP", "s"), "full": ("full method", "o")}
-_SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # so that intervals do not hide each other
+_SHIFT = {"clip": 0.97, "rankclip": 1.0, "full": 1.03}  # factors that keep intervals from hiding each other
 
 SCALING_CAPTION = (
     "Data scaling: the same number of steps on fewer different pairs, over the seeds that all cells have ({counts}); "
@@ -239,7 +239,7 @@ def data_scaling(results: Results, column: Column, all_pairs: int) -> figures.Dr
     for method, (label, marker) in METHODS.items():
         of_size = [by_size[method].get(size) for size in sizes]
         values = [summaries(results, [cell], column.score)[0] if cell else None for cell in of_size]
-        beside = [size * _SHIFT[method] for size in sizes]  # on a logarithmic axis
+        beside = [size * _SHIFT[method] for size in sizes]  # the axis is logarithmic
         draw_points(scores, beside, values, factor, color=METHOD_COLOURS[method], marker=marker, label=label)
     scores.set(title=column.heading, ylabel="percent" if column.percent else "")
     _draw_gap(gap, results, column, by_size, sizes, factor)
@@ -252,7 +252,7 @@ def data_scaling(results: Results, column: Column, all_pairs: int) -> figures.Dr
 
 
 def _sizes(results: Results, method: str, all_pairs: int) -> dict[int, str]:
-    """Return number of different pairs → cell."""
+    """Return the cell of each number of different pairs."""
     by_size = {}
     for cell in results.cells():
         if cell == method or (cell.startswith(f"{method}-n") and cell[len(method) + 2 :].isdigit()):

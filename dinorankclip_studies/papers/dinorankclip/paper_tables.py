@@ -11,10 +11,10 @@ from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.paper_data import Measures, PaperValue
 from dinorankclip_studies.study import Column, Experiment, Row
 
-# Cells of each order, from 0 on.
+# Cells of the orders 0, 1, 2, …
 PLAIN = ("clip", "rankclip", "rank-2", "rank-3", "rank-4", "rank-5")
 WITH_TEACHER = ("full-0", "full-1", "full-2", "full", "full-4", "full-5")
-MIXED = ("clip", "rankclip", "full-2", "full", "full-4", "full-5")  # as the paper's curve is made
+MIXED = ("clip", "rankclip", "full-2", "full", "full-4", "full-5")  # the mixture in the paper's curve
 
 _DEFAULT_KINDS = ("scenes", "cc3m")
 _REQUIRED = {"name", "title", "reference", "columns", "rows", "note"}
@@ -80,7 +80,7 @@ def _known_columns(m: Measures) -> dict[str, tuple[Column, ...]]:
 
 
 def headline(measures: Measures) -> tuple[Column, ...]:
-    """The columns that an ablation shows at least."""
+    """Return the columns that every ablation shows."""
     return columns(measures, "T@1", "mean R@1", "shift mean T@1", "fine probe")
 
 

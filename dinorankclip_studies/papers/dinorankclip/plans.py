@@ -28,13 +28,13 @@ TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
 PHOTO_SHIFT = ("pacs-photo", "pacs-art-painting", "pacs-cartoon", "pacs-sketch")
 FLICKR_SETS = ("flickr8k", "caltech101", "cub100", "flowers5", *PHOTO_SHIFT)
 CATALOGUE_SETS = "sets"  # a folder of clip-benchmark sets, as `dinorankclip score --catalogue` lists them
-PAPER_GPUS = 8  # of the paper's one node
+PAPER_GPUS = 8  # GPUs of the paper's one node
 # Time of the full method over CLIP's, epoch for epoch: 433 s against 158 s in the first hundred runs of the scenes
 # study, scoring included, and rounded up in CLIP's favour; at the paper's scale by its own (projected) step times.
 FULL_TAKES = 2.8
 _STEPS = PAPER.values["tab:cost-accuracy"]
 PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
-# Runs of a study are many and small: one thread each, no TensorBoard, a checkpoint at each epoch's end.
+# A study has many small runs: each has one thread, no TensorBoard, and a checkpoint at each epoch's end.
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
 
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale"}
@@ -72,21 +72,21 @@ PICTURED = cells_with("pictured")
 
 
 def small() -> Study:
-    """Every cell on a fraction of the data, for `make study`."""
+    """Return the study of every cell on a fraction of the data, for `make study`."""
     scenes = Scenes(str(home() / "scenes-2000"), 2000, 500, 500)
     about = "all tables, at a size that shows that everything runs; too small for verdicts"
     return _of_scenes("small", scenes, epochs=8, seeds=_seeds(decisive=3, others=1), paper=about)
 
 
 def full() -> Study:
-    """The scenes study that the claims are judged by."""
+    """Return the scenes study that the claims are judged by."""
     scenes = Scenes(str(home() / "scenes-4000"), 4000, 500, 1000)
     seeds, about = _seeds(decisive=8, others=3), "CC3M, ViT-B/32, 64 epochs"
     return _of_scenes("full", scenes, epochs=10, seeds=seeds, grid=GRID, tuned_on=TUNED_ON, paper=about)
 
 
 def flickr8k() -> Study:
-    """Real photos: main comparison and plain orders."""
+    """Return the study on real photos: main comparison and plain orders."""
     base = replace(
         preset("flickr8k"),
         model=ModelSettings(trunk="drc-small"),
@@ -101,8 +101,8 @@ def flickr8k() -> Study:
 
 
 def cc3m() -> Study:
-    """The paper's scale, for `study plan` and SLURM: the paper's own students, teachers and shares of CC3M. One seed a
-    cell, as the paper plans: tables without intervals, and no verdicts."""
+    """Return the study at the paper's scale, for `study plan` and SLURM: its own students, teachers and shares of CC3M.
+    Each cell has one seed, as the paper plans: tables without intervals, and no verdicts."""
     base = preset("cc3m")
     epochs = round(PAPER_FULL_TAKES * base.budget.epochs)
     cells = []
@@ -122,7 +122,7 @@ STUDIES: dict[str, Callable[[], Study]] = {"small": small, "full": full, "flickr
 
 
 def _of_scenes(name: str, scenes: Scenes, epochs: int, seeds: Mapping[str, int], **more: Any) -> Study:
-    """Every cell and every table on built-in scenes of this size."""
+    """Return a study of every cell and every table on built-in scenes of this size."""
     title = f"All cells on {scenes.train:,} built-in scenes"
     preset_base = preset("scenes")
     base = replace(
@@ -146,7 +146,7 @@ def _seeds(decisive: int, others: int) -> Mapping[str, int]:
 def _of_photos(
     name: str, title: str, base: TrainSettings, cells: tuple[Cell, ...], seeds: int, sets: tuple[str, ...], **more: Any
 ) -> Study:
-    """Tables are cut down to the rows of these cells; without its reference or a second row a table is dropped."""
+    """Return a study with the rows of these cells; tables without their reference or a second row are dropped."""
     by_cell = {cell.name: seeds for cell in cells}
     shortened = (
         replace(table, rows=tuple(row for row in table.rows if row.cell in by_cell)) for table in tables_of(name)
@@ -156,8 +156,8 @@ def _of_photos(
 
 
 def spread_of_order_3(cell: str) -> Contrast:
-    """The spread of order 3 over the inert one, as a power of ten: spreads are positive, and seeds differ by
-    factors."""
+    """Return the spread of order 3 over the limit of inert orders, as a power of ten: spreads are positive, and seeds
+    differ by factors."""
 
     def powers(context: Context) -> dict[int, float]:
         return {seed: math.log10(value / INERT_SPREAD) for seed, value in spreads(context.results, cell, 3).items()}
@@ -167,7 +167,7 @@ def spread_of_order_3(cell: str) -> Contrast:
 
 
 def step_beyond_paper(order: int, to: int, full: bool = False, paper_trunk: bool = False) -> Contrast:
-    """The cost of a step beside one of order `to` in the bench's rounds, minus the paper's (projected) ratio."""
+    """Return a step's cost over that of order `to` in the bench's rounds, minus the paper's (projected) ratio."""
     printed = PAPER.values["tab:cost-accuracy"]
     projected = printed[str(order)]["step ms"] / printed[str(to)]["step ms"]
     side, other = Bench.full(order) if full else Bench.order(order), Bench.order(to)
@@ -181,7 +181,7 @@ def step_beyond_paper(order: int, to: int, full: bool = False, paper_trunk: bool
 
 
 def bend_of_cost() -> Contrast:
-    """How much more orders 3 to 5 cost than orders 1 to 3, as a share of the whole; 0 on a straight line."""
+    """Return the extra cost of orders 3 to 5 over orders 1 to 3, as a share of the whole; 0 on a straight line."""
 
     def values(context: Context) -> dict[int, float]:
         third, fifth = (context.bench.ratio(Bench.order(order), Bench.order(1)) for order in (3, 5))
@@ -191,8 +191,8 @@ def bend_of_cost() -> Contrast:
 
 
 def gain_for_cost(over: str, order: int) -> Contrast:
-    """The gain over RankCLIP for each step of order 0 that a step costs more than RankCLIP's: of order 3, minus that
-    of the cell `over`."""
+    """Return the gain over RankCLIP per extra cost of a step, in steps of order 0: that of order 3 minus that of the
+    cell `over`."""
 
     def per_cost(cell: str, order: int) -> Quantity:
         def median_extra(context: Context) -> float | None:

@@ -1,4 +1,4 @@
-"""All kinds of things. Each file draws a few groups, and importing this package registers them in this order.
+"""Registers all kinds of things. Each file draws a few groups, and importing this package registers all in this order.
 
 Class numbers and random choices follow the order of KINDS: a file imported elsewhere, or a kind moved, changes bytes.
 """

@@ -70,7 +70,7 @@ def today() -> str:
     return datetime.date.today().isoformat()
 
 
-def told(options: argparse.Namespace) -> dict[str, object]:
+def options_record(options: argparse.Namespace) -> dict[str, object]:
     """Options as a record tells them: of folders the names, not the paths, since it may be published."""
     return {key: Path(value).name if value and key in FOLDERS else value for key, value in vars(options).items()}
 
@@ -280,7 +280,7 @@ def write_record(
 ) -> None:
     """`name-DATE.json` and `.md` in `options.out`. `about` is `machine_now()` from before the first timing."""
     date = today()
-    record = {"bench": name, "date": date, "machine": about, "options": told(options)}
+    record = {"bench": name, "date": date, "machine": about, "options": options_record(options)}
     record |= {"comparisons": [one.as_record() for one in comparisons]} | more
     text = "\n".join([heading(name, date, about, options), *(one.as_markdown() for one in comparisons), extra])
     write_dated(options.out, f"{name}{'-quick' * options.quick}", date, record, text)

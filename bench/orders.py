@@ -60,8 +60,8 @@ def training_steps(settings: TrainSettings, count: int) -> Built:
 def make_cache(data: Path, out: Path) -> None:
     from dinorankclip.teachers.cache_request import CacheSpec, cache_of_data
 
-    wish = CacheSpec(str(data), TEACHER, TEACHER_SIZE, TEXT_TEACHER)
-    cache_of_data(out, wish, ReadingSettings(), torch.device("cpu"))
+    cache_spec = CacheSpec(str(data), TEACHER, TEACHER_SIZE, TEXT_TEACHER)
+    cache_of_data(out, cache_spec, ReadingSettings(), torch.device("cpu"))
 
 
 def compare(

@@ -46,7 +46,7 @@ from dinorankclip.teachers.registry import open_teacher
 
 
 def in_short(found: dict) -> str:
-    """What the terminal says of a set as soon as it is done."""
+    """Return the line that the terminal shows when a set is done."""
     lines = [
         f"  objective off by at most {found['objective off by at most']:.1e} of it (wanted 1e-4)",
         f"  accuracy off by at most {found['accuracy off by at most']:.2f} points (wanted 0.3), "

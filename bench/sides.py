@@ -32,7 +32,7 @@ from dinorankclip.types import Batch, Progress, Source, View
 # What both sides share: the weights they start from, the batches, and open_clip's recipe for ViTs.
 
 TOTAL_STEPS, WARMUP = 10_000, 500  # a choice of ours; a schedule costs no time
-# Gradients are not clipped, since open_clip's trainer does not clip unless told to.
+# Gradients are not clipped, since open_clip's trainer does not clip unless a flag asks for it.
 OPTIMISER = OptimSettings(
     lr=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.2, warmup_steps=WARMUP, clip_norm=None
 )  # fmt: skip
@@ -101,7 +101,7 @@ _PRELOADED = ["bench.open_clip_side", "bench.our_side"]
 
 
 class Side:
-    """A process that has called `build()` and runs what that returned whenever it is told to.
+    """Runs the result of `build()` in a process of its own, once for each request.
 
     `build` must be picklable: a function of a module, or a `functools.partial` of one.
     """
@@ -185,7 +185,7 @@ def _serve(channel: Any, build: Callable[[], Built], threads: int, environment: 
             run()
             seconds = time.perf_counter() - begin
             channel.send({"seconds": seconds, "bytes": max(0, resident("VmHWM") - before)})
-    except EOFError:  # whoever told us to run is gone
+    except EOFError:  # the parent process is gone
         pass
     except BaseException:
         channel.send(traceback.format_exc())

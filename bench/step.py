@@ -48,7 +48,7 @@ def our_steps(name: str, pairs: str, size: int, count: int, long: bool) -> Built
 
 
 def their_steps(name: str, pairs: str, size: int, count: int) -> Built:
-    """The same steps; the losses of long captions are told too."""
+    """Run the same steps; report the losses of long captions too."""
     model = starting_model(name)
     theirs = OpenClipTrainer(name, model, size)
 

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.harness import alternate, in_turn, machine_now, ratio, seconds, timed, today, told, write_json
+from bench.harness import alternate, in_turn, machine_now, options_record, ratio, seconds, timed, today, write_json
 from dinorankclip.data.decode import decode, read_header
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.samples import random_view
@@ -273,7 +273,7 @@ def main(argv: list[str] | None = None) -> None:
     if options.part in ("step", "criteria") and not options.cache:
         parser.error(f"{options.part} needs --cache")
     about = machine_now(torch.get_num_threads(), ("torch",))
-    record = {"date": today(), "machine": about, "options": told(options)}
+    record = {"date": today(), "machine": about, "options": options_record(options)}
     record["results"] = PARTS[options.part](options)
     print(f"written to {write_json(options.out, f'teacher-{options.part}', record['date'], record)}")
 

@@ -16,8 +16,8 @@ import contextlib, io, json, os, runpy, sys, traceback
 answers, (commands, result) = [], json.load(sys.stdin)
 for words in commands:
     sys.argv = ["dinorankclip", *words]
-    told, status = io.StringIO(), 0
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+    output, status = io.StringIO(), 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             runpy.run_module("dinorankclip", run_name="__main__", alter_sys=True)
         except SystemExit as end:
@@ -25,7 +25,7 @@ for words in commands:
         except BaseException:
             traceback.print_exc()
             status = 1
-    answers.append([status, told.getvalue()])
+    answers.append([status, output.getvalue()])
 with open(result, "w") as file:
     json.dump(answers, file)
 """
@@ -52,7 +52,7 @@ def run_each(commands: list[list[object]], folder: Path) -> list[Answer]:
 
 
 def run_all(commands: list[list[object]], folder: Path) -> list[str]:
-    """Run the commands and return what each told; every one of them must succeed."""
+    """Run the commands and return the output of each; every one of them must succeed."""
     answers = run_each(commands, folder)
     for words, answer in zip(commands, answers):
         assert answer.status == 0, f"{' '.join(map(str, words))}\n{answer.text}"

@@ -91,15 +91,15 @@ def stored() -> dict[str, Any]:
 
 def differences(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, str]:
     """Return for each name what differs; an empty text if nothing does."""
-    told = {CACHE: "" if found[CACHE] == wanted[CACHE] else "files differ"}
+    report = {CACHE: "" if found[CACHE] == wanted[CACHE] else "files differ"}
     for method in METHODS:
         now, then = found[method], wanted[method]
         unequal = [step for step, (a, b) in enumerate(zip(now["losses"], then["losses"]), 1) if a != b]
         parts = [f"losses differ from step {unequal[0]} on"] if unequal else []
         parts += ["number of steps differs"] if len(now["losses"]) != len(then["losses"]) else []
         parts += ["weights differ"] if now["weights"] != then["weights"] else []
-        told[method] = ", ".join(parts)
-    return told
+        report[method] = ", ".join(parts)
+    return report
 
 
 def main() -> None:
@@ -113,10 +113,10 @@ def main() -> None:
     if record:
         RECORD.write_text(json.dumps(found, indent=1) + "\n")
         return
-    told = differences(found, stored())
-    for name, text in told.items():
+    report = differences(found, stored())
+    for name, text in report.items():
         print(f"{name:<32}{text or 'equal, bit for bit'}")
-    sys.exit(any(told.values()))
+    sys.exit(any(report.values()))
 
 
 if __name__ == "__main__":

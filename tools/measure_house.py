@@ -132,7 +132,7 @@ def targets(node: ast.AST) -> list[str]:
 
 
 def of_header(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring, an import, `__all__`, or guards nothing else (`if TYPE_CHECKING`, `try`)."""
+    """True for a docstring, an import, `__all__`, or a guard of these (`if TYPE_CHECKING`, `try`)."""
     if isinstance(node, ast.If | ast.Try):
         inside = [*node.body, *node.orelse, *(s for h in getattr(node, "handlers", ()) for s in h.body)]
         return all(isinstance(one, ast.Pass) or of_header(one) for one in inside)

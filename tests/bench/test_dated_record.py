@@ -5,12 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.harness import LOAD, in_words, machine, machine_now, newest, told, write_dated
+from bench.harness import LOAD, in_words, machine, machine_now, newest, options_record, write_dated
 
 
 def test_options_are_told_without_paths():
     options = Namespace(data="/home/me/photos", cache=None, out=Path("/tmp/found"), teacher="minilm", sizes=[64])
-    assert told(options) == {"data": "photos", "cache": None, "out": "found", "teacher": "minilm", "sizes": [64]}
+    assert options_record(options) == {
+        "data": "photos",
+        "cache": None,
+        "out": "found",
+        "teacher": "minilm",
+        "sizes": [64],
+    }
 
 
 def test_the_newest_record_counts_and_trials_do_not(tmp_path):

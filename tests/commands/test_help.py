@@ -54,7 +54,10 @@ def test_help_of_every_verb_is_light():
     program += "    try: main([verb, '--help'])\n    except SystemExit: pass\n"
     program += "    heavy = {'torch', 'matplotlib', 'jinja2', 'markdown_it'} & set(sys.modules)\n"
     program += "    assert not heavy, (verb, heavy)"
-    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_studies_that_are_not_installed_are_told_in_a_line(capsys, monkeypatch):

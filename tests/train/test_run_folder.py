@@ -1,4 +1,4 @@
-"""Samples that a run could not use are told at its end."""
+"""A run lists the samples that it could not use at its end."""
 
 import numpy as np
 import simplejpeg

@@ -11,7 +11,7 @@ and Python for computed parts: plans.py (studies, claims), paper_tables.py, extr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -82,6 +82,11 @@ class Paper:
     def pictured(self) -> tuple[str, ...]:
         """Return the cells whose models (of seed 0) the figures and the cost tables of a report open."""
         return self._module("plans").PICTURED
+
+    @property
+    def profile(self) -> Mapping[str, tuple[str, ...]]:
+        """Return rows of the paper's compute profile, each with the tables whose runs it stands for."""
+        return self._module("plans").PROFILE
 
     @property
     def claims(self) -> tuple[Claim, ...]:

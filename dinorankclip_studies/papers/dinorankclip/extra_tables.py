@@ -16,7 +16,7 @@ from dinorankclip.models.students import CLASSES, count, image_student
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip_studies.material import StudyMaterial
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.paper_tables import PLAIN, WITH_TEACHER, about_ranking, columns
+from dinorankclip_studies.papers.dinorankclip.paper_tables import PLAIN, WITH_TEACHER, about_ranking, columns, sweep_of
 from dinorankclip_studies.papers.paper_data import PaperValue, about_paper, digits_for, paper_words
 from dinorankclip_studies.results import Results, at_chance, chance_of
 from dinorankclip_studies.run_times import load_bench
@@ -26,8 +26,6 @@ from dinorankclip_studies.verdicts import ALPHA, Effect, p_value, paired, summar
 
 SWEEPS = {"plain": PLAIN, "with teacher": WITH_TEACHER}
 CLAIMED = 3  # the order that the paper calls best
-# The paper's suites beside ours, in the order of the columns of the table `best-order`.
-_PAPER_SUITES = ("ImageNet1K", "ImageNet-R", "COCO i2t R@1", "COCO t2i R@1", "CIFAR-100", "CUB-200")
 
 # Row of the table of paired differences → (subtracted cell, cell that it is subtracted from).
 DIFFERENCES: Mapping[str, tuple[str, str]] = {
@@ -65,15 +63,16 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
     table = material.table("best-order")
     if table is None:
         return []
+    suites = material.measures.paper_suites
     beside = [
         [PAPER.values.value("tab:per-dataset-order", suite, column) for column in ("best order", "score")]
-        for suite in _PAPER_SUITES
+        for suite in suites
     ]
     rows = [
         row
         for column, paper in zip(table.columns, beside, strict=True)
         for sweep, cells in SWEEPS.items()
-        if (row := _best_order_row(material.results, column, sweep, cells, paper)) is not None
+        if (row := _best_order_row(material, column, sweep, sweep_of(cells, material.measures), paper)) is not None
     ]
     return [
         PlainTable(
@@ -88,15 +87,16 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
             f"seeds that the best order and order {CLAIMED} share. “No”: p > 5 %, corrected for being the best of "
             f"{len(PLAIN) - 1} rivals, or n < 3: any order may then come out best. “Near chance”: no order is shown to "
             "be a point above it. The best of six noisy means is also a little too good. The paper's suites are "
-            f"{', '.join(_PAPER_SUITES[:-1])} and {_PAPER_SUITES[-1]}.",
+            f"{', '.join(suites[:-1])} and {suites[-1]}.",
             tuple(value for values in beside for value in values),
         )
     ]  # fmt: skip
 
 
 def _best_order_row(
-    results: Results, column: Column, sweep: str, cells: tuple[str, ...], paper: list[PaperValue]
+    material: StudyMaterial, column: Column, sweep: str, cells: tuple[str, ...], paper: list[PaperValue]
 ) -> tuple[str, ...] | None:
+    results = material.results
     common = results.on_common_seeds(cells)
     by_order = {order: values for order, cell in enumerate(cells) if (values := common.values(cell, column.score))}
     if len(by_order) < len(cells):

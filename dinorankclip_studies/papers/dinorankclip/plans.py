@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
+from dinorankclip.config import BudgetSettings, LossSettings, ModelSettings, RecordSettings, TrainSettings, preset
 from dinorankclip.io import home
 from dinorankclip.methods import LABEL
 from dinorankclip.run_files import INERT_SPREAD, MODALITIES, spread_name
@@ -40,6 +40,8 @@ _STEPS = PAPER.values["tab:cost-accuracy"]
 PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
 # A study has many small runs: each has one thread, no TensorBoard, and a checkpoint at each epoch's end.
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
+# The runs on record have the plain L1 of gates; keys of cells and their results belong to it.
+AS_RUN = LossSettings(gate_l1_size="plain")
 
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale", "share"}
 
@@ -94,6 +96,7 @@ def flickr8k(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
     """Return the study on real photos: main comparison and plain orders."""
     base = replace(
         preset("flickr8k"),
+        loss=AS_RUN,
         model=ModelSettings(trunk="drc-small"),
         budget=BudgetSettings(batch=128, epochs=numbers.epochs or 8, threads=1),
         record=replace(RECORD, gradient_report_every=46),
@@ -114,6 +117,7 @@ def cc3m(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
     # All teachers share a grid (D14): DINOv2's patches of 14 give it 16×16 tokens where the others have 14×14.
     base = replace(
         base,
+        loss=AS_RUN,
         distil=replace(base.distil, compare_grid=7),
         budget=replace(base.budget, epochs=scales[MAIN].epochs),
     )
@@ -167,6 +171,7 @@ def _of_scenes(
     preset_base, epochs = preset("scenes"), numbers.epochs or epochs
     base = replace(
         preset_base,
+        loss=AS_RUN,
         data=f"{scenes.folder}/pairs",
         # All teachers share a grid (D14): the real teacher has 7×7 tokens at 224 px and 4×4 at 128.
         distil=replace(preset_base.distil, compare_grid=4),

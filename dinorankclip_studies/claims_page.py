@@ -96,8 +96,8 @@ def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]
     lines += [f"| study | claims | {' | '.join(VERDICTS)} |", f"| --- | --: |{' --: |' * len(VERDICTS)}"]
     for name, claims in verdicts.items():
         for label, control in ((name, False), (f"{name}, premises and controls that the paper lacks", True)):
-            own = (each for each in claims if each.claim.control == control and not each.claim.same_as)
-            counts = Counter(each.evidence.verdict for each in own)
+            counted = [each for each in claims if each.claim.control == control and not each.claim.same_as]
+            counts = Counter(each.evidence.verdict for each in counted)
             if counts:
                 cells = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
                 lines.append(f"| {label} | {counts.total()} | {cells} |")

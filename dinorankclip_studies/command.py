@@ -1,4 +1,4 @@
-"""Defines the command `dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
+"""Defines the command `dinorankclip study plan|run|status|upper-bound`: many runs at equal pairs and steps."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ EXAMPLES = {
     "plan": "dinorankclip study plan cc3m --ablation-epochs 8 --ablation-pairs 300000 --seeds 3",
     "run": "dinorankclip study run small",
     "status": "dinorankclip study status small",
+    "upper-bound": "dinorankclip study upper-bound full",
 }
 Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 
@@ -175,6 +176,20 @@ def run(
     StudyRunner(study, folder, workers, slurm, processes, gpus, only, keep, adopt, models).run()
 
 
+def upper_bound(name: Name = None, folder: Path | None = None, device: str = "auto") -> None:
+    """Probe the teachers of a study themselves: what their students could know at most.
+
+    Args:
+        name: The study.
+        folder: Folder of the study, which gets teachers.json; by default runs/study-NAME.
+        device: auto (the GPU if there is one), cpu, cuda or cuda:N.
+    """
+    from dinorankclip_studies.upper_bound import probe_lines, probe_teachers
+
+    study = study_named(name)
+    print("\n".join(probe_lines(probe_teachers(study, folder or default_folder(study.name), device))))
+
+
 def work(
     folder: Annotated[Path, tyro.conf.Positional],
     only: tuple[str, ...],
@@ -252,7 +267,14 @@ def default_workers(processes: int = 1) -> int:
     return max(1, (len(visible_gpus()) or cores) // processes)
 
 
-VERBS: dict[str, Callable[..., None]] = {"plan": plan, "run": run, "status": status, "work": work, "train": train}
+VERBS: dict[str, Callable[..., None]] = {
+    "plan": plan,
+    "run": run,
+    "status": status,
+    "upper-bound": upper_bound,
+    "work": work,
+    "train": train,
+}
 INTERNAL = ("work", "train")
 
 
@@ -266,7 +288,7 @@ def main(argv: list[str]) -> None:
     verbs = {name: verb for name, verb in VERBS.items() if name not in INTERNAL}
     if argv and argv[0] not in ("-h", "--help"):
         raise UserError(f"study has no '{argv[0]}': there are {', '.join(verbs)}")
-    lines = [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in verbs.items()]
+    lines = [f"  {name:<13}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in verbs.items()]
     lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES.values())]
     print(f"usage: dinorankclip study {'|'.join(verbs)} …\n")
     print(HELP.format(verbs="\n".join(lines)) + "\ndinorankclip study run --help tells the options, and so on.")

@@ -67,7 +67,8 @@ def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
         yield line + (f"{hours.of(runs_of_cell):>8,.1f}" if shared == cell else f"     is {shared}")
     total = hours.of(different)
     nodes = f"{total:,.0f} hours of a node with {study.gpus} H100"
-    yield f"\n{len(different)} different runs of {len(by_cell(runs))} cells: {nodes}, {total * study.gpus:,.0f} GPU hours."
+    gpu_hours = f"{total * study.gpus:,.0f} GPU hours"
+    yield f"\n{len(different)} different runs of {len(by_cell(runs))} cells: {nodes}, {gpu_hours}."
     yield f"Step times: {LABEL}; scoring and the extraction of teacher features are not in them."
     yield from _beside_the_profile(study, paper, different, hours)
     yield from _needs(runs)
@@ -101,9 +102,9 @@ def _beside_the_profile(study: Study, paper: Paper, runs: list[Run], hours: Hour
     common = [part for part in grouped if part in profile]
     ours, theirs = sum(hours.of(grouped[part]) for part in common), sum(profile[part] for part in common)
     yield (
-        f"  {ours - theirs:+,.1f} h in parts that both have ({ours:,.1f} against {theirs:g}): the paper's own steps times "
-        "its own step times give more than its profile, and its order sweep has one curve where this plan has an order "
-        "alone and an order with teacher and fusion."
+        f"  {ours - theirs:+,.1f} h in parts that both have ({ours:,.1f} against {theirs:g}): the paper's own steps "
+        "times its own step times give more than its profile, and its order sweep is one curve of six runs where this "
+        "plan has the order alone and the order with teacher and fusion."
     )
     for part, why in (
         (BASELINES, "its profile has no run of CLIP, CyCLIP, ALIP, RankCLIP or the method without its teacher"),
@@ -112,8 +113,8 @@ def _beside_the_profile(study: Study, paper: Paper, runs: list[Run], hours: Hour
         yield f"  {hours.of(grouped[part]):+,.1f} h: {why}."
     uncounted = sum(profile[part] for part in NOT_COUNTED)
     yield (
-        f"  {-uncounted:+,.1f} h that are not estimated here: teacher features, evaluation, buffer, and its runs for the "
-        "Fine-grained Probe, which is taken on the main models here."
+        f"  {-uncounted:+,.1f} h that are not estimated here: teacher features, evaluation, buffer, and its runs for "
+        "the Fine-grained Probe, which is taken on the main models here."
     )
     yield "  Other numbers: --epochs, --pairs, --seeds, --sweep-epochs, --ablation-epochs, --ablation-pairs."
 
@@ -141,6 +142,7 @@ def _disk(study: Study, runs: list[Run]) -> Iterator[str]:
     yield "\ndisk"
     yield f"  {size_text(running):>9}  checkpoints of each run under way ({kept} kept, the best, one being written)"
     yield f"  {size_text(models):>9}  models that stay (seed {KEPT_SEED} of every cell)"
-    yield f"  {size_text(cache):>9}  {len(caches)} teacher caches of the whole corpus at 14×14 ({fine} each; {coarse} at 8×8),"
+    each = f"{fine} each; {coarse} at 8×8"
+    yield f"  {size_text(cache):>9}  {len(caches)} teacher caches of the whole corpus at 14×14 ({each}),"
     yield f"  {'':>9}  {tokens} of them with PCA-256 tokens besides; captions' features not counted"
     yield f"  {size_text(running + models + cache):>9}  all, with one run under way"

@@ -75,7 +75,7 @@ class Paper:
         return (self.folder / "contradictions.md").read_text(encoding="utf-8")
 
     @property
-    def studies(self) -> dict[str, Callable[[], Study]]:
+    def studies(self) -> dict[str, Callable[..., Study]]:
         return self._module("plans").STUDIES
 
     @property
@@ -100,7 +100,7 @@ class Paper:
         return self._module("extra_tables").paired_differences(material)
 
     def named_tables(self, material: StudyMaterial) -> list[PlainTable]:
-        return self._module("extra_tables").best_orders(material)
+        return self._module("extra_tables").named_tables(material)
 
     def cost_tables(self, material: StudyMaterial) -> list[PlainTable]:
         return self._module("extra_tables").cost_tables(material)
@@ -118,8 +118,8 @@ def papers() -> list[Paper]:
     return [import_module(f"{__name__}.{name}").PAPER for name in PAPERS]
 
 
-def all_studies() -> dict[str, Callable[[], Study]]:
-    """Return the studies of all papers by name."""
+def all_studies() -> dict[str, Callable[..., Study]]:
+    """Return the functions that make the studies of all papers, by name; they may be given `Numbers`."""
     return {name: study for paper in papers() for name, study in paper.studies.items()}
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dinorankclip_studies.papers import paper_data
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.scales import MAIN, SWEEP, cell_at
+from dinorankclip_studies.papers.dinorankclip.scales import MAIN, PAPER_SCALES, SWEEP, cell_at
 from dinorankclip_studies.papers.paper_data import Measures, PaperValue
+from dinorankclip_studies.results import Results
 from dinorankclip_studies.study import Column, Experiment, Row
 
 # Cells of the orders 0, 1, 2, …
@@ -27,6 +29,15 @@ _KEYS = _REQUIRED | {"kinds", "paper", "unmatched", "scale"}
 def sweep_of(cells: tuple[str, ...], measures: Measures) -> tuple[str, ...]:
     """Return the cells of an order sweep under the names that they have in a kind of study."""
     return tuple(cell_at(SWEEP, cell) for cell in cells) if measures.scales else cells
+
+
+def sweep_results(results: Results, measures: Measures) -> Results:
+    """Return the results of the sweeps over orders and amounts of data, with the cells' names as in claims.toml."""
+    if not measures.scales:
+        return results
+    suffix = PAPER_SCALES[SWEEP].suffix
+    runs = (replace(run, cell=run.cell.removesuffix(suffix)) for run in results.runs if run.cell.endswith(suffix))
+    return replace(results, runs=tuple(runs))
 
 
 def columns(measures: Measures, *names: str) -> tuple[Column, ...]:

@@ -13,9 +13,9 @@ from tests.studies.worlds import bench, results
 
 CAVEAT = "teacher efficientnet-lite0 (ImageNet-supervised): not DINOv3"
 CONTROLS = sum(claim.control and not claim.same_as for claim in CLAIMS)
-ONCE = len([claim for claim in JUDGED if not claim.same_as])  # one comparison in two wordings is counted once
 APART = "full, premises and controls that the paper lacks"
 JUDGED = [claim for claim in CLAIMS if claim.only != ("cc3m",)]
+ONCE = len([claim for claim in JUDGED if not claim.same_as])  # one comparison in two wordings is counted once
 
 
 @pytest.fixture(scope="module")

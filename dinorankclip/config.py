@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dinorankclip.methods import Method, traits_of
+from dinorankclip.recipes import RecipeName, check_recipe, recipe_called
 from dinorankclip.types import UserError
 
 
@@ -206,6 +207,9 @@ class TrainSettings:
     method: Method = "clip"
     """The objective: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher and fusion),
     cyclip and alip (other baselines), distil (students alone)."""
+    recipe: RecipeName | None = None
+    """Defaults on top of those of preset and method. paper: every line of the paper's table of hyper-parameters
+    (docs/paper-departures.md shows them); with it the method is dinorankclip unless --method names another."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""
@@ -295,6 +299,21 @@ def for_method(settings: TrainSettings, method: str) -> TrainSettings:
     traits = traits_of(method)
     order = {} if traits.fixed_order is None else {"loss.order": traits.fixed_order}
     return with_changes(settings, {"method": method, **order, **traits.brings})
+
+
+def for_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
+    """Return the settings with the recipe's defaults; without a recipe, the settings as they are."""
+    if recipe is None:
+        return settings
+    check_recipe(recipe, settings.method)
+    return with_changes(settings, {"recipe": recipe, **recipe_called(recipe).changes(settings)})
+
+
+def default_settings(preset_name: str, method: str | None = None, recipe: str | None = None) -> TrainSettings:
+    """Return the settings of preset, method and recipe, in this order, before the user's flags."""
+    base = preset(preset_name)
+    method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
+    return for_recipe(for_method(base, method), recipe)
 
 
 as_dict = dataclasses.asdict

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dinorankclip.config import UNGATED, TrainSettings, as_dict, flatten, preset, with_changes
+from dinorankclip.config import UNGATED, TrainSettings, as_dict, default_settings, flatten, with_changes
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
+from dinorankclip.recipes import check_recipe
 from dinorankclip.types import UserError
 
 INFINITE = float("inf")
@@ -41,6 +42,8 @@ def validated(settings: TrainSettings) -> TrainSettings:
     """
     if settings.distil.cache == "none":  # the user types "none"; settings hold None
         settings = with_changes(settings, {"distil.cache": None})
+    if settings.recipe is not None:
+        check_recipe(settings.recipe, settings.method)
     _check_order(settings)
     _check_numbers(settings)
     if settings.model.frozen_image_tower:
@@ -98,7 +101,7 @@ def _check_learning(settings: TrainSettings) -> None:
         raise UserError(f"{into_trunk}, and fusion needs students: add --fusion.variant none")
     if only_students:
         raise UserError(f"{into_trunk}, and --method {method} leaves the trunk alone: use another method")
-    defaults = preset(settings.preset).distil
+    defaults = default_settings(settings.preset, method, settings.recipe).distil
     for side in ("image", "text"):
         student = getattr(distil, f"{side}_student")
         if student != getattr(defaults, f"{side}_student"):

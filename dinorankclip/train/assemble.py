@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import TrainSettings, for_method, preset
+from dinorankclip.config import TrainSettings, default_settings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
 from dinorankclip.data.tokens import Tokenizer
@@ -99,7 +99,8 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
 def build_model(settings: TrainSettings) -> JointModel:
     """Build the model from `init` (a folder or open_clip model), from open_clip weights (`model.weights`) or anew."""
     if settings.init is not None:
-        if replace(settings.model, frozen_image_tower=False) != preset(settings.preset).model:
+        usual = default_settings(settings.preset, settings.method, settings.recipe)
+        if replace(settings.model, frozen_image_tower=False) != usual.model:
             raise UserError("--init brings the whole model of that folder: leave out --model.*")
         model = _trained_model(settings.init)
         model.set_parts(*_continued(model, settings), settings.seed)
@@ -126,9 +127,9 @@ def _trained_model(where: str) -> JointModel:
 
 def _continued(model: JointModel, settings: TrainSettings) -> tuple[Students, FusionDesign]:
     """Return the students and the fusion with which a trained model (`--init`) continues. The model keeps its own
-    unless the user selects others; defaults of preset and method do not count as a selection."""
+    unless the user selects others; defaults of preset, method and recipe do not count as a selection."""
     asked, asked_fusion = students_and_fusion(settings)
-    usual = for_method(preset(settings.preset), settings.method)
+    usual = default_settings(settings.preset, settings.method, settings.recipe)
     names = {}
     for branch in ("image", "text"):
         own, name = getattr(model.students, branch), getattr(asked, branch)

@@ -146,6 +146,33 @@ class FusionSettings:
 
 
 @dataclass(frozen=True)
+class AlignedSettings:
+    """Sets the frozen towers of `--recipe aligned` and the heads that learn. Other recipes ignore these settings."""
+
+    image_tower: str = "efficientnet-lite0"
+    """The frozen image tower: an image teacher, e.g. timm:NAME:FILE (dinorankclip teacher --help lists all)."""
+    image_size: int | None = None
+    """Side at which the tower sees images; by default its own."""
+    text_tower: str = "minilm"
+    """The frozen text tower: a caption teacher, e.g. minilm:FOLDER for another BERT sentence encoder."""
+    start: Literal["names", "random"] = "random"
+    """names: begin with what the towers can do without pairs (`starter`), which needs an image tower with a
+    classifier. random: heads alone."""
+    dim: int | None = None
+    """Width of the embedding; by default 256, or with --aligned.start names the width of the text tower."""
+    hidden: int = 1024
+    """Width of the hidden layer of each head."""
+    dropout: float = 0.3
+    """Share of the hidden layer that is left out at each step."""
+    fused: Literal["image", "text", "image+text"] = "image"
+    """Branches whose fusion (--fusion.variant) reads the tower's own dense tokens."""
+    token_width: int = 256
+    """Width to which tokens are reduced before they are stored."""
+    text_places: int = 32
+    """Tokens of a caption that the fusion reads."""
+
+
+@dataclass(frozen=True)
 class OptimSettings:
     """Sets AdamW and its schedule."""
 
@@ -224,6 +251,7 @@ class TrainSettings:
     loss: LossSettings = field(default_factory=LossSettings)
     distil: DistilSettings = field(default_factory=DistilSettings)
     fusion: FusionSettings = field(default_factory=FusionSettings)
+    aligned: AlignedSettings = field(default_factory=AlignedSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
@@ -360,4 +388,6 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def idle_groups(flat: dict[str, Any]) -> set[str]:
     """Return the groups of settings without effect: fusion and students, when a run has none."""
     fused = flat.get("fusion.variant", "none") != "none"
-    return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})
+    if flat.get("recipe") == "aligned":
+        return {"distil", "model"} | (set() if fused else {"fusion"})
+    return {"aligned"} | (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})

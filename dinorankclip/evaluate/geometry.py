@@ -129,7 +129,7 @@ def inspect_fusion(
     model: JointModel, source: Source, tokenizer: Tokenizer, max_pixels: int
 ) -> dict[str, dict[str, Any]]:
     """Describe each branch on the first usable images of `source` and on their first captions."""
-    batches = iterate_pairs(source, model.trunk.image_spec, BATCH, max_pixels=max_pixels)
+    batches = iterate_pairs(source, model.image_spec, BATCH, max_pixels=max_pixels)
     parts: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}  # gate [n, D], angle in degrees [n], ratio [n]
     for _keys, pixels, captions in islice(batches, INSPECTED // BATCH):
         sides = {"image": model.see(model.normalised(pixels.to(model.device)))}

@@ -89,7 +89,7 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        return self.model.trunk.logit_scale.device
+        return self.model.logit_scale.device
 
 
 def save(state: TrainingState, folder: Path, keep: int) -> None:

@@ -76,7 +76,7 @@ def frozen_images(
     """Return rows of all parts after computing the missing rows. Every process must call this.
     A dry run prints the cost of the computation instead, and uses random rows."""
     encode = partial(model.encode_image, normalize=False)
-    maker = RowMaker(encode, image_identity(model), model.trunk.image_spec, model.dim, reading.max_pixels)
+    maker = RowMaker(encode, image_identity(model), model.image_spec, model.dim, reading.max_pixels)
     learning = model.training
     model.eval()
     rows: dict[str, ImageRows] = {}

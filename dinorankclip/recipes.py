@@ -63,6 +63,7 @@ def _aligned(settings: TrainSettings) -> dict[str, Any]:
         "reading.workers": 0,  # rows come from memory
         "distil.cache": None,
         "fusion.variant": "full",
+        "fusion.start": "zero",
         "optim.lr": 1e-3,
         "optim.weight_decay": 0.1,
         "budget.batch": BY_SIZE,

@@ -125,7 +125,11 @@ class AlignedModel(nn.Module):
     def _build_fusion(self, branch: str, seed: int) -> Fusion | None:
         if not self.design.fuses(branch):
             return None
-        return build_fusion(self.fusion.variant, self.fusion.gate, self.design.dim, self.layouts[branch].width, branch, seed)
+        fusion, width = self.fusion, self.layouts[branch].width
+        start, bias = fusion.start, fusion.gate_bias
+        return build_fusion(
+            fusion.variant, fusion.gate, self.design.dim, width, branch, seed, start=start, gate_bias=bias
+        )
 
     def set_dropout(self, share: float) -> None:
         for module in self.modules():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from dinorankclip.config import TrainSettings, with_changes
 from dinorankclip.data.open_data import open_pairs
+from dinorankclip.data.splits import chosen_among
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign
 from dinorankclip.models.towers import ImageTower, TextTower
@@ -28,8 +27,8 @@ def sized(settings: TrainSettings) -> TrainSettings:
     """Return settings with batch and epochs in place of `BY_SIZE`; other settings stay as they are."""
     if settings.recipe != "aligned" or BY_SIZE not in (settings.budget.batch, settings.budget.epochs):
         return settings
-    pairs = len(open_pairs(settings.data, settings.reading, "train"))
-    batch, epochs = batch_and_epochs(pairs)
+    train = open_pairs(settings.data, settings.reading, "train")
+    batch, epochs = batch_and_epochs(len(train), chosen_among(train))
     changes = {}
     if settings.budget.batch == BY_SIZE:
         changes["budget.batch"] = batch
@@ -38,8 +37,11 @@ def sized(settings: TrainSettings) -> TrainSettings:
     return with_changes(settings, changes)
 
 
-def batch_and_epochs(pairs: int) -> tuple[int, int]:
-    """Return a batch of at most a quarter of the pairs, and epochs for about `STEPS_WANTED` steps."""
+def batch_and_epochs(pairs: int, pairs_of_epoch: int) -> tuple[int, int]:
+    """Return a batch of at most a quarter of the pairs, and epochs for about `STEPS_WANTED` steps.
+
+    A few pairs chosen from many (`reading.train_items`) come round more often: an epoch counts the many.
+    """
     if pairs < FEWEST_PAIRS:
         raise UserError(
             f"{pairs} training pairs are too few to learn from: give at least {FEWEST_PAIRS}; without any pair, "
@@ -48,7 +50,7 @@ def batch_and_epochs(pairs: int) -> tuple[int, int]:
     batch = LARGEST_BATCH
     while batch > SMALLEST_BATCH and 4 * batch > pairs:
         batch //= 2
-    steps_per_epoch = max(1, pairs // batch)
+    steps_per_epoch = max(1, pairs_of_epoch // batch)
     return batch, min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS_WANTED / steps_per_epoch)))
 
 
@@ -69,7 +71,7 @@ def new_aligned_model(settings: TrainSettings) -> AlignedModel:
         dim=wanted.dim or (text.summary if named else RANDOM_DIM),
         hidden=wanted.hidden,
         start=wanted.start,
-        fusion=FusionDesign(fusion.variant, fusion.gate),
+        fusion=FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias),
         fused=wanted.fused if fusion.variant != "none" else "",
         token_width=wanted.token_width,
         text_places=wanted.text_places,

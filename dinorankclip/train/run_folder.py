@@ -19,7 +19,7 @@ import torch
 
 from dinorankclip import distributed
 from dinorankclip import run_files as files
-from dinorankclip.config import ReadingSettings, difference
+from dinorankclip.config import ReadingSettings, TrainSettings, as_begun, as_dict, difference
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
@@ -67,6 +67,17 @@ def has_begun(run: Path) -> bool:
     """Return True if a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
     logged = (run / files.METRICS).is_file() and (run / files.METRICS).stat().st_size > 0
     return logged or (run / files.SCORES).is_file() or any((run / files.CHECKPOINTS).glob(f"{files.STEP}*"))
+
+
+def as_begun_in(run: Path, settings: TrainSettings) -> TrainSettings:
+    """Return the settings with which a run goes on that an older version began (`config.as_begun`)."""
+    begun = settings
+    if files.is_run(run) and has_begun(run):
+        with suppress(UserError):  # a damaged file: `claim` reports it
+            begun = as_begun(settings, files.read_settings(run))
+    for line in difference(as_dict(begun), as_dict(settings)):
+        say(f"note: {run} goes on as it began, with {line.split(' → ')[0]}; the default is another by now")
+    return begun
 
 
 def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:

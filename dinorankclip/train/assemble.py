@@ -13,6 +13,7 @@ from dinorankclip import distributed
 from dinorankclip.config import TrainSettings, default_settings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
+from dinorankclip.data.second_captions import open_second_captions
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose, keep_freed_memory
 from dinorankclip.losses.objective import Objective
@@ -75,6 +76,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     tokenizer = Tokenizer(model.trunk.text_spec)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)
     distillation = distillation_loss(settings.distil, model, cache, settings.seed)
+    second = open_second_captions(train, settings.reading) if traits_of(settings.method).second_caption else None
     objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
     loader = PairLoader(
         train,
@@ -88,10 +90,11 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         second_caption=traits_of(settings.method).second_caption,
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
+        second_captions=second,
     )
     length = Length(loader.steps_per_epoch, settings.budget.epochs)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
-    data = train.fingerprint + (f"+{cache.identity}" if cache else "")
+    data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
     state = TrainingState(model, objective, updater, data)
     return RunParts(settings, placement, state, length, tokenizer, loader, train, held_out, frozen)
 

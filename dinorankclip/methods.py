@@ -23,9 +23,9 @@ HEAD_MILLIONS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)  # the paper's parameters of 
 class MethodTraits:
     """Holds the properties of a method. Settings can add distillation to any method."""
 
-    words: str  # for the model card; {order} stands for the order of the run
+    words: str  # for the model card; {order} and {likelihood} (see `likelihood_words`) are those of the run
     terms: tuple[str, ...] = ("contrastive",)  # keys of losses.objective.TERMS; without any, only students learn
-    title: str = ""  # for tables, where the name alone would mislead
+    title: str = ""  # for tables, where the name alone would mislead; {likelihood} as in `words`
     given_words: str = ""  # for the model card, if second captions were given; the title is then the plain name
     fixed_order: int | None = None  # None: `loss.order` decides
     brings: Mapping[str, Any] = field(default_factory=dict)  # default settings of the method
@@ -59,7 +59,10 @@ TRAITS: dict[str, MethodTraits] = {
         fixed_order=0,
     ),
     "rankclip": MethodTraits(
-        "contrastive loss with first-order ranking consistency (RankCLIP)", ("contrastive", "ranking"), fixed_order=1
+        "contrastive loss with first-order ranking consistency, RankCLIP ({likelihood})",
+        ("contrastive", "ranking"),
+        title="rankclip ({likelihood})",
+        fixed_order=1,
     ),
     "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ("contrastive", "ranking")),
     "dinorankclip": MethodTraits(
@@ -71,6 +74,11 @@ TRAITS: dict[str, MethodTraits] = {
 }
 
 
+def likelihood_words(rankclip_eps: float) -> str:
+    """Return which likelihood of order 1 a run has: equation 2 itself, or that of RankCLIP's public code."""
+    return "public ε" if rankclip_eps else "exact"
+
+
 def second_captions_given(settings: Mapping[str, Any]) -> bool:
     """Return whether stored settings name second captions (ALIP); otherwise they are other captions of the data."""
     reading = settings.get("reading", {})
@@ -79,15 +87,19 @@ def second_captions_given(settings: Mapping[str, Any]) -> bool:
 
 def title_of_stored(settings: Mapping[str, Any]) -> str:
     """Return the name of a stored run's method for tables."""
-    traits = traits_of_stored(settings["method"])
-    return settings["method"] if second_captions_given(settings) else traits.title or settings["method"]
+    title = "" if second_captions_given(settings) else traits_of_stored(settings["method"]).title
+    return title.format(likelihood=_likelihood_of_stored(settings)) or settings["method"]
 
 
 def words_of_stored(settings: Mapping[str, Any]) -> str:
     """Return the description of a stored run's method."""
     traits = traits_of_stored(settings["method"])
     words = traits.given_words if second_captions_given(settings) and traits.given_words else traits.words
-    return words.format(order=settings["loss"]["order"])
+    return words.format(order=settings["loss"]["order"], likelihood=_likelihood_of_stored(settings))
+
+
+def _likelihood_of_stored(settings: Mapping[str, Any]) -> str:
+    return likelihood_words(settings.get("loss", {}).get("rankclip_eps", 0.0))
 
 
 def traits_of(method: str) -> MethodTraits:

@@ -16,7 +16,7 @@ from dinorankclip import __version__, run_files
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored, written
 from dinorankclip.methods import words_of_stored
 from dinorankclip.models.folder import CONFIG
-from dinorankclip.models.joint import parameters_by_part
+from dinorankclip.models.joint import fusion_start_words, parameters_by_part
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.models.trunk import trunk_config, trunk_name
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
@@ -185,7 +185,8 @@ def _description(model: LoadedModel) -> str:
     if parts.students.image or parts.students.text:
         extra += f" Students: {parts.students.image or 'none'} (image), {parts.students.text or 'none'} (text)."
     if parts.image_fusion is not None or parts.text_fusion is not None:
-        extra += f" Fusion: {parts.fusion.variant}{'' if parts.fusion.gate else ', without gate'}."
+        gate = "" if parts.fusion.gate else ", without gate"
+        extra += f" Fusion: {parts.fusion.variant}{gate}{fusion_start_words(parts.fusion)}."
     return (
         f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
         f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: CLIP's byte "

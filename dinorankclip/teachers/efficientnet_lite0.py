@@ -100,7 +100,8 @@ def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
         raise UserError(f"{path} does not hold EfficientNet-Lite0: {weights_files.complaint(error)}") from error
     used = {name: tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
     preprocessing = Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3)  # (pixel - 127)/128
-    return Teacher(TeacherCard(SOURCE, "Apache-2.0", NOTE), network, weights_files.hash_of(used), preprocessing, grid)
+    card = TeacherCard(SOURCE, "Apache-2.0", NOTE)
+    return Teacher(card, network, weights_files.hash_of(used), preprocessing, grid, source=path)
 
 
 def _packaged() -> Path:

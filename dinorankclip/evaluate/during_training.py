@@ -32,6 +32,7 @@ from dinorankclip.formatting import RECALLS, bare, held_out, images_scored
 from dinorankclip.io import write_json
 from dinorankclip.losses.distillation_terms import ON_TOKENS
 from dinorankclip.methods import traits_of
+from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import FEW_SCORED
 from dinorankclip.run_files import BEFORE, FUSION, LAST, read_object
 from dinorankclip.train.assemble import RunParts
@@ -118,7 +119,7 @@ def take_fidelity(parts: RunParts) -> dict[str, float]:
     Where the cache lacks the held-out parts, a note is printed and the result is empty.
     """
     distil, distillation = parts.settings.distil, parts.state.objective.distillation
-    if distil.cache is None or distillation is None:
+    if distil.cache is None or distillation is None or isinstance(parts.state.model, AlignedModel):
         return {}
     sources = {"train": parts.train, **parts.held_out}
     of_tokens = distil.criterion in ON_TOKENS
@@ -207,7 +208,9 @@ def _final_inspection(parts: RunParts, folder: Path) -> None:
 
 
 def _take_inspection(parts: RunParts) -> dict[str, Any]:
-    model = parts.state.model.eval()
-    numbers = inspect_fusion(model, parts.held_out["val"], parts.tokenizer, parts.settings.reading.max_pixels)
+    model, settings = parts.state.model.eval(), parts.settings
+    # The rows of a frozen image tower are embeddings, those of an aligned model are what its heads start from.
+    rows = parts.frozen.rows["val"] if parts.frozen is not None and isinstance(model, AlignedModel) else None
+    numbers = inspect_fusion(model, parts.held_out["val"], parts.tokenizer, settings.reading.max_pixels, rows)
     model.train()
     return numbers

@@ -82,12 +82,16 @@ class Head(nn.Module):
 
 
 class AlignedModel(nn.Module):
-    """Encodes pixels and ids through the towers, or rows of stored tower features. Has the interface of `JointModel`."""
+    """Encodes pixels and ids through the towers, or stored rows of the towers. Has the interface of `JointModel`."""
 
     pixel_scale: Tensor
     pixel_shift: Tensor
     image_basis: Tensor
     text_basis: Tensor
+    image_head: Head
+    text_head: Head
+    image_fusion: Fusion | None
+    text_fusion: Fusion | None
     image_student = text_student = None
     students = Students()
 
@@ -164,15 +168,17 @@ class AlignedModel(nn.Module):
 
     def forward(self, images: Tensor, texts: Tensor, second_texts: Tensor | None = None) -> Embeddings:
         """Map rows, or uint8 images and ids, to raw embeddings [B, D] by name."""
-        named = {"image": self._image(images).raw, "text": self._text(texts).raw}
+        named = {"image": self.image_side(images).raw, "text": self.text_side(texts).raw}
         if second_texts is not None:
-            named["second_text"] = self._text(second_texts).raw
+            named["second_text"] = self.text_side(second_texts).raw
         return Embeddings(named)
 
-    def _image(self, images: Tensor) -> Encoded:
+    def image_side(self, images: Tensor) -> Encoded:
+        """Encode uint8 images [B, 3, S, S], or their rows [B, F]."""
         return self._embed("image", images) if images.ndim == 2 else self.see(self.normalised(images))
 
-    def _text(self, texts: Tensor) -> Encoded:
+    def text_side(self, texts: Tensor) -> Encoded:
+        """Encode ids [B, T], or rows of captions [B, G]."""
         return self._embed("text", texts) if texts.is_floating_point() else self.read(texts)
 
     def see(self, pixels: Tensor) -> Encoded:
@@ -196,12 +202,12 @@ class AlignedModel(nn.Module):
 
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
-        rows = self._image(images.to(self.device)).raw.float()
+        rows = self.image_side(images.to(self.device)).raw.float()
         return F.normalize(rows, dim=-1) if normalize else rows
 
     @torch.inference_mode()
     def encode_text(self, texts: Tensor, normalize: bool = True) -> Tensor:
-        rows = self._text(texts.to(self.device)).raw.float()
+        rows = self.text_side(texts.to(self.device)).raw.float()
         return F.normalize(rows, dim=-1) if normalize else rows
 
     def normalised(self, images: Tensor) -> Tensor:

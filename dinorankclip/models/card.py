@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dinorankclip import __version__, run_files
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored, written
-from dinorankclip.methods import likelihood_words, traits_of_stored
+from dinorankclip.methods import words_of_stored
 from dinorankclip.models.folder import CONFIG
 from dinorankclip.models.joint import fusion_start_words, parameters_by_part
 from dinorankclip.models.loaded import LoadedModel
@@ -200,9 +200,8 @@ def _training(known: dict[str, Any]) -> str:
     settings = known.get("settings")
     if not settings:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
-    budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
-    words = {"order": loss["order"], "likelihood": likelihood_words(loss.get("rankclip_eps", 0.0))}
-    method = traits_of_stored(settings["method"]).words.format(**words)
+    budget, optim = settings["budget"], settings["optim"]
+    method = words_of_stored(settings)
     # An order that is named but has no effect is no cause of a score.
     if inert := run_files.inert_words(known.get("inert_orders", [])):
         method += f"; {inert}: the corrections ended below a thousandth of the spread they correct"

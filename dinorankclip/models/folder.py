@@ -25,7 +25,7 @@ from dinorankclip import run_files
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
-from dinorankclip.models.towers import TowerDesign, open_towers
+from dinorankclip.models.towers import ImageTower, TextTower, TowerDesign, check_tower
 from dinorankclip.models.weights_file import read_weights, skip_init, weights_hash, write_weights
 from dinorankclip.teachers.portable import local_spec
 from dinorankclip.types import TextSpec, UserError
@@ -36,7 +36,10 @@ WEIGHTS = "model.safetensors"
 VOCABULARY = "vocabulary.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 TOWERS = "towers"
-_KEYS = {FORMAT: {"format", "trunk", "students", "fusion", "weights_hash"}, ALIGNED_FORMAT: {"format", "aligned", "weights_hash"}}
+_KEYS = {
+    FORMAT: {"format", "trunk", "students", "fusion", "weights_hash"},
+    ALIGNED_FORMAT: {"format", "aligned", "weights_hash"},
+}
 _MOST_NAMED = 3  # most names in an error text
 
 AnyModel = JointModel | AlignedModel
@@ -174,10 +177,12 @@ def _aligned_model(described: dict[str, Any], folder: Path) -> AlignedModel:
     specs = {side: getattr(design, side).spec for side in ("image", "text")}
     if inside.is_dir():
         specs = {side: local_spec(spec, inside / side) for side, spec in specs.items()}
-    towers = open_towers(specs["image"], specs["text"], design.image.size, {"image": design.image, "text": design.text})
+    image, text = ImageTower(specs["image"], design.image.size), TextTower(specs["text"])
+    check_tower(image, design.image)
+    check_tower(text, design.text)
     try:
         with skip_init():
-            return AlignedModel(design, *towers)
+            return AlignedModel(design, image, text)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder / CONFIG} describes no model that can be built: {error}") from error
 

@@ -218,6 +218,14 @@ class JointModel(nn.Module):
             features = self.text_student(texts, token_table(self.trunk.towers))
         return self._fuse(self.trunk.encode_text, texts, features, self.text_fusion)
 
+    def image_side(self, images: Tensor) -> Encoded:
+        """Encode uint8 images [B, 3, S, S]."""
+        return self.see(self.normalised(images))
+
+    def text_side(self, texts: Tensor) -> Encoded:
+        """Encode token ids [B, L]."""
+        return self.read(texts)
+
     def _fuse(
         self, encode: Callable[[Tensor], Tensor], items: Tensor, features: StudentFeatures | None, fusion: Fusion | None
     ) -> Encoded:
@@ -250,7 +258,6 @@ class JointModel(nn.Module):
         """Normalise uint8 images, as trunk and students expect them."""
         pixels = images.float()
         return torch.addcmul(self.pixel_shift, pixels, self.pixel_scale, out=pixels)  # in place: no gradient
-
 
     def pooled_image_features(self, pixels: Tensor) -> Tensor:
         """Map normalised pixels [B, 3, S, S] to the trunk's features before projection [B, W], for probes.

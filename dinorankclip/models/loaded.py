@@ -32,6 +32,7 @@ from dinorankclip.device import Placement, choose
 from dinorankclip.models.folder import AnyModel, check_vocabulary, design_of, find_model, load_folder
 from dinorankclip.models.joint import Details, details_of
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model
+from dinorankclip.models.towers import TowerTokenizer
 from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.types import ImageSpec, TextSpec, UserError
 
@@ -207,7 +208,7 @@ def _check_images(images: Tensor, spec: ImageSpec) -> None:
         )
 
 
-def _check_ids(ids: Tensor, tokenizer: Tokenizer) -> None:
+def _check_ids(ids: Tensor, tokenizer: Tokenizer | TowerTokenizer) -> None:
     """Demand integers [B, L] from the model's tokenizer: L up to the context length, each row with its end-of-text."""
     context = tokenizer.spec.context_length
     if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 2 or not 1 <= ids.shape[1] <= context:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -121,7 +120,7 @@ def _widths(tokens: Tensor, summary: Tensor) -> tuple[int, int]:
 class TowerTokenizer:
     """Turns captions into the ids of a text tower, with the interface of `data.tokens.Tokenizer`."""
 
-    def __init__(self, teacher: TextTeacher, most: int = 128) -> None:
+    def __init__(self, teacher: TextTeacher) -> None:
         self._teacher = teacher
         self.spec = TextSpec(teacher.most_tokens)
         self.vocabulary = teacher.vocabulary
@@ -149,15 +148,12 @@ class TowerTokenizer:
         return F.pad(ids, (0, self.spec.context_length - ids.shape[1])) if full else ids
 
 
-def open_towers(image: str, text: str, size: int | None, designs: dict[str, Any] | None = None) -> tuple:
-    """Open both towers. `designs` holds the designs that a model was trained with, which must be the same."""
-    towers = ImageTower(image, size), TextTower(text)
-    for side, tower in zip(("image", "text"), towers):
-        expected = (designs or {}).get(side)
-        if expected is not None and tower.design.weights_hash != expected.weights_hash:
-            raise UserError(
-                f"the {side} tower {tower.design.spec} has other weights than the tower this model was trained with "
-                f"({tower.design.weights_hash[:12]} instead of {expected.weights_hash[:12]}): install the version it "
-                "had, or use an export that brings its towers"
-            )
-    return towers
+def check_tower(tower: ImageTower | TextTower, expected: TowerDesign) -> None:
+    """Refuse a tower whose weights are not those that a model was trained with."""
+    found: TowerDesign = tower.design
+    if found.weights_hash != expected.weights_hash:
+        raise UserError(
+            f"the tower {found.spec} has other weights than the tower this model was trained with "
+            f"({found.weights_hash[:12]} instead of {expected.weights_hash[:12]}): install the version it had, or use "
+            "an export that brings its towers"
+        )

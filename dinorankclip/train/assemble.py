@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
 from dinorankclip.config import TrainSettings, default_settings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
+from dinorankclip.data.second_captions import open_second_captions
 from dinorankclip.device import Placement, choose, keep_freed_memory
 from dinorankclip.losses.objective import Objective
 from dinorankclip.methods import traits_of
@@ -80,7 +82,10 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     model.train()  # after freezing: frozen batch norms keep their statistics
     _refuse_batch_statistics(model, settings)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)
-    distillation = distillation_loss(settings.distil, model, cache, settings.seed)
+    distillation = None
+    if isinstance(model, JointModel):
+        distillation = distillation_loss(settings.distil, model, cache, settings.seed)
+    second = open_second_captions(train, settings.reading) if traits_of(settings.method).second_caption else None
     objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
     loader = PairLoader(
         train,
@@ -94,10 +99,11 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         second_caption=traits_of(settings.method).second_caption,
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
+        second_captions=second,
     )
     length = Length(loader.steps_per_epoch, settings.budget.epochs)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
-    data = train.fingerprint + (f"+{cache.identity}" if cache else "")
+    data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
     state = TrainingState(model, objective, updater, data)
     return RunParts(settings, placement, state, length, tokenizer, loader, train, held_out, frozen)
 
@@ -184,7 +190,7 @@ def _words(choice: str | FusionDesign) -> str:
     return choice.variant + ("" if choice.gate else " without gate") + fusion_start_words(choice)
 
 
-def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:
+def _refuse_batch_statistics(model: nn.Module, settings: TrainSettings) -> None:
     """Refuse BatchNorm with chunks or several processes: it sees a part of the batch, and results would differ."""
     cut = distributed.world().size > 1 or (settings.budget.chunk or settings.budget.batch) < settings.budget.batch
     if cut and any(isinstance(module, _BatchNorm) and module.training for module in model.modules()):

@@ -10,7 +10,7 @@ beside the rows: the next run on this data finds the same basis, and with it the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -82,10 +82,10 @@ def tower_rows(
         say(f"{words}, {'stored before' if stored else 'looked at once'} ({size} in {made.folder})")
         rows[part] = made
     texts = _random_captions(model, captions) if dry else _caption_rows(model, captions, f"text {identity}")
-    return FrozenImages(rows, identity), texts
+    return FrozenImages(rows, identity, rows_identity), texts
 
 
-def different_captions(sources: Sequence[Source] | Iterator[Source]) -> list[str]:
+def different_captions(sources: Iterable[Source]) -> list[str]:
     """Return every caption of the sources once, in the order of first appearance."""
     known: dict[str, None] = {}
     for source in sources:

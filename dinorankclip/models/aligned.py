@@ -124,7 +124,8 @@ class AlignedModel(nn.Module):
     def _layout(self, branch: str, tower: ImageTower | TextTower, places: int) -> RowLayout:
         if not self.design.fuses(branch):
             return RowLayout(tower.summary)
-        return RowLayout(tower.summary, places, min(self.design.token_width, tower.width))
+        width = min(self.design.token_width, tower.width)
+        return RowLayout(tower.summary, places, width, counted=branch == "text")
 
     def _build_fusion(self, branch: str, seed: int) -> Fusion | None:
         if not self.design.fuses(branch):

@@ -2,7 +2,9 @@
 
 A tower's features of an item are one row, so that they are computed once, stored, and fetched by the item's place:
 
-    row = [summary C' | number of tokens 1 | reduced tokens P·r]          without a fusion the row is the summary alone
+    row = [summary C' | reduced tokens P·r | number of tokens 1]          without a fusion the row is the summary alone
+
+An image has as many tokens as its row has places, so its rows hold no number.
 
 Tokens are reduced from width C to r by a fixed basis (an uncentred PCA), which is part of the model.
 
@@ -42,10 +44,11 @@ class RowLayout:
     summary: int
     places: int = 0
     width: int = 0
+    counted: bool = False  # items have fewer tokens than places
 
     @property
     def dim(self) -> int:
-        return self.summary + (1 + self.places * self.width if self.places else 0)
+        return self.summary + self.places * self.width + self.counted
 
     def pack(self, summary: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """Join summaries [B, C'], reduced tokens [B, T, r] and their mask [B, T] to rows; tokens beyond P are lost.
@@ -54,10 +57,12 @@ class RowLayout:
         """
         if not self.places:
             return summary
+        if not self.counted:
+            return torch.cat([summary, tokens.flatten(1)], 1)
         count = mask.sum(1, keepdim=True).clamp_max(self.places)
         tokens = tokens.masked_fill(~mask[..., None], 0.0)[:, : self.places]
         tokens = F.pad(tokens, (0, 0, 0, self.places - tokens.shape[1]))
-        return torch.cat([summary, count.to(summary.dtype), tokens.flatten(1)], 1)
+        return torch.cat([summary, tokens.flatten(1), count.to(summary.dtype)], 1)
 
     def unpack(self, rows: Tensor) -> tuple[Tensor, StudentFeatures | None]:
         """Return summaries [B, C'] and, with places, tokens [B, P, r] with their mask and their mean as class token."""
@@ -65,8 +70,10 @@ class RowLayout:
             raise ValueError(f"rows of {rows.shape[1]} numbers, not {self.dim}: they belong to other towers")
         if not self.places:
             return rows, None
-        summary, count, flat = rows.split([self.summary, 1, self.places * self.width], 1)
+        summary, flat, count = rows.split([self.summary, self.places * self.width, int(self.counted)], 1)
         tokens = flat.unflatten(1, (self.places, self.width))
+        if not self.counted:
+            return summary, StudentFeatures(tokens.mean(1), tokens)
         mask = torch.arange(self.places, device=rows.device) < count
         mean = tokens.sum(1) / count.clamp_min(1)
         return summary, StudentFeatures(mean, tokens, mask)

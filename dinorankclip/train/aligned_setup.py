@@ -9,6 +9,7 @@ from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.splits import chosen_among
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign
+from dinorankclip.models.starter import fill_bridge
 from dinorankclip.models.towers import ImageTower, TextTower
 from dinorankclip.recipes import BY_SIZE
 from dinorankclip.train.frozen_rows import FrozenImages
@@ -76,7 +77,10 @@ def new_aligned_model(settings: TrainSettings) -> AlignedModel:
         token_width=wanted.token_width,
         text_places=wanted.text_places,
     )
-    return AlignedModel(design, image, text, settings.seed, wanted.dropout)
+    model = AlignedModel(design, image, text, settings.seed, wanted.dropout)
+    if named:
+        fill_bridge(model, wanted.image_tower)
+    return model
 
 
 def set_scales(model: AlignedModel, images: FrozenImages, captions: CaptionRows, train: Source) -> None:

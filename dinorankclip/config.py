@@ -205,7 +205,7 @@ class TrainSettings:
     """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
     method: Method = "clip"
     """The objective: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher and fusion),
-    cyclip and alip (other baselines), distil (students alone)."""
+    siglip (sigmoid loss), cyclip and alip (other baselines), distil (students alone)."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""

@@ -23,6 +23,7 @@ from dinorankclip.config import LossSettings
 from dinorankclip.losses.contrastive import CYCLIP_CROSS, CYCLIP_IN, alip_weights, cyclip_rows, info_nce_rows, unit_rows
 from dinorankclip.losses.distillation_terms import DistillationLoss
 from dinorankclip.losses.ranking import RankingLoss
+from dinorankclip.losses.sigmoid import sigmoid_rows
 from dinorankclip.methods import traits_of
 from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
 
@@ -43,6 +44,7 @@ class Inputs:
     progress: Progress
     detailed: bool
     teacher_features: Mapping[str, Tensor]
+    bias: Tensor | None = None
 
     @cached_property
     def image(self) -> Tensor:
@@ -97,12 +99,14 @@ class Objective(nn.Module):
         progress: Progress,
         detailed: bool = False,
         teacher_features: Mapping[str, Tensor] | None = None,
+        bias: Tensor | None = None,
     ) -> LossTerms:
         """Return the terms. `scale` is exponentiated; `detailed` adds numbers for a log line, which cost a little.
 
-        `teacher_features` belong to the batch and are on the device of the embeddings.
+        `teacher_features` belong to the batch and are on the device of the embeddings. `bias` is the model's logit
+        bias, which the sigmoid loss needs.
         """
-        inputs = Inputs(embeddings, scale, progress, detailed, teacher_features or {})
+        inputs = Inputs(embeddings, scale, progress, detailed, teacher_features or {}, bias)
         terms: dict[str, Tensor] = {}
         report: dict[str, float] = {}
         device = next(iter(embeddings.named.values())).device
@@ -118,6 +122,15 @@ def contrastive(objective: Objective, inputs: Inputs) -> Terms:
     """Return InfoNCE (CLIP)."""
     rows = info_nce_rows(inputs.image, inputs.text, inputs.scale, inputs.own)
     return {"contrastive": rows.mean()}, _scale_report(inputs)
+
+
+def sigmoid(objective: Objective, inputs: Inputs) -> Terms:
+    """Return the sigmoid loss (SigLIP)."""
+    if inputs.bias is None:
+        raise ValueError("the sigmoid loss needs the model's logit bias: Trunk.start_sigmoid() adds it")
+    rows = sigmoid_rows(inputs.image, inputs.text, inputs.scale, inputs.bias, inputs.own)
+    report = _scale_report(inputs) | ({"logit_bias": inputs.bias.item()} if inputs.detailed else {})
+    return {"sigmoid": rows.mean()}, report
 
 
 def cyclic(objective: Objective, inputs: Inputs) -> Terms:
@@ -182,6 +195,7 @@ class Term(NamedTuple):
 
 TERMS = {
     "contrastive": Term(contrastive),
+    "sigmoid": Term(sigmoid),
     "cyclic": Term(cyclic),
     "agreement": Term(agreement, register_thresholds),
     "ranking": Term(ranking, register_ranking),

@@ -13,6 +13,7 @@ from dinorankclip.types import Embeddings, Progress
 PAIRS, DIM = 10, 6
 CASES = {
     "clip": ("clip", LossSettings()),
+    "siglip": ("siglip", LossSettings()),
     "cyclip": ("cyclip", LossSettings()),
     "alip": ("alip", LossSettings()),
     "rankclip": ("rankclip", LossSettings()),
@@ -31,11 +32,13 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
         own = {n: x[rows].clone().requires_grad_() for n, x in whole.items()}
         scale = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
         objective = Objective(DIM, method, settings, seed=1).double()
-        out = objective(Embeddings(own), scale, Progress(500, 640, 64))
+        bias = torch.tensor(-5.0, dtype=torch.float64, requires_grad=True) if method == "siglip" else None
+        out = objective(Embeddings(own), scale, Progress(500, 640, 64), bias=bias)
         telemetry = gradient_report(out.terms, (own["image"], own["text"]))
         out.total.backward()
         size = distributed.world().size
         parameters = {n: p for n, p in objective.named_parameters()} | {"scale": scale}
+        parameters |= {} if bias is None else {"bias": bias}
         distributed.mean_gradients(parameters.values())
         used = ("image", "text", "second_text") if method == "alip" else ("image", "text")
         results[case] = {

@@ -143,7 +143,7 @@ def test_freezing_by_pattern():
         freeze(model, ("trunk.vision.*",))
 
 
-@pytest.mark.parametrize("method", ["clip", "cyclip", "alip", "rankclip", "rank"])
+@pytest.mark.parametrize("method", ["clip", "siglip", "cyclip", "alip", "rankclip", "rank"])
 def test_two_passes_give_the_gradient_of_one_shot(method):
     batch = random_batch(second=method == "alip")
     progress = Progress(9, 10, 10)
@@ -151,6 +151,8 @@ def test_two_passes_give_the_gradient_of_one_shot(method):
     for chunk in (None, 5):  # 12 pairs: chunks of 5, 5 and 2
         model = JointModel(trunk_config("drc-tiny"), seed=1)
         objective = Objective(model.dim, method)
+        if method == "siglip":
+            model.trunk.start_sigmoid()
         terms = backward(model, objective, batch, progress, CPU, chunk)
         grads = {n: p.grad for n, p in [*model.named_parameters(), *objective.named_parameters()]}
         found.append((float(terms.total.detach()), grads))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from bench.harness import machine_now, today, write_dated
 from dinorankclip.config import OptimSettings
 from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll
-from dinorankclip.losses.ranking import RAMP_TOP, RANKCLIP_SIZE, gate_l1
+from dinorankclip.losses.ranking import RAMP_TOP, RANKCLIP_SIZE, default_gate_l1
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.train.step import Updater
@@ -153,7 +153,7 @@ def learn(heads: TransitionHeads, updater: Updater, train: Sequence[Lists], step
     for step in range(steps):
         data = train[step % len(train)]
         size = RAMP_TOP * RANKCLIP_SIZE / data.order.shape[1]
-        l1 = sum(gate_l1(r) * heads.gate(r) for r in orders_of(heads))
+        l1 = sum(default_gate_l1(r) * heads.gate(r) for r in orders_of(heads))
         (size * nll(heads, data, orders_of(heads)) + l1).backward()
         updater.step(Progress(step, steps, EPOCHS), temperature)
 

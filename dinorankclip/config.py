@@ -93,6 +93,26 @@ class LossSettings:
     """Bring order r in at epoch 3(r-1), scaled down for short runs. Off: all orders act once lists have weight."""
     backend: Literal["auto", "reference", "blocked"] = "auto"
     """How the list likelihood is computed; the value is the same."""
+    size: Literal["rankclip", "equation"] = "rankclip"
+    """rankclip: a list of K positions counts 1/(16·K), RankCLIP's constant per position. equation: equation 8's literal
+    sum over positions, 16·K times larger."""
+    in_weight: float = 1.0
+    """Factor of the in-modal term on the ramp: μ₁ = in_weight · ramp."""
+    cross_weight: float = 1.0
+    """Factor of the cross-modal term on the ramp: μ₂ = cross_weight · ramp."""
+    direction_weights: tuple[float, float] = (1.0, 1.0)
+    """Factors of the two halves of equation 8: lists of an image (of texts, of images), then lists of a text."""
+    detached_scale: bool = False
+    """θ = s·cos without gradient to s: lists do not move the temperature."""
+    gate_start: tuple[float, ...] | None = None
+    """s_r at the start for orders 2, 3, …, a gate being σ(s_r). Default: the paper's -3, -5, then 2 less an order."""
+    gate_l1: tuple[float, ...] | None = None
+    """η_r for orders 2, 3, …, the L1 weights of the gates. Default: the paper's 1e-4, 1e-3, then 10 times an order."""
+    gate_l1_size: Literal["lists", "plain"] = "lists"
+    """lists: L1 has the size that --loss.size gives the lists, so gates and lists are in the paper's proportion. plain:
+    η_r·λ_r as it is; beside rankclip's size, opening order 4 or 5 then costs 0.08 or 0.8 nats a position."""
+    rankclip_eps: float = 0.0
+    """The ε inside the logarithm of RankCLIP's public code, 1e-10 there; order 1 and whole lists only. 0: exact."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +162,11 @@ class FusionSettings:
     """full (the paper's), spp-cbam (no refiner), spp (no attention), single-scale, additive, concat, or none."""
     gate: bool = True
     """The conflict-aware gate α; off: α = 1. concat and additive have none."""
+    start: Literal["closed", "zero"] = "closed"
+    """closed: gate bias -4, random projection, u rescaled to the trunk's length. zero: gate bias 0, projection zero, u
+    not rescaled: the embedding starts as the trunk's. concat and additive always start there."""
+    gate_bias: float | None = None
+    """Bias of the gate at the start; by default -4 for closed, 0 for zero."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +181,22 @@ class OptimSettings:
     """Default: min(10,000, 5 % of all steps)."""
     clip_norm: float | None = 1.0
     """Gradient norm limit; None switches it off."""
+    clip_apart: bool = False
+    """Limit the norm of each part by itself: trunk, students, fusion, transition heads, projectors. Off: one norm for
+    all, so that a large gradient of distillation shortens CLIP's step, too. The log has the norm of all."""
     heads_rate: float = 1.0
     """Factor on the learning rate of the transition heads and their gates. Adam moves a number by at most about its
     rate per step: with factor 1, a gate that starts nearly closed stays nearly closed for a few hundred steps."""
     heads_eps: float | None = None
     """Adam's epsilon for the transition heads and their gates; by default eps. Behind a nearly closed gate gradients
     are as small as 1e-6, so that eps takes most of a step: the log's undamped3_image says what is left."""
+    fusion_rate: float = 1.0
+    """Factor on the learning rate of the fusion, its gates included."""
+    gates_rate: float = 1.0
+    """Factor on the learning rate of all gates: of the fusion (times fusion_rate) and of the orders (times
+    heads_rate)."""
+    temperature_rate: float = 1.0
+    """Factor on the learning rate of logit_scale."""
     freeze: tuple[str, ...] = ()
     """Parameters that are not trained, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
 
@@ -326,15 +361,34 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+# A run of an older version lacks settings that were added later. It did what their defaults do, except for these.
+BEFORE_SETTING: dict[str, Any] = {"loss.gate_l1_size": "plain"}
+
+
+def meaning_of_absent() -> dict[str, Any]:
+    """Return the value of every setting, flat, that describes a stored run which lacks the setting."""
+    return flatten(as_dict(TrainSettings())) | BEFORE_SETTING
+
+
+def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
+    """Return the settings with which a run goes on whose config.json is `stored`: a setting that it lacks keeps the
+    meaning that the run began with, unless the user chose another value than the default."""
+    given, defaults, flat = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
+    kept = {n: v for n, v in BEFORE_SETTING.items() if n not in flat and given[n] == defaults[n]}
+    return with_changes(settings, kept)
+
+
 def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return a line `name: old → new` for every setting that differs and affects the result."""
-    defaults = flatten(as_dict(TrainSettings()))  # for settings that a run of an older version lacks
-    old, new = defaults | flatten(old), defaults | flatten(new)
+    absent = meaning_of_absent()
+    old, new = absent | flatten(old), absent | flatten(new)
     idle = idle_groups(old) & idle_groups(new)
+    gates = max(old["loss.order"], new["loss.order"]) > 1
     return [
         f"{name}: {old.get(name)} → {new.get(name)}"
         for name in sorted(old.keys() | new.keys())
         if name.split(".")[0] not in idle and not free_on_resume(name) and old.get(name) != new.get(name)
+        if gates or name != "loss.gate_l1_size"  # without gates it has no effect
     ]
 
 

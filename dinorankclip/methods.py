@@ -23,9 +23,9 @@ HEAD_MILLIONS = (0.0, 0.0, 0.16, 0.61, 1.32, 2.30)  # the paper's parameters of 
 class MethodTraits:
     """Holds the properties of a method. Settings can add distillation to any method."""
 
-    words: str  # for the model card; {order} stands for the order of the run
+    words: str  # for the model card; {order} and {likelihood} (see `likelihood_words`) are those of the run
     terms: tuple[str, ...] = ("contrastive",)  # keys of losses.objective.TERMS; without any, only students learn
-    title: str = ""  # for tables, where the name alone would mislead
+    title: str = ""  # for tables, where the name alone would mislead; {likelihood} as in `words`
     fixed_order: int | None = None  # None: `loss.order` decides
     brings: Mapping[str, Any] = field(default_factory=dict)  # default settings of the method
 
@@ -63,7 +63,10 @@ TRAITS: dict[str, MethodTraits] = {
         fixed_order=0,
     ),
     "rankclip": MethodTraits(
-        "contrastive loss with first-order ranking consistency (RankCLIP)", ("contrastive", "ranking"), fixed_order=1
+        "contrastive loss with first-order ranking consistency, RankCLIP ({likelihood})",
+        ("contrastive", "ranking"),
+        title="rankclip ({likelihood})",
+        fixed_order=1,
     ),
     "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ("contrastive", "ranking")),
     "dinorankclip": MethodTraits(
@@ -73,6 +76,11 @@ TRAITS: dict[str, MethodTraits] = {
     ),
     "distil": MethodTraits("distillation of a teacher into students alone: the trunk did not learn", (), fixed_order=0),
 }
+
+
+def likelihood_words(rankclip_eps: float) -> str:
+    """Return which likelihood of order 1 a run has: equation 2 itself, or that of RankCLIP's public code."""
+    return "public ε" if rankclip_eps else "exact"
 
 
 def traits_of(method: str) -> MethodTraits:

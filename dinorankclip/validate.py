@@ -15,7 +15,11 @@ INFINITE = float("inf")
 # The range of each number; None is always valid, NaN never, since it fails every comparison.
 RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("optim.lr", lambda x: 0 < x < INFINITE, "a number above 0"),
-    ("optim.heads_rate", lambda x: 0 < x < INFINITE, "above 0; 1 is the trunk's rate"),
+    (
+        "optim.heads_rate optim.fusion_rate optim.gates_rate optim.temperature_rate",
+        lambda x: 0 < x < INFINITE,
+        "above 0; 1 is the trunk's rate",
+    ),
     ("optim.clip_norm", lambda x: x > 0, "above 0, or nothing moves; None switches it off"),
     ("reading.patience", lambda x: x > 0, "above 0"),
     ("optim.betas reading.val_fraction", lambda x: 0 <= x < 1, "from 0 to below 1"),
@@ -23,6 +27,10 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("reading.crop_scale", lambda x: 0 < x <= 1, "shares, low then high"),
     ("reading.max_damaged", lambda x: 0 <= x <= 1, "a share, 0 to 1"),
     ("optim.weight_decay distil.weight distil.text_ratio", lambda x: 0 <= x < INFINITE, "0 or more"),
+    ("loss.in_weight loss.cross_weight loss.direction_weights", lambda x: 0 <= x < INFINITE, "0 or more"),
+    ("loss.gate_l1", lambda x: 0 <= x < INFINITE, "0 or more, a number for each order from 2 on"),
+    ("loss.gate_start fusion.gate_bias", lambda x: abs(x) < INFINITE, "a finite number"),
+    ("loss.rankclip_eps", lambda x: 0 <= x < 1, "from 0 to below 1; RankCLIP's public code has 1e-10"),
     ("optim.warmup_steps reading.workers seed", lambda x: x >= 0, "0 or more"),
     ("budget.batch budget.epochs budget.chunk budget.threads", lambda x: x >= 1, "at least 1"),
     ("record.log_every record.save_every", lambda x: x >= 1, "at least 1"),
@@ -43,6 +51,7 @@ def validated(settings: TrainSettings) -> TrainSettings:
         settings = with_changes(settings, {"distil.cache": None})
     _check_order(settings)
     _check_numbers(settings)
+    _check_lists(settings)
     if settings.model.frozen_image_tower:
         _check_frozen_tower(settings)
         # Every image is embedded once, in the view of evaluation.
@@ -78,6 +87,24 @@ def _check_numbers(settings: TrainSettings) -> None:
         raise UserError(f"--reading.crop-scale {low:g} {high:g}: the lower share comes first")
 
 
+def _check_lists(settings: TrainSettings) -> None:
+    """Refuse options of the ranking loss that do not fit its order, lists or utilities."""
+    loss = settings.loss
+    if loss.rankclip_eps and (loss.order != 1 or loss.list_length is not None):
+        raise UserError(
+            f"--loss.rankclip-eps {loss.rankclip_eps:g} is of RankCLIP's public loss, order 1 over whole lists: use "
+            "--method rankclip without --loss.list-length, or leave it out"
+        )
+    if loss.detached_scale and loss.utility == "cosine":
+        raise UserError("--loss.detached-scale: cosine utilities have no scale; leave one of the two out")
+    for name in ("gate_start", "gate_l1"):
+        values, wanted = getattr(loss, name), max(0, loss.order - 1)
+        if values is not None and len(values) != wanted:
+            flag, orders = f"--loss.{name.replace('_', '-')}", f"one for each order from 2 to {loss.order}"
+            expected = f"give {wanted}, {orders}" if wanted else f"order {loss.order} has no gates: leave it out"
+            raise UserError(f"{flag} has {len(values)} numbers; {expected}")
+
+
 def _check_learning(settings: TrainSettings) -> None:
     """Refuse parts that nothing would teach: students without a teacher, fusion when the trunk does not learn, and
     `distil.into trunk` without a teacher or beside students."""
@@ -107,6 +134,12 @@ def _check_learning(settings: TrainSettings) -> None:
 
 def _check_gate(settings: TrainSettings) -> None:
     variant = settings.fusion.variant
+    if settings.fusion.gate_bias is not None:
+        flag = f"--fusion.gate-bias {settings.fusion.gate_bias:g}"
+        if variant == "none":
+            raise UserError(f"{flag} needs a fusion, and there is none: name it with --fusion.variant")
+        if variant in UNGATED or not settings.fusion.gate:
+            raise UserError(f"{flag}: this fusion ({variant}) has no gate; leave it out")
     if settings.fusion.gate:
         return
     if variant in UNGATED:

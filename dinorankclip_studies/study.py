@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from dinorankclip.config import (
+    BEFORE_SETTING,
     TrainSettings,
     as_dict,
     changed_at,
@@ -22,6 +23,7 @@ from dinorankclip.config import (
     for_method,
     free_on_resume,
     idle_groups,
+    meaning_of_absent,
     with_changes,
 )
 from dinorankclip_studies.papers.paper_data import PaperValue
@@ -178,10 +180,10 @@ def distinct(runs: Iterable[Run]) -> list[Run]:
 def key_of(settings: TrainSettings) -> str:
     """Return 12 hexadecimal digits that are equal for settings with the same result.
 
-    Settings that equal their default are left out, so a setting that is added later does not change the key of
-    finished runs. `preset` only says where values came from.
+    Settings with the value that a run without the setting has are left out, so a setting that is added later does not
+    change the key of finished runs. `preset` only says where values came from.
     """
-    flat, defaults = flatten(as_dict(settings)), flatten(as_dict(TrainSettings()))
+    flat, absent = flatten(as_dict(settings)), meaning_of_absent()
     idle = idle_groups(flat)
 
     def is_free(name: str) -> bool:
@@ -190,14 +192,15 @@ def key_of(settings: TrainSettings) -> str:
     relevant = {
         name: value
         for name, value in sorted(flat.items())
-        if value != defaults[name] and name.split(".")[0] not in idle and not is_free(name)
+        if value != absent[name] and name.split(".")[0] not in idle and not is_free(name)
     }
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def settings_from_json(stored: Mapping[str, Any]) -> TrainSettings:
-    """Return settings from `as_dict` that went through JSON; settings that an older file lacks have their default."""
-    return _fill(TrainSettings(), stored)
+    """Return settings from `as_dict` that went through JSON; settings that an older file lacks mean what its
+    runs did."""
+    return _fill(with_changes(TrainSettings(), BEFORE_SETTING), stored)
 
 
 def _fill(default: Any, stored: Mapping[str, Any]) -> Any:

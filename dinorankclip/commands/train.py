@@ -103,7 +103,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from dinorankclip.train.assemble import assemble
     from dinorankclip.train.cost import dry_run
     from dinorankclip.train.distil_setup import make_missing_cache, with_cache
-    from dinorankclip.train.run_folder import alone_in, claim, given_back, say
+    from dinorankclip.train.run_folder import alone_in, as_begun_in, claim, given_back, say
     from dinorankclip.validate import validated
 
     settings = validated(settings)
@@ -120,6 +120,7 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
         return True
     folder = _folder(settings)
     with alone_in(folder), given_back(folder):
+        settings = settings if restart else as_begun_in(folder, settings)
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device
         make_missing_cache(requested, device, Path(settings.distil.cache or ""))

@@ -124,16 +124,17 @@ def reference_order(similarities: Tensor, length: int | None = None) -> Tensor:
     return similarities.detach().sort(dim=1, descending=True, stable=True).indices[:, :length].contiguous()
 
 
-def symmetrised(one: Tensor, other: Tensor) -> Tensor:
-    """Return equation 8's half-sum over both directions: L = -½ [ log P(y_one, y_other) + log P(y_other, y_one) ].
+def symmetrised(one: Tensor, other: Tensor, weights: tuple[float, float] = (1.0, 1.0)) -> Tensor:
+    """Return equation 8's half-sum over both directions: L = -½ [ a·log P(y_one, y_other) + b·log P(y_other, y_one) ].
 
-    P(y_one, y_other) is the likelihood that one similarity of the pairs ranks as the other similarity does.
+    P(y_one, y_other) is the likelihood that one similarity of the pairs ranks as the other similarity does. The paper
+    has a = b = 1; `weights` are (a, b).
 
     As loops, for similarities one and other [N, M] (across: image i's texts and text i's images; in: image i's images
     and text i's texts):
         for i in range(N):
-            total += nll(one[i], sorted(range(M), key=lambda d: -other[i][d]))     # nll: equation 6
-            total += nll(other[i], sorted(range(M), key=lambda d: -one[i][d]))
+            total += a * nll(one[i], sorted(range(M), key=lambda d: -other[i][d]))     # nll: equation 6
+            total += b * nll(other[i], sorted(range(M), key=lambda d: -one[i][d]))
         return total / (2 * N)
     """
-    return (one + other) / 2
+    return (weights[0] * one + weights[1] * other) / 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -29,8 +30,10 @@ from dinorankclip.run_files import gate_name, spread_name
 from dinorankclip.types import LossTerms, Progress
 
 # RankCLIP divides the sum of its two lists by 32; equation 8 takes their half-sum, which leaves 1/16. The division
-# by the number of positions K is RankCLIP's /N. (D2)
+# by the number of positions K is RankCLIP's /N. (D2) Equation 8 itself has neither: `sized`.
 RANKCLIP_SIZE = 1 / 16
+SIZES = ("rankclip", "equation")
+GATE_L1_SIZES = ("lists", "plain")
 RAMP_SLOPE, RAMP_TOP = 3.0, 2.0  # μ = clip(3i/(n-1), 0, 2): RankCLIP's public schedule (D12)
 SHORT_RUN = 8  # epochs; in shorter runs the ramp counts steps instead of whole epochs (D12)
 STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
@@ -87,9 +90,15 @@ def active_orders(order: int, progress: Progress, staged: bool = True, ramp: str
     return tuple(r for r, start in stage_steps(order, progress, ramp).items() if progress.step >= start)
 
 
-def gate_l1(order: int) -> float:
-    """Return η_r, the weight of the L1 penalty on an order's gate."""
+def default_gate_l1(order: int) -> float:
+    """Return the paper's η_r, the weight of the L1 penalty on an order's gate."""
     return GATE_L1[order] if order <= 3 else GATE_L1[3] * 10.0 ** (order - 3)
+
+
+def sized(weight: float, length: int, size: str = "rankclip") -> float:
+    """Return the factor of a list of K = `length` positions: weight/(16·K), RankCLIP's size, or the weight itself,
+    which leaves equation 8's sum over positions as it is."""
+    return weight * RANKCLIP_SIZE / length if size == "rankclip" else weight
 
 
 class RankingLoss(nn.Module):
@@ -109,6 +118,11 @@ class RankingLoss(nn.Module):
 
     Order 0 ranks nothing: the value is that of uniform lists, a constant without gradient, so that InfoNCE beside it
     is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
+
+    With ramp μ, factor c of the lists (`size`) and gates λ_r of both modalities, the terms are
+        rank_in = μ·in_weight·c·L_in     rank_cross = μ·cross_weight·c·L_cross     gate_l1 = c·Σ_r η_r·λ_r
+    with equation 8 as means over rows; `gate_l1_size="plain"` leaves c out of the last. `LossSettings` in config.py
+    describes all options.
     """
 
     transitions: Any  # nn.ModuleDict: modality → TransitionHeads
@@ -125,6 +139,14 @@ class RankingLoss(nn.Module):
         ramp: str = "rankclip",
         staged: bool = True,
         backend: str = "auto",
+        size: str = "rankclip",
+        in_weight: float = 1.0,
+        cross_weight: float = 1.0,
+        direction_weights: tuple[float, float] = (1.0, 1.0),
+        detached_scale: bool = False,
+        gate_start: Sequence[float] | None = None,
+        gate_l1: Sequence[float] | None = None,
+        gate_l1_size: str = "lists",
         rankclip_eps: float = 0.0,
         seed: int = 0,
     ):
@@ -135,12 +157,27 @@ class RankingLoss(nn.Module):
             raise ValueError(f"list_length is at least 1, or None for whole lists; not {list_length}")
         if utility not in ("scaled", "cosine") or ramp not in ("rankclip", "paper"):
             raise ValueError(f"utility is scaled or cosine, ramp is rankclip or paper; not {utility!r} and {ramp!r}")
+        if size not in SIZES or gate_l1_size not in GATE_L1_SIZES:
+            raise ValueError(
+                f"size is {' or '.join(SIZES)}, gate_l1_size is {' or '.join(GATE_L1_SIZES)}; not {size!r} and "
+                f"{gate_l1_size!r}"
+            )
+        for name, values in {"gate_start": gate_start, "gate_l1": gate_l1}.items():
+            if values is not None and len(values) != max(0, order - 1):
+                raise ValueError(f"{name} has a number for each order from 2 to {order}; not {len(values)} numbers")
         self.dim = dim
         self.order, self.list_length, self.include_self = order, list_length, include_self
         self.utility, self.ramp, self.staged = utility, ramp, staged
         self.backend, self.rankclip_eps = backend, rankclip_eps
+        self.size, self.detached_scale, self.direction_weights = size, detached_scale, direction_weights
+        self.term_weights = {"in": in_weight, "cross": cross_weight}
+        self.gate_l1 = {r: default_gate_l1(r) if gate_l1 is None else gate_l1[r - 2] for r in range(2, order + 1)}
+        self.gate_l1_size = gate_l1_size
         self.transitions = nn.ModuleDict(
-            {m: TransitionHeads(dim, order, head_dim, modality=m, seed=seed) for m in ("image", "text")}
+            {
+                modality: TransitionHeads(dim, order, head_dim, modality=modality, seed=seed, gate_start=gate_start)
+                for modality in ("image", "text")
+            }
         )
         self.progress: Progress | None = None
 
@@ -186,10 +223,14 @@ class RankingLoss(nn.Module):
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
         nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
-        terms = {f"rank_{name}": mu * RANKCLIP_SIZE / length * value for name, value in nll.items()}
+        terms = {
+            f"rank_{name}": sized(mu * self.term_weights[name], length, self.size) * value
+            for name, value in nll.items()
+        }
         if active:
-            gates = [gate_l1(r) * heads.gate(r) for heads in self.transitions.values() for r in active]
-            terms["gate_l1"] = reduce(add, gates)
+            size = self.size if self.gate_l1_size == "lists" else "equation"
+            eta = {r: sized(self.gate_l1[r], length, size) for r in active}
+            terms["gate_l1"] = reduce(add, [eta[r] * h.gate(r) for h in self.transitions.values() for r in active])
         if detailed:
             report |= {f"nll_{name}": value.item() for name, value in nll.items()}
             for modality, heads in self.transitions.items():
@@ -222,6 +263,8 @@ class RankingLoss(nn.Module):
             return {"in": constant, "cross": constant}
         image_text, text_image = images[own] @ texts.T, texts[own] @ images.T
         image_image, text_text = images[own] @ images.T, texts[own] @ texts.T
+        if self.detached_scale and isinstance(scale, Tensor):
+            scale = scale.detach()
         nll: dict[str, list[Tensor]] = {"in": [], "cross": []}
         for modality, items, lists in (  # a list uses the heads of the modality it ranks (D6)
             ("image", images, {"cross": (text_image, image_text), "in": (image_image, text_text)}),
@@ -239,7 +282,12 @@ class RankingLoss(nn.Module):
             if report is not None and keys is not None:
                 spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
                 report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
-        return {term: symmetrised(*directions) for term, directions in nll.items()}
+        (images_in, texts_in), (images_cross, texts_cross) = nll["in"], nll["cross"]  # by the modality that is ranked
+        of_image, of_text = self.direction_weights  # by the modality that ranks
+        return {
+            "in": symmetrised(images_in, texts_in, (of_image, of_text)),
+            "cross": symmetrised(images_cross, texts_cross, (of_text, of_image)),
+        }
 
     def _without_self(self, rows: Tensor, own: slice) -> Tensor:
         if self.include_self:

@@ -220,15 +220,26 @@ class TransitionHeads(nn.Module):
     """Holds heads and gates of orders 2 … `order` for one modality. Each order draws weights from its own named seed.
 
     Items enter as √D · (unit-norm embedding), with gradient: at unit norm the corrections would start at 1e-4 beside
-    utilities of up to 100 and never move (D7). Gates start near zero: λ_r = σ(s_r), s_2 = -3, s_r = s_2 - 2(r-2).
+    utilities of up to 100 and never move (D7). Gates λ_r = σ(s_r) start near zero, at the paper's s_2 = -3,
+    s_r = s_2 - 2(r-2), or at `gate_start` = (s_2, s_3, …).
     """
 
     heads: Any  # nn.ModuleDict: order → PairHead, TripleHead or DeepHead
 
-    def __init__(self, dim: int, order: int, head_dim: int = 32, *, modality: str = "image", seed: int = 0):
+    def __init__(
+        self,
+        dim: int,
+        order: int,
+        head_dim: int = 32,
+        *,
+        modality: str = "image",
+        seed: int = 0,
+        gate_start: Sequence[float] | None = None,
+    ):
         super().__init__()
         if not 0 <= order <= HIGHEST_ORDER:
             raise ValueError(f"order {order} is not between 0 and {HIGHEST_ORDER}")
+        starts = [-3.0 - 2.0 * (r - 2) for r in range(2, order + 1)] if gate_start is None else list(gate_start)
         self.order, self.head_dim = order, head_dim
         self.item_scale = math.sqrt(dim)
         self.heads, self.gates = nn.ModuleDict(), nn.ParameterDict()
@@ -236,7 +247,7 @@ class TransitionHeads(nn.Module):
             with drawing_from(seed, "transitions", modality, r):
                 head = {2: PairHead, 3: TripleHead}.get(r)
                 self.heads[str(r)] = head(dim, head_dim) if head else DeepHead(dim, head_dim, r)
-            self.gates[str(r)] = nn.Parameter(torch.tensor(-3.0 - 2.0 * (r - 2)))
+            self.gates[str(r)] = nn.Parameter(torch.tensor(float(starts[r - 2])))
 
     def gate(self, order: int) -> Tensor:
         """Return λ_r, the gate of an order."""

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from dinorankclip import __version__, run_files
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored, written
-from dinorankclip.methods import traits_of_stored
+from dinorankclip.methods import likelihood_words, traits_of_stored
 from dinorankclip.models.folder import CONFIG
-from dinorankclip.models.joint import parameters_by_part
+from dinorankclip.models.joint import fusion_start_words, parameters_by_part
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.models.trunk import trunk_config, trunk_name, without_start
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
@@ -186,7 +186,8 @@ def _description(model: LoadedModel) -> str:
     if parts.students.image or parts.students.text:
         extra += f" Students: {parts.students.image or 'none'} (image), {parts.students.text or 'none'} (text)."
     if parts.image_fusion is not None or parts.text_fusion is not None:
-        extra += f" Fusion: {parts.fusion.variant}{'' if parts.fusion.gate else ', without gate'}."
+        gate = "" if parts.fusion.gate else ", without gate"
+        extra += f" Fusion: {parts.fusion.variant}{gate}{fusion_start_words(parts.fusion)}."
     return (
         f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
         f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: CLIP's byte "
@@ -201,7 +202,8 @@ def _training(known: dict[str, Any]) -> str:
     if not settings:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
     budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
-    method = traits_of_stored(settings["method"]).words.format(order=loss["order"])
+    words = {"order": loss["order"], "likelihood": likelihood_words(loss.get("rankclip_eps", 0.0))}
+    method = traits_of_stored(settings["method"]).words.format(**words)
     # An order that is named but has no effect is no cause of a score.
     if inert := run_files.inert_words(known.get("inert_orders", [])):
         method += f"; {inert}: the corrections ended below a thousandth of the spread they correct"

@@ -42,7 +42,10 @@ def design_of(model: JointModel) -> dict[str, Any]:
     if model.students != Students():
         design["students"] = dataclasses.asdict(model.students)
     if model.fusion != FusionDesign():
-        design["fusion"] = dataclasses.asdict(model.fusion)
+        usual = FusionDesign()
+        # Entries that came later are left out at their default, so that older versions read the folder.
+        later = {n for n in ("start", "gate_bias") if getattr(model.fusion, n) == getattr(usual, n)}
+        design["fusion"] = {n: value for n, value in dataclasses.asdict(model.fusion).items() if n not in later}
     return design
 
 

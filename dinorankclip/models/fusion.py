@@ -17,7 +17,9 @@ from dinorankclip.losses.contrastive import SHORTEST, single
 from dinorankclip.models.students import StudentFeatures
 
 PYRAMID = (2, 4, 8)  # bins of the three pooled scales
-GATE_START = -4.0  # σ(-4) = 0.018: the embedding starts within 1.03 degrees of the trunk's
+# Gate bias at the start. closed: σ(-4) = 0.018, so that the embedding starts within 1.03 degrees of the trunk's.
+# zero: σ(0) = 0.5, of a residual that starts at zero, so that the embedding starts as the trunk's.
+GATE_STARTS = {"closed": -4.0, "zero": 0.0}
 
 
 def gated_sum(v: Tensor, u: Tensor, alpha: Tensor) -> Tensor:
@@ -128,14 +130,15 @@ class Fused:
 
 
 class Gate(nn.Linear):
-    """α = σ(W[v; u] + b) [B, D]. W starts at zero, so that α starts at σ(-4) everywhere."""
+    """α = σ(W[v; u] + b) [B, D]. W starts at zero, so that α starts at σ(bias) everywhere."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, bias: float = GATE_STARTS["closed"]) -> None:
+        self.bias_start = bias
         super().__init__(2 * dim, dim)
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.weight)
-        nn.init.constant_(self.bias, GATE_START)
+        nn.init.constant_(self.bias, self.bias_start)
 
     def forward(self, v: Tensor, u: Tensor) -> Tensor:  # type: ignore[override]  # nobody calls it as a plain Linear
         return super().forward(torch.cat([v, u.to(v.dtype)], -1)).sigmoid()

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dinorankclip.models.fusion import PYRAMID, Fusion, Gate, pyramid_pool, rescaled, row_norms
+from dinorankclip.models.fusion import GATE_STARTS, PYRAMID, Fusion, Gate, pyramid_pool, rescaled, row_norms
 from dinorankclip.models.students import StudentFeatures
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import UserError
@@ -200,19 +200,23 @@ class Projected(nn.Module):
 
     For a gate, W starts at random and u = ‖v‖·Wx/‖Wx‖: the gate alone decides how much of u is added.
     Without a gate, W starts at zero and u = ‖v‖·Wx: at the trunk, where Wx/‖Wx‖ would be 0/0.
+    With start "zero", W starts at zero and u = Wx, the paper's residual without a length of ours. While u is zero the
+    gate has no gradient; W has, weighed by α = σ(0), and after its first step the gate follows.
     """
 
-    def __init__(self, reader: Reader, dim: int, width: int, gated: bool) -> None:
+    def __init__(self, reader: Reader, dim: int, width: int, gated: bool, start: str = "closed") -> None:
         super().__init__()
         self.reader = reader
         self.norm = nn.LayerNorm(width)
         self.projection = nn.Linear(width, dim, bias=False)
-        self.gated = gated
-        if not gated:
+        self.gated, self.start = gated, start
+        if start == "zero" or not gated:
             nn.init.zeros_(self.projection.weight)
 
     def forward(self, v: Tensor, features: StudentFeatures) -> Tensor:
         u = self.projection(self.norm(self.reader(features)))
+        if self.start == "zero":
+            return u
         return rescaled(u, v) if self.gated else u * row_norms(v).detach()
 
 
@@ -226,14 +230,27 @@ FROM_TOKENS: dict[str, tuple[str, ...]] = {  # the modules of a variant that rea
 VARIANTS = (*FROM_CLASS_TOKEN, *FROM_TOKENS)
 
 
-def build_fusion(variant: str, gate: bool, dim: int, student_width: int, branch: str, seed: int = 0) -> Fusion:
+def build_fusion(
+    variant: str,
+    gate: bool,
+    dim: int,
+    student_width: int,
+    branch: str,
+    seed: int = 0,
+    *,
+    start: str = "closed",
+    gate_bias: float | None = None,
+) -> Fusion:
     """Build the fusion of one branch, "image" or "text": (trunk embedding [B, dim], `StudentFeatures`) → `Fused`.
 
+    `start` is one of `GATE_STARTS`, which `gate_bias` overrides. concat and additive start at the trunk in any case.
     concat and additive ignore `gate` and have none: their α is 1. (Training refuses to switch off a gate that
     they do not have; folders of earlier versions may say so, and load as they were built.)
     """
     if variant not in VARIANTS:
         raise UserError(f"no fusion is called '{variant}'; there are {', '.join(VARIANTS)}")
+    if start not in GATE_STARTS:
+        raise UserError(f"no start of a fusion is called '{start}'; there are {', '.join(GATE_STARTS)}")
 
     def drawn(stream: str, build: Callable[[], nn.Module]) -> nn.Module:
         with drawing_from(seed, f"fusion {branch}", stream):
@@ -248,5 +265,6 @@ def build_fusion(variant: str, gate: bool, dim: int, student_width: int, branch:
         attention["spatial"] = drawn("spatial", SpatialAttention)
     summary = drawn("refiner", lambda: Refiner(student_width)) if "refiner" in modules else MeanSummary()
     reader = Reader(student_width, "pyramid" in modules, nn.Sequential(attention), summary)
-    residual = drawn("projection", lambda: Projected(reader, dim, student_width, gated=gate))
-    return Fusion(residual, Gate(dim) if gate else None)
+    residual = drawn("projection", lambda: Projected(reader, dim, student_width, gated=gate, start=start))
+    bias = GATE_STARTS[start] if gate_bias is None else gate_bias
+    return Fusion(residual, Gate(dim, bias) if gate else None)

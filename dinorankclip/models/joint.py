@@ -41,10 +41,21 @@ class Students:
 
 @dataclass(frozen=True)
 class FusionDesign:
-    """Names one of `fusion_variants.VARIANTS`, or "none"; each branch that has a student is fused."""
+    """Names one of `fusion_variants.VARIANTS`, or "none"; each branch that has a student is fused.
+
+    Models of older versions have no `start` and `gate_bias`: they started as the defaults say.
+    """
 
     variant: str = "none"
     gate: bool = True
+    start: str = "closed"  # one of `fusion.GATE_STARTS`; it also decides the form of the residual
+    gate_bias: float | None = None  # None: by `start`
+
+
+def fusion_start_words(fusion: FusionDesign) -> str:
+    """Return how a fusion started where that differs from the default, for messages and cards."""
+    words = "" if fusion.start == "closed" else f", start {fusion.start}"
+    return words if fusion.gate_bias is None else f"{words}, gate bias {fusion.gate_bias:g}"
 
 
 @dataclass
@@ -115,7 +126,10 @@ class JointModel(nn.Module):
     ) -> Fusion | None:
         if student is None or fusion.variant == "none":
             return None
-        return build_fusion(fusion.variant, fusion.gate, self.dim, student.width, branch, seed)
+        start, bias = fusion.start, fusion.gate_bias
+        return build_fusion(
+            fusion.variant, fusion.gate, self.dim, student.width, branch, seed, start=start, gate_bias=bias
+        )
 
     def teach_trunk(self, *branches: str) -> None:
         """Make `forward` return the trunk's own tokens in place of a student's."""

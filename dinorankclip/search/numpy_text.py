@@ -110,15 +110,16 @@ def student(table_rows: np.ndarray, weights: Weights, heads: int) -> tuple[np.nd
     return x[-1], x[:-1]
 
 
-def fuse(v: np.ndarray, summary: np.ndarray, tokens: np.ndarray, weights: Weights) -> np.ndarray:
-    """Fuse trunk embedding [D], class token [C] and tokens [L - 1, C] into v + α ⊙ u [D]."""
+def fuse(v: np.ndarray, summary: np.ndarray, tokens: np.ndarray, weights: Weights, rescale: bool = True) -> np.ndarray:
+    """Fuse trunk embedding [D], class token [C] and tokens [L - 1, C] into v + α ⊙ u [D]; `rescale` u to ‖v‖."""
     summary = layer_norm(summary, weights, f"{_READER}.norm")
     tokens = layer_norm(tokens, weights, f"{_READER}.norm")
     scales = [tokens, *(_pooled(tokens, bins) for bins in _BINS)]
     scales = _spatial(_channel(scales, weights), weights)
     refined = layer_norm(_refined(summary, np.concatenate(scales), weights), weights, "text_fusion.residual.norm")
     u = linear(refined, weights, "text_fusion.residual.projection", bias=False)
-    u = u * (np.linalg.norm(v) / np.linalg.norm(u))
+    if rescale:
+        u = u * (np.linalg.norm(v) / np.linalg.norm(u))
     return v + sigmoid(linear(np.concatenate([v, u]), weights, "text_fusion.gate")) * u
 
 
@@ -176,6 +177,7 @@ class QuickText:
         student = design.get("students", {}).get("text")
         variant = design.get("fusion", {}).get("variant", "none")
         self._student = student if variant != "none" else None
+        self._rescale = design.get("fusion", {}).get("start", "closed") == "closed"
         if self._trunk.keys() - _TRUNK or self._text.keys() != _TEXT:
             raise NotPlain("the text tower is not a plain tower")
         if self._student and (variant != "full" or not design["fusion"]["gate"] or student not in STUDENT_HEADS):
@@ -188,7 +190,8 @@ class QuickText:
         embedded = self._weights.rows(f"{_TOWER}.token_embedding.weight", ids)
         row = self._tower(embedded)
         if self._student:
-            row = fuse(row, *student(embedded, self._weights, STUDENT_HEADS[self._student]), self._weights)
+            read = student(embedded, self._weights, STUDENT_HEADS[self._student])
+            row = fuse(row, *read, self._weights, self._rescale)
         return row / np.linalg.norm(row)
 
     def _tower(self, embedded: np.ndarray) -> np.ndarray:

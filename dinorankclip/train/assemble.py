@@ -18,13 +18,13 @@ from dinorankclip.device import Placement, choose, keep_freed_memory
 from dinorankclip.losses.objective import Objective
 from dinorankclip.methods import traits_of
 from dinorankclip.models.folder import load_folder
-from dinorankclip.models.joint import FusionDesign, JointModel, Students
+from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion_start_words
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model, refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState
-from dinorankclip.train.distil_setup import distillation_loss, open_cache, students_and_fusion, teach
+from dinorankclip.train.distil_setup import distillation_loss, fusion_design, open_cache, students_and_fusion, teach
 from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
@@ -139,7 +139,7 @@ def _continued(model: JointModel, settings: TrainSettings) -> tuple[Students, Fu
         names[branch] = _choose(settings, f"{branch} student", own, name, getattr(usual.distil, f"{branch}_student"))
     own_fusion, new_fusion = (None if each.variant == "none" else each for each in (model.fusion, asked_fusion))
     # A fused model embeds through its fusion, so fine-tuning continues with that fusion.
-    default = FusionDesign(usual.fusion.variant, usual.fusion.gate)
+    default = fusion_design(usual.fusion)
     fusion = _choose(settings, "fusion", own_fusion, new_fusion, default)
     return Students(names["image"], names["text"]), fusion or FusionDesign()
 
@@ -161,7 +161,7 @@ def _choose(
 def _words(choice: str | FusionDesign) -> str:
     if isinstance(choice, str):
         return choice
-    return choice.variant if choice.gate else f"{choice.variant} without gate"
+    return choice.variant + ("" if choice.gate else " without gate") + fusion_start_words(choice)
 
 
 def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:

@@ -25,7 +25,7 @@ from dinorankclip.data.benchmark_sets import SetLocation
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import PAIRS, SCENES, located, splits_of
 from dinorankclip.device import Placement
-from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, traits_of_stored
+from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, likelihood_words, traits_of_stored
 from dinorankclip.models.card import with_own_trunk
 from dinorankclip.models.joint import parameters_by_part
 from dinorankclip.models.students import describe
@@ -131,7 +131,8 @@ class Spending:
     def method(self) -> str:
         """Return the name of the method for readers: `rank, order 3`, then fusion and distillation."""
         settings, traits = self.settings, traits_of_stored(self.settings["method"])
-        words = [traits.title or settings["method"]]
+        likelihood = likelihood_words(settings.get("loss", {}).get("rankclip_eps", 0.0))
+        words = [traits.title.format(likelihood=likelihood) or settings["method"]]
         if traits.fixed_order is None:
             inert = files.inert_words(list(self.inert))
             words.append(f"order {settings['loss']['order']}" + (f" ({inert})" if inert else ""))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dinorankclip import distributed
-from dinorankclip.config import DistilSettings, ReadingSettings, TrainSettings
+from dinorankclip.config import DistilSettings, FusionSettings, ReadingSettings, TrainSettings
 from dinorankclip.data.streams import refuse_stream
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.io import if_free
@@ -37,10 +37,14 @@ WORDS = 12  # length of every caption in a fake cache
 def students_and_fusion(settings: TrainSettings) -> tuple[Students, FusionDesign]:
     """Return the students and the fusion design that the settings select. Students need a teacher cache or fusion.
     Fusion also works without a teacher; this is a control."""
-    fusion, distil = FusionDesign(settings.fusion.variant, settings.fusion.gate), settings.distil
+    fusion, distil = fusion_design(settings.fusion), settings.distil
     if fusion.variant == "none" and (distil.cache is None or distil.into == "trunk"):
         return Students(), FusionDesign()
     return Students(distil.image_student, distil.text_student if distil.branches == "image+text" else None), fusion
+
+
+def fusion_design(fusion: FusionSettings) -> FusionDesign:
+    return FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias)
 
 
 def teach(model: JointModel, settings: TrainSettings) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from dinorankclip import distributed
 from dinorankclip import run_files as files
-from dinorankclip.config import ReadingSettings, difference
+from dinorankclip.config import ReadingSettings, TrainSettings, as_begun, as_dict, difference
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
@@ -67,6 +67,18 @@ def has_begun(run: Path) -> bool:
     """Return True if a run folder holds anything that training took time for: a checkpoint, a logged step, a score."""
     logged = (run / files.METRICS).is_file() and (run / files.METRICS).stat().st_size > 0
     return logged or (run / files.SCORES).is_file() or any((run / files.CHECKPOINTS).glob(f"{files.STEP}*"))
+
+
+def as_begun_in(run: Path, settings: TrainSettings) -> TrainSettings:
+    """Return the settings with which a run of an older version goes on: what it did where it lacks a setting."""
+    begun = settings
+    if files.is_run(run) and has_begun(run):
+        with suppress(UserError):  # a damaged file: `claim` reports it
+            begun = as_begun(settings, files.read_settings(run))
+    distributed.wait_for_all()  # `claim` writes the file anew, with all settings
+    for line in difference(as_dict(begun), as_dict(settings)):
+        say(f"note: {run} was begun before there was a choice, and keeps its way: {line.split(' → ')[0]}")
+    return begun
 
 
 def claim(run: Path, settings: dict[str, Any], restart: bool) -> None:

@@ -32,6 +32,15 @@ RULES: tuple[tuple[str, bool], ...] = (
     *((pattern, True) for pattern in ("*probe*", "*.proj", "*text_projection", "*weight", "*query")),
 )
 HEADS = "*transitions.*"  # matches the heads and gates of the orders above 1
+# Each rate of OptimSettings and the parameters whose learning rate it multiplies; several may match a parameter.
+RATES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("heads_rate", (HEADS,)),
+    ("fusion_rate", ("*_fusion.*",)),
+    ("gates_rate", ("*_fusion.gate.*", "*transitions.*.gates.*")),
+    ("temperature_rate", ("*logit_scale",)),
+)
+# Parts whose gradients `clip_apart` limits separately; the last entry takes the objective's other parameters.
+PARTS = ("model.trunk.*", "model.*_student.*", "model.*_fusion.*", "objective." + HEADS, "*")
 MOST_WARMUP_STEPS = 10_000  # the value of RankCLIP and of the paper
 WARMUP_SHARE = 0.05  # short runs warm up over this share of their steps instead
 LARGEST_LOGIT_SCALE = math.log(100.0)  # the bound in CLIP
@@ -182,23 +191,43 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:
     return frozen
 
 
-def parameter_groups(named: dict[str, nn.Parameter], weight_decay: float, **of_heads: float) -> list[dict]:
-    """Return AdamW's groups of trainable parameters: decayed or not, the loss's heads apart from all others.
+def rate_factor(name: str, settings: OptimSettings) -> float:
+    """Return the product of all rates that apply to a parameter: its share of the schedule's rate."""
+    matching = (rate for rate, patterns in RATES if any(fnmatchcase(name, pattern) for pattern in patterns))
+    return math.prod(getattr(settings, rate) for rate in matching)
 
-    Each group remembers its names in order and `rate_factor`, its share of the schedule's rate; `of_heads` are options
-    that the heads alone have.
-    """
-    groups: dict[tuple[bool, bool], dict[str, Any]] = {
-        (is_head, is_decayed): {"params": [], "names": [], "weight_decay": decay, "rate_factor": 1.0} | own
-        for is_head, own in ((False, {}), (True, of_heads))
-        for is_decayed, decay in ((True, weight_decay), (False, 0.0))
-    }
+
+def parameter_groups(named: dict[str, nn.Parameter], settings: OptimSettings) -> list[dict]:
+    """Return AdamW's groups of trainable parameters: decayed or not, the loss's heads apart from all others, and apart
+    by `rate_factor`. Each group remembers its names in order."""
+    heads_eps = settings.eps if settings.heads_eps is None else settings.heads_eps
+    groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
     for name, parameter in named.items():
         if parameter.requires_grad:
-            group = groups[fnmatchcase(name, HEADS), decayed(name, parameter)]
+            is_head, is_decayed = fnmatchcase(name, HEADS), decayed(name, parameter)
+            factor = rate_factor(name, settings)
+            options = {
+                "weight_decay": settings.weight_decay if is_decayed else 0.0,
+                "rate_factor": factor,
+                "eps": heads_eps if is_head else settings.eps,
+            }
+            group = groups.setdefault((is_head, not is_decayed, factor), {"params": [], "names": []} | options)
             group["params"].append(parameter)
             group["names"].append(name)
-    return [group for group in groups.values() if group["params"]]
+    return [groups[key] for key in sorted(groups)]
+
+
+def clip_gradients(named: dict[str, nn.Parameter], limit: float, norm: Tensor, apart: bool) -> None:
+    """Scale gradients whose norm is above the limit down to it: `norm` of them all, or apart the norm of each part."""
+    if not apart:
+        torch.nn.utils.clip_grads_with_norm_(named.values(), limit, norm)
+        return
+    parts: dict[str, list[nn.Parameter]] = {}
+    for name, parameter in named.items():
+        if parameter.grad is not None:
+            parts.setdefault(next(part for part in PARTS if fnmatchcase(name, part)), []).append(parameter)
+    for parameters in parts.values():
+        torch.nn.utils.clip_grad_norm_(parameters, limit)
 
 
 def warmup_length(total_steps: int, asked: int | None = None) -> int:
@@ -221,9 +250,8 @@ class Updater:
         self.parameters = {name: p for name, p in named.items() if p.requires_grad}
         if not self.parameters:
             raise UserError("--optim.freeze freezes everything: nothing is left to train")
-        heads_eps = settings.eps if settings.heads_eps is None else settings.heads_eps
         self.optimizer = torch.optim.AdamW(
-            parameter_groups(named, settings.weight_decay, rate_factor=settings.heads_rate, eps=heads_eps),
+            parameter_groups(named, settings),
             lr=settings.lr,
             betas=settings.betas,
             eps=settings.eps,
@@ -234,7 +262,7 @@ class Updater:
         self.warmup = warmup_length(total_steps, settings.warmup_steps)
 
     def rate(self, step: int) -> float:
-        """Return the rate of the schedule; heads use `heads_rate` times this rate."""
+        """Return the rate of the schedule; a parameter uses `rate_factor` times this rate."""
         return learning_rate(step, self.total_steps, self.settings.lr, self.warmup)
 
     def step(self, progress: Progress, logit_scale: nn.Parameter) -> float:
@@ -248,7 +276,7 @@ class Updater:
             self.optimizer.zero_grad()
             raise refusal
         if self.settings.clip_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), self.settings.clip_norm, norm)
+            clip_gradients(self.parameters, self.settings.clip_norm, norm, self.settings.clip_apart)
         for group in self.optimizer.param_groups:
             group["lr"] = group["rate_factor"] * self.rate(progress.step)
         self.optimizer.step()

@@ -202,7 +202,7 @@ def test_the_report_of_a_log_line():
     assert out.report["gate2_image"] == pytest.approx(1 / (1 + math.exp(3)))
     assert {"spread2_image", "spread2_text", "nll_in", "nll_cross", "ranking_weight"} <= set(out.report)
     assert "spread3_image" not in out.report
-    assert out.terms["gate_l1"].item() == pytest.approx(2 * 1e-4 / (1 + math.exp(3)))
+    assert out.terms["gate_l1"].item() == pytest.approx(2 * 1e-4 / (1 + math.exp(3)) / 16 / len(image))
 
 
 def test_nll_with_chosen_orders():

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from dinorankclip.losses.ranking import active_orders, first_weighted_step, gate_l1, ranking_weight, stage_steps
+from dinorankclip.losses.ranking import active_orders, default_gate_l1, first_weighted_step, ranking_weight, stage_steps
 from dinorankclip.types import Progress
 
 
@@ -82,4 +82,4 @@ def test_active_orders():
 
 
 def test_gate_l1_grows_tenfold_above_order_3():
-    assert [gate_l1(r) for r in (2, 3, 4, 5)] == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
+    assert [default_gate_l1(r) for r in (2, 3, 4, 5)] == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])

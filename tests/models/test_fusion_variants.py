@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dinorankclip.config import OptimSettings
 from dinorankclip.models.fusion import Fused, alignment_bound, alignment_ratio, fused_angle
 from dinorankclip.models.fusion_variants import (
     VARIANTS,
@@ -244,7 +245,7 @@ def test_the_gate_sees_both_streams_and_keeps_the_bound(variant):
 def test_every_parameter_learns(variant, gate):
     module, features, v = build_fusion(variant, gate, D, C, "text"), text_features([1, 3, 7, 12], 12), draw(4, D)
     goal = draw(4, D, seed=8)
-    optimizer = torch.optim.AdamW(parameter_groups(dict(module.named_parameters()), 0.1), lr=1e-2)
+    optimizer = torch.optim.AdamW(parameter_groups(dict(module.named_parameters()), OptimSettings()), lr=1e-2)
     losses, asleep = [], []
     for _ in range(3):
         loss = 1 - F.cosine_similarity(module(v, features).embedding, goal).mean()
@@ -330,7 +331,8 @@ def test_half_precision_leaves_the_sum_alone(variant, monkeypatch):
 
 def test_every_matrix_has_a_decay_rule_and_the_gate_bias_none():
     module = build_fusion("full", True, D, C, "image")
-    decayed, plain = parameter_groups({f"image_fusion.{n}": p for n, p in module.named_parameters()}, 0.2)
+    named = {f"image_fusion.{n}": p for n, p in module.named_parameters()}
+    decayed, plain = parameter_groups(named, OptimSettings(weight_decay=0.2))
     assert len(decayed["names"]) + len(plain["names"]) == len(list(module.parameters()))
     assert "image_fusion.gate.bias" in plain["names"] and "image_fusion.gate.weight" in decayed["names"]
     assert decayed["weight_decay"] == 0.2 and plain["weight_decay"] == 0

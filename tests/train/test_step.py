@@ -56,7 +56,7 @@ def test_warmup_then_half_a_cosine():
 
 def test_norms_biases_and_scalars_are_not_decayed():
     model = JointModel(trunk_config("drc-tiny"))
-    groups = parameter_groups(dict(model.named_parameters()), 0.2)
+    groups = parameter_groups(dict(model.named_parameters()), OptimSettings(weight_decay=0.2))
     plain = {n for group in groups if group["weight_decay"] == 0 for n in group["names"]}
     names = {n for n, _ in model.named_parameters()}
     assert sum(len(g["names"]) for g in groups) == len(names)
@@ -66,7 +66,7 @@ def test_norms_biases_and_scalars_are_not_decayed():
 
 def test_gates_of_the_orders_are_not_decayed():
     objective = Objective(16, "rank", LossSettings(order=5))
-    groups = parameter_groups(dict(objective.named_parameters()), 0.2)
+    groups = parameter_groups(dict(objective.named_parameters()), OptimSettings(weight_decay=0.2))
     plain = {n for group in groups if group["weight_decay"] == 0 for n in group["names"]}
     gates = {n for n, _ in objective.named_parameters() if ".gates." in n}
     assert len(gates) == 8 and gates <= plain  # orders 2 to 5 of two modalities

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import BudgetSettings, ModelSettings, RecordSettings, TrainSettings, preset
+from dinorankclip.config import BudgetSettings, LossSettings, ModelSettings, RecordSettings, TrainSettings, preset
 from dinorankclip.io import home
 from dinorankclip.methods import LABEL
 from dinorankclip.run_files import INERT_SPREAD, MODALITIES, spread_name
@@ -36,6 +36,8 @@ _STEPS = PAPER.values["tab:cost-accuracy"]
 PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
 # A study has many small runs: each has one thread, no TensorBoard, and a checkpoint at each epoch's end.
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
+# The runs on record have the plain L1 of gates; keys of cells and their results belong to it.
+AS_RUN = LossSettings(gate_l1_size="plain")
 
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale"}
 
@@ -89,6 +91,7 @@ def flickr8k() -> Study:
     """Return the study on real photos: main comparison and plain orders."""
     base = replace(
         preset("flickr8k"),
+        loss=AS_RUN,
         model=ModelSettings(trunk="drc-small"),
         budget=BudgetSettings(batch=128, epochs=8, threads=1),
         record=replace(RECORD, gradient_report_every=46),
@@ -112,7 +115,7 @@ def cc3m() -> Study:
             longer = {"budget.epochs": epochs} if entry.get("longer") else {}
             cells.append(_cell(name, **longer | (at_scale if isinstance(at_scale, dict) else {})))
     # All teachers share a grid (D14): DINOv2's patches of 14 give it 16×16 tokens where the others have 14×14.
-    base = replace(base, distil=replace(base.distil, compare_grid=7))
+    base = replace(base, distil=replace(base.distil, compare_grid=7), loss=AS_RUN)
     about = "the paper's own setting: CC3M, ViT-B/32, 64 epochs, batch 1024"
     more = {"pairs": 2_710_000, "gpus": PAPER_GPUS, "paper": about}
     return _of_photos("cc3m", "All cells at the paper's scale", base, tuple(cells), 1, (CATALOGUE_SETS,), **more)
@@ -127,6 +130,7 @@ def _of_scenes(name: str, scenes: Scenes, epochs: int, seeds: Mapping[str, int],
     preset_base = preset("scenes")
     base = replace(
         preset_base,
+        loss=AS_RUN,
         data=f"{scenes.folder}/pairs",
         # All teachers share a grid (D14): the real teacher has 7×7 tokens at 224 px and 4×4 at 128.
         distil=replace(preset_base.distil, compare_grid=4),

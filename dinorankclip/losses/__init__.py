@@ -1,6 +1,7 @@
 """Losses: every numbered equation as a pure function, and the objective of a run. Imports no other room.
 
 contrastive.py             equation 1 (InfoNCE), CyCLIP, ALIP's weights, the angle between modalities
+groups.py                  pairs that share an image, a caption or a group: no negatives of each other
 plackett_luce.py           equations 2 and 6: the likelihood of a ranked list, of first and higher order
 plackett_luce_blocked.py   the same value and gradient in blocks, without a tensor over rows × positions × items
 transitions.py             equation 7: scores after a history, and the heads that learn them

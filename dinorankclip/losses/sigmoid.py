@@ -14,22 +14,32 @@ import torch
 from torch import Tensor
 
 from dinorankclip.losses.contrastive import EVERY_ROW, unit_rows
+from dinorankclip.losses.groups import other_positives
 from dinorankclip.losses.plackett_luce_blocked import first_derivatives
 
 BLOCK = 1 << 20  # logits of a block: 4 MB of fp32, near a core's cache
 
 
 def sigmoid_rows(
-    image: Tensor, text: Tensor, scale: Tensor | float, bias: Tensor | float, own: slice = EVERY_ROW
+    image: Tensor,
+    text: Tensor,
+    scale: Tensor | float,
+    bias: Tensor | float,
+    own: slice = EVERY_ROW,
+    groups: Tensor | None = None,
 ) -> Tensor:
     """Return the sigmoid loss by rows: [N]. `sigmoid_loss` is their mean over a whole batch.
 
         L_i = -Σ_j log σ(z_ij·(s·v_i·t_j + b)),   z_ij = 1 if i = j, else -1
 
+    j runs over i and the pairs that do not belong together with i, by `groups` [M, C] (groups.py). Other pairs of a
+    group are left out instead of being asked for with z = 1: a group says that a pair is no negative, but not that it
+    matches as well, and a pair's weight should not depend on how often its caption happens to occur in a batch.
+
     As loops:
         for i in range(M)[own]:
             row = 0
-            for j in range(M):
+            for j in (j for j in range(M) if j == i or not set(groups[i]) & set(groups[j])):
                 logit = s * dot(v[i], t[j]) + b
                 row += log(1 + exp(-logit if i == j else logit))
             rows.append(row)
@@ -39,34 +49,39 @@ def sigmoid_rows(
     """
     partner = torch.arange(len(image), device=image.device)[own]
     scale, bias = (torch.as_tensor(number, dtype=image.dtype, device=image.device) for number in (scale, bias))
-    return _SigmoidRows.apply(image[own], text, scale, bias, partner)
+    groups = None if groups is None else groups.to(image.device)
+    return _SigmoidRows.apply(image[own], text, scale, bias, partner, groups)
 
 
-def sigmoid_loss(image: Tensor, text: Tensor, scale: Tensor | float, bias: Tensor | float) -> Tensor:
+def sigmoid_loss(
+    image: Tensor, text: Tensor, scale: Tensor | float, bias: Tensor | float, groups: Tensor | None = None
+) -> Tensor:
     """Return the loss of a batch [N, D], whose rows are normalised here: the mean of `sigmoid_rows`, a scalar."""
     with torch.autocast(image.device.type, enabled=False):
-        return sigmoid_rows(unit_rows(image), unit_rows(text), scale, bias).mean()
+        return sigmoid_rows(unit_rows(image), unit_rows(text), scale, bias, groups=groups).mean()
 
 
 class _SigmoidRows(torch.autograd.Function):
     """Computes rows [N] of images `mine` [N, D], whose own texts are text[partner], among texts [M, D]."""
 
     @staticmethod
-    def forward(ctx, mine: Tensor, text: Tensor, scale: Tensor, bias: Tensor, partner: Tensor) -> Tensor:
-        ctx.save_for_backward(mine, text, scale, bias, partner)
+    def forward(
+        ctx, mine: Tensor, text: Tensor, scale: Tensor, bias: Tensor, partner: Tensor, groups: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(mine, text, scale, bias, partner, groups)
         rows, zero = mine.new_empty(len(mine)), mine.new_zeros(())
-        for some, answers in _wrong_answers(mine, text, scale, bias, partner):
+        for some, answers in _wrong_answers(mine, text, scale, bias, partner, groups):
             rows[some] = torch.logaddexp(answers, zero, out=answers).sum(1)
         return rows
 
     @staticmethod
     @first_derivatives
     def backward(ctx, grad_rows: Tensor):
-        mine, text, scale, bias, partner = ctx.saved_tensors
+        mine, text, scale, bias, partner, groups = ctx.saved_tensors
         grad_mine, grad_text = torch.empty_like(mine), torch.zeros_like(text)
         grad_bias = torch.zeros_like(bias)
         with torch.autocast(mine.device.type, enabled=False):
-            for some, answers in _wrong_answers(mine, text, scale, bias, partner):
+            for some, answers in _wrong_answers(mine, text, scale, bias, partner, groups):
                 # d log(1 + exp(x)) / dx = σ(x); x is minus the logit at the own text
                 slopes = answers.sigmoid_().mul_(grad_rows[some, None])
                 _negate_own(slopes, partner[some])
@@ -74,13 +89,14 @@ class _SigmoidRows(torch.autograd.Function):
                 grad_text.addmm_(slopes.T, mine[some])
                 grad_bias += slopes.sum()
             grad_scale = (grad_mine * mine).sum().view_as(scale)
-        return grad_mine.mul_(scale), grad_text.mul_(scale), grad_scale, grad_bias, None
+        return grad_mine.mul_(scale), grad_text.mul_(scale), grad_scale, grad_bias, None, None
 
 
 def _wrong_answers(
-    mine: Tensor, text: Tensor, scale: Tensor, bias: Tensor, partner: Tensor
+    mine: Tensor, text: Tensor, scale: Tensor, bias: Tensor, partner: Tensor, groups: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield rows and logits of their wrong answers, -z·(s·v·t + b) [R, M], in a buffer that all blocks share."""
+    """Yield rows and logits of their wrong answers, -z·(s·v·t + b) [R, M], in a buffer that all blocks share. Pairs
+    that are left out have -inf, whose loss and slope are zero."""
     at_once = max(1, min(len(mine), BLOCK // len(text)))
     buffer = mine.new_empty(at_once, len(text))
     for start in range(0, len(mine), at_once):
@@ -88,6 +104,8 @@ def _wrong_answers(
         logits = torch.mm(mine[some], text.T, out=buffer[: some.stop - start])
         logits.mul_(scale).add_(bias)
         _negate_own(logits, partner[some])
+        if groups is not None:
+            logits.masked_fill_(other_positives(groups, partner[some]), float("-inf"))
         yield some, logits
 
 

@@ -94,7 +94,7 @@ def backward(
     known = inspect.signature(objective.forward).parameters
 
     def loss_of(named: dict[str, Tensor]) -> LossTerms:
-        optional: dict[str, Any] = {"teacher_features": features or None, "bias": model.bias()}
+        optional: dict[str, Any] = {"teacher_features": features or None, "bias": model.bias(), "groups": batch.groups}
         given = {name: value for name, value in optional.items() if value is not None and name in known}
         return objective(Embeddings(named), model.scale(), progress, detailed, **given)
 

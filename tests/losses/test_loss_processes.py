@@ -19,7 +19,13 @@ CASES = {
     "rankclip": ("rankclip", LossSettings()),
     "order 3": ("rank", LossSettings(order=3, head_dim=4)),
     "order 5, short lists, without self": ("rank", LossSettings(5, 4, list_length=7, include_self=False)),
+    "clip, groups": ("clip", LossSettings()),
+    "siglip, groups": ("siglip", LossSettings()),
+    "alip, groups": ("alip", LossSettings()),
+    "order 3, groups": ("rank", LossSettings(order=3, head_dim=4)),
 }
+# pairs 0 and 7, 2 and 3, 4 and 8 and 9 belong together: within a process and across
+GROUPS = torch.tensor([[0, 10], [1, 11], [2, 12], [3, 12], [4, 14], [5, 15], [6, 16], [0, 17], [8, 14], [9, 14]])
 
 
 def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
@@ -33,7 +39,8 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
         scale = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
         objective = Objective(DIM, method, settings, seed=1).double()
         bias = torch.tensor(-5.0, dtype=torch.float64, requires_grad=True) if method == "siglip" else None
-        out = objective(Embeddings(own), scale, Progress(500, 640, 64), bias=bias)
+        groups = GROUPS[rows] if case.endswith("groups") else None
+        out = objective(Embeddings(own), scale, Progress(500, 640, 64), bias=bias, groups=groups)
         telemetry = gradient_report(out.terms, (own["image"], own["text"]))
         out.total.backward()
         size = distributed.world().size
@@ -64,6 +71,13 @@ def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     mp.spawn(process, (str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+
+
+def test_groups_change_the_loss():
+    values = run(slice(0, PAIRS))
+    assert all(
+        values[case]["loss"] < values[case.removesuffix(", groups")]["loss"] for case in CASES if "groups" in case
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

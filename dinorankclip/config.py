@@ -375,10 +375,10 @@ def meaning_of_absent() -> dict[str, Any]:
 
 
 def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
-    """Return the settings with which a run goes on whose config.json is `stored`: a setting that it lacks keeps the
-    meaning that the run began with, unless the user chose another value than the default."""
-    given, defaults, flat = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
-    kept = {n: v for n, v in BEFORE_SETTING.items() if n not in flat and given[n] == defaults[n]}
+    """Return the settings with which a run goes on whose config.json is `stored`: what a run without a setting did is
+    kept, where it did that and the user asks for the default, which is another."""
+    given, defaults, begun = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
+    kept = {n: v for n, v in BEFORE_SETTING.items() if begun.get(n, v) == v and given[n] == defaults[n]}
     return with_changes(settings, kept)
 
 
@@ -386,17 +386,17 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return a line `name: old → new` for every setting that differs and affects the result."""
     absent = meaning_of_absent()
     old, new = absent | flatten(old), absent | flatten(new)
-    idle = idle_groups(old) & idle_groups(new)
-    gates = max(old["loss.order"], new["loss.order"]) > 1
+    idle = idle_settings(old) & idle_settings(new)
     return [
         f"{name}: {old.get(name)} → {new.get(name)}"
         for name in sorted(old.keys() | new.keys())
-        if name.split(".")[0] not in idle and not free_on_resume(name) and old.get(name) != new.get(name)
-        if gates or name != "loss.gate_l1_size"  # without gates it has no effect
+        if not is_among(name, tuple(idle)) and not free_on_resume(name) and old.get(name) != new.get(name)
     ]
 
 
-def idle_groups(flat: dict[str, Any]) -> set[str]:
-    """Return the groups of settings without effect: fusion and students, when a run has none."""
+def idle_settings(flat: dict[str, Any]) -> set[str]:
+    """Return the settings and groups without effect, for `is_among`: fusion and students when a run has none, and a
+    setting that differs from what older runs did when a run has no gates to apply it to."""
     fused = flat.get("fusion.variant", "none") != "none"
-    return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})
+    idle = {"fusion.": fused, "distil.": fused or flat.get("distil.cache"), "loss.gate_l1_size": flat["loss.order"] > 1}
+    return {name for name, acts in idle.items() if not acts}

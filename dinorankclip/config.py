@@ -24,7 +24,8 @@ class FindingSettings:
     caption_column: str = "caption"
     """CSV/Parquet: the column with captions; rows with the same image are several captions of it."""
     group_column: str | None = None
-    """CSV/Parquet: keep rows of the same group (a product, a patient) on the same side of the validation cut."""
+    """CSV/Parquet: keep rows of the same group (a product, a patient) on the same side of the validation cut, and from
+    being each other's negatives."""
     val_fraction: float = 0.1
     """Share of images set aside for validation when the data has no validation part of its own."""
     val_most: int = 2000
@@ -81,7 +82,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """Sets the ranking part of the objective. `order` 0 is CLIP, 1 is RankCLIP."""
+    """Sets the objective: its ranking part (`order` 0 is CLIP, 1 is RankCLIP), and which pairs are negatives."""
 
     order: int = 3
     """Plackett–Luce order R, 0 to 5."""
@@ -119,6 +120,9 @@ class LossSettings:
     η_r·λ_r as it is; beside rankclip's size, opening order 4 or 5 then costs 0.08 or 0.8 nats a position."""
     rankclip_eps: float = 0.0
     """The ε inside the logarithm of RankCLIP's public code, 1e-10 there; order 1 and whole lists only. 0: exact."""
+    several_positives: bool = True
+    """Pairs with the same image, caption or group (--reading.group-column) are never each other's negatives, in
+    contrast and lists. Off: the plain loss, in which equal captions push each other away."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +277,7 @@ class TrainSettings:
     """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
     method: Method = "clip"
     """The objective: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher and fusion),
-    cyclip and alip (other baselines), distil (students alone)."""
+    siglip (sigmoid loss), cyclip and alip (other baselines), distil (students alone)."""
     recipe: RecipeName | None = None
     """Defaults on top of those of preset and method. paper: every line of the paper's table of hyper-parameters
     (docs/paper-departures.md shows them); with it the method is dinorankclip unless --method names another."""
@@ -414,7 +418,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 # A run of an older version lacks settings that were added later. It did what their defaults do, except for these.
-BEFORE_SETTING: dict[str, Any] = {"loss.gate_l1_size": "plain"}
+BEFORE_SETTING: dict[str, Any] = {"loss.gate_l1_size": "plain", "loss.several_positives": False}
 
 
 def meaning_of_absent() -> dict[str, Any]:

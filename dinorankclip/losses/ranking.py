@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.losses.contrastive import unit_rows
+from dinorankclip.losses.groups import gathered_groups, other_positives
 from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised
 from dinorankclip.losses.telemetry import relative_spread
 from dinorankclip.losses.transitions import TransitionHeads
@@ -185,14 +186,20 @@ class RankingLoss(nn.Module):
         """Tell `forward` that `step` steps of `total_steps` are done, in a run of `epochs` epochs."""
         self.progress = Progress(step, total_steps, epochs)
 
-    def forward(self, image: Tensor, text: Tensor, scale: Scale, detailed: bool = False) -> LossTerms:
-        """Return the terms. `detailed` adds gates, spreads and unweighted values for a log line, at a small cost."""
+    def forward(
+        self, image: Tensor, text: Tensor, scale: Scale, detailed: bool = False, groups: Tensor | None = None
+    ) -> LossTerms:
+        """Return the terms. `detailed` adds gates, spreads and unweighted values for a log line, at a small cost.
+
+        `groups`, integers [N] or [N, C], keeps pairs that share a number out of each other's lists: class labels, say,
+        or hashes of image, caption and product. A negative number is shared with no pair.
+        """
         self._check(image, text)
         first = distributed.world().rank * len(image)
         with torch.autocast(image.device.type, enabled=False):
             images, texts = unit_rows(distributed.gather_rows(image)), unit_rows(distributed.gather_rows(text))
             own = slice(first, first + len(image))
-            return self.own_rows(images, texts, own, scale, self.progress, detailed)
+            return self.own_rows(images, texts, own, scale, self.progress, detailed, gathered_groups(groups))
 
     def _check(self, image: Tensor, text: Tensor) -> None:
         if image.shape != text.shape:
@@ -212,9 +219,17 @@ class RankingLoss(nn.Module):
             )
 
     def own_rows(
-        self, images: Tensor, texts: Tensor, own: slice, scale: Scale, progress: Progress | None, detailed: bool = False
+        self,
+        images: Tensor,
+        texts: Tensor,
+        own: slice,
+        scale: Scale,
+        progress: Progress | None,
+        detailed: bool = False,
+        groups: Tensor | None = None,
     ) -> LossTerms:
-        """Return the loss of rows `own` of unit-norm images and texts [M, D]; without `progress`, at full weight."""
+        """Return the loss of rows `own` of unit-norm images and texts [M, D] with ids `groups` [M, C], if any; without
+        `progress`, at full weight."""
         if progress is None:
             active, mu = tuple(range(2, self.order + 1)), RAMP_TOP
         else:
@@ -222,7 +237,7 @@ class RankingLoss(nn.Module):
             mu = ranking_weight(progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
-        nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
+        nll = self._nll(images, texts, own, scale, active, length, report if detailed else None, groups)
         terms = {
             f"rank_{name}": sized(mu * self.term_weights[name], length, self.size) * value
             for name, value in nll.items()
@@ -255,6 +270,7 @@ class RankingLoss(nn.Module):
         active: tuple[int, ...],
         length: int,
         report: dict[str, float] | None,
+        groups: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the terms of equation 8: each is the half-sum over its two lists, each the mean over own rows."""
         if self.order == 0:  # every remaining item is equally likely: log(M!/(M-K)!), a constant
@@ -265,14 +281,15 @@ class RankingLoss(nn.Module):
         image_image, text_text = images[own] @ images.T, texts[own] @ texts.T
         if self.detached_scale and isinstance(scale, Tensor):
             scale = scale.detach()
+        removed = self._removed(images, own, groups)
         nll: dict[str, list[Tensor]] = {"in": [], "cross": []}
         for modality, items, lists in (  # a list uses the heads of the modality it ranks (D6)
             ("image", images, {"cross": (text_image, image_text), "in": (image_image, text_text)}),
             ("text", texts, {"cross": (image_text, text_image), "in": (text_text, image_image)}),
         ):
             factor = scale if self.utility == "scaled" else 1
-            orders = [reference_order(self._without_self(other.detach(), own), length) for _, other in lists.values()]
-            utilities = [self._without_self(factor * prediction, own) for prediction, _ in lists.values()]
+            orders = [reference_order(_without(other.detach(), removed), length) for _, other in lists.values()]
+            utilities = [_without(factor * prediction, removed) for prediction, _ in lists.values()]
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
             for term, theta, order, query in zip(lists, utilities, orders, queries):
                 if self.rankclip_eps:
@@ -289,15 +306,24 @@ class RankingLoss(nn.Module):
             "cross": symmetrised(images_cross, texts_cross, (of_text, of_image)),
         }
 
-    def _without_self(self, rows: Tensor, own: slice) -> Tensor:
-        if self.include_self:
-            return rows
-        itself = torch.zeros_like(rows, dtype=torch.bool)
-        itself[:, own].fill_diagonal_(True)
-        return rows.masked_fill(itself, float("-inf"))
+    def _removed(self, items: Tensor, own: slice, groups: Tensor | None) -> Tensor | None:
+        """Return which items take no part in each own row, bool [N, M]: without `include_self` the item itself, and
+        other items of its groups. None if all take part."""
+        if self.include_self and groups is None:
+            return None
+        rows = torch.arange(len(items), device=items.device)[own]
+        if groups is None:
+            removed = torch.zeros(len(rows), len(items), dtype=torch.bool, device=items.device)
+        else:
+            removed = other_positives(groups.to(items.device), rows)
+        return removed if self.include_self else removed.scatter_(1, rows[:, None], True)
 
     def _length(self, items: int) -> int:
         candidates = items - (not self.include_self)
         if candidates < 1:
             raise ValueError("a batch of one pair has nothing to rank without itself (include_self=False)")
         return candidates if self.list_length is None else min(self.list_length, candidates)
+
+
+def _without(rows: Tensor, removed: Tensor | None) -> Tensor:
+    return rows if removed is None else rows.masked_fill(removed, float("-inf"))

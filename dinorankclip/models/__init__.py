@@ -1,5 +1,4 @@
-"""Defines the models (trunk, students and fusion; heads on frozen towers), their folder on disk, the object of `load_model`,
-and exports.
+"""Defines the models (trunk, students, fusion; heads on frozen towers), their folder on disk, `load_model` and exports.
 
 trunk.py               the contrastive trunk: an open_clip model, its captions cut to their length
 open_clip_blocks.py    open_clip's transformer blocks, run on sequences of several lengths

@@ -20,7 +20,7 @@ from dinorankclip.models.folder import CONFIG
 from dinorankclip.models.joint import fusion_start_words, parameters_by_part
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.models.towers import ImageTower, TextTower
-from dinorankclip.models.trunk import trunk_config, trunk_name
+from dinorankclip.models.trunk import trunk_config, trunk_name, without_start
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
 
 RECORD = "provenance.json"  # in exported folders, so that an export of an export has it, too
@@ -49,7 +49,8 @@ def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]
     if not settings.get("init") or not trunk:
         return settings
     name = trunk_name(trunk)
-    size = None if name and trunk_config(name) == trunk else trunk["vision_cfg"]["image_size"]
+    usual = name and without_start(trunk_config(name)) == without_start(trunk)
+    size = None if usual else trunk["vision_cfg"]["image_size"]
     own = {"trunk": name or "without a name (see model.json)", "image_size": size}
     return settings | {"model": settings["model"] | own}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.methods import traits_of_stored
-from dinorankclip.run_files import BEST, CHECKPOINTS, read_metrics, read_settings
+from dinorankclip.run_files import BEST, CHANCE, CHECKPOINTS, read_metrics, read_settings
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import DIVERGED, STOPPED, read_ending, train_command, way_on
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
@@ -80,6 +80,9 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
+    # pairs that belong together are no negatives of each other, which lowers the level of guessing
+    levels = [line.get(CHANCE, guessing) for line in steps if "loss/contrastive" in line][-5:]
+    guessing = sum(levels) / len(levels) if levels else guessing
     last = steps[-1]
     if not contrastive:
         what = "this method's loss has no chance level, so it does not show whether the model has learned"

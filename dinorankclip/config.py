@@ -33,6 +33,8 @@ class FindingSettings:
     train_items: int | None = None
     """Train on this many images only. A smaller choice is part of a larger one, whatever the seed. An epoch keeps the
     length that the whole training part gives it, so that runs on more and on less data take the same steps."""
+    short_epochs: bool = False
+    """train_items: an epoch counts the chosen images alone, so that a run on less data takes fewer steps."""
     max_pixels: int = 50_000_000
     """Images larger than this are refused before they are decoded."""
     epoch_samples: int | None = None

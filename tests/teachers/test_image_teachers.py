@@ -155,7 +155,7 @@ def test_missing_weights_say_so_at_once(monkeypatch, tmp_path):
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"gated: ask for them at https://huggingface.co/timm.*efficientnet-lite0"):
+    with pytest.raises(UserError, match=r"published without a gate, under the DINOv3 licence.*efficientnet-lite0"):
         open_teacher("timm:vit_large_patch16_dinov3.lvd1689m")
     with pytest.raises(UserError, match=r"on this machine.*vit_small_patch14_dinov2.lvd142m:FILE"):
         open_teacher("timm:vit_small_patch14_dinov2.lvd142m")

@@ -1,4 +1,4 @@
-"""Defines the command `dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
+"""Defines the command `dinorankclip study plan|run|status|departures`: many runs at equal pairs and steps."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ EXAMPLES = {
     "plan": "dinorankclip study plan full",
     "run": "dinorankclip study run small",
     "status": "dinorankclip study status small",
+    "departures": "dinorankclip study departures --docs docs",
 }
 Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 
@@ -165,6 +166,19 @@ def train(folder: Annotated[Path, tyro.conf.Positional], key: Annotated[str, tyr
     train_in_processes(folder, key)
 
 
+def departures(docs: Path | None = None) -> None:
+    """Print the paper's hyper-parameters beside `--recipe paper` and the presets, with the reason of each departure.
+
+    Args:
+        docs: Write the page into this folder, as paper-departures.md, instead of printing it.
+    """
+    from dinorankclip_studies.departures import page, read_lines, write_page
+    from dinorankclip_studies.papers import papers
+
+    paper = papers()[0]
+    print(write_page(paper, docs) if docs else page(read_lines(paper)), end="\n" if docs else "")
+
+
 def all_runs(study: Study, folder: Path) -> list[Run]:
     """Return all runs with the tuned learning rates; tuning runs of methods without a rate come first."""
     from dinorankclip_studies.results import rates, read_tuned
@@ -205,7 +219,9 @@ def default_workers(processes: int = 1) -> int:
     return max(1, (len(visible_gpus()) or cores) // processes)
 
 
-VERBS: dict[str, Callable[..., None]] = {"plan": plan, "run": run, "status": status, "work": work, "train": train}
+VERBS: dict[str, Callable[..., None]] = {
+    "plan": plan, "run": run, "status": status, "departures": departures, "work": work, "train": train,
+}  # fmt: skip
 INTERNAL = ("work", "train")
 
 
@@ -219,7 +235,7 @@ def main(argv: list[str]) -> None:
     verbs = {name: verb for name, verb in VERBS.items() if name not in INTERNAL}
     if argv and argv[0] not in ("-h", "--help"):
         raise UserError(f"study has no '{argv[0]}': there are {', '.join(verbs)}")
-    lines = [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in verbs.items()]
+    lines = [f"  {name:<12}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in verbs.items()]
     lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES.values())]
     print(f"usage: dinorankclip study {'|'.join(verbs)} …\n")
     print(HELP.format(verbs="\n".join(lines)) + "\ndinorankclip study run --help tells the options, and so on.")

@@ -179,6 +179,33 @@ class FusionSettings:
 
 
 @dataclass(frozen=True)
+class AlignedSettings:
+    """Sets the frozen towers of `--recipe aligned` and the heads that learn. Other recipes ignore these settings."""
+
+    image_tower: str = "efficientnet-lite0"
+    """The frozen image tower: an image teacher, e.g. timm:NAME:FILE (dinorankclip teacher --help lists all)."""
+    image_size: int | None = None
+    """Side at which the tower sees images; by default its own."""
+    text_tower: str = "minilm"
+    """The frozen text tower: a caption teacher, e.g. minilm:FOLDER for another BERT sentence encoder."""
+    start: Literal["names", "random"] = "random"
+    """names: begin with what the towers can do without pairs (`starter`), which needs an image tower with a
+    classifier. random: heads alone."""
+    dim: int | None = None
+    """Width of the embedding; by default 256, or with --aligned.start names the width of the text tower."""
+    hidden: int = 1024
+    """Width of the hidden layer of each head."""
+    dropout: float = 0.3
+    """Share of the hidden layer that is left out at each step."""
+    fused: Literal["image", "text", "image+text"] = "image"
+    """Branches whose fusion (--fusion.variant) reads the tower's own dense tokens."""
+    token_width: int = 256
+    """Width to which tokens are reduced before they are stored."""
+    text_places: int = 32
+    """Tokens of a caption that the fusion reads."""
+
+
+@dataclass(frozen=True)
 class OptimSettings:
     """Sets AdamW and its schedule."""
 
@@ -267,6 +294,7 @@ class TrainSettings:
     loss: LossSettings = field(default_factory=LossSettings)
     distil: DistilSettings = field(default_factory=DistilSettings)
     fusion: FusionSettings = field(default_factory=FusionSettings)
+    aligned: AlignedSettings = field(default_factory=AlignedSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
@@ -398,10 +426,10 @@ def meaning_of_absent() -> dict[str, Any]:
 
 
 def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
-    """Return the settings with which a run goes on whose config.json is `stored`: a setting that it lacks keeps the
-    meaning that the run began with, unless the user chose another value than the default."""
-    given, defaults, flat = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
-    kept = {n: v for n, v in BEFORE_SETTING.items() if n not in flat and given[n] == defaults[n]}
+    """Return the settings with which a run goes on whose config.json is `stored`: what a run without a setting did is
+    kept, where it did that and the user asks for the default, which is another."""
+    given, defaults, begun = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
+    kept = {n: v for n, v in BEFORE_SETTING.items() if begun.get(n, v) == v and given[n] == defaults[n]}
     return with_changes(settings, kept)
 
 
@@ -409,17 +437,24 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return a line `name: old → new` for every setting that differs and affects the result."""
     absent = meaning_of_absent()
     old, new = absent | flatten(old), absent | flatten(new)
-    idle = idle_groups(old) & idle_groups(new)
-    gates = max(old["loss.order"], new["loss.order"]) > 1
+    idle = idle_settings(old) & idle_settings(new)
     return [
         f"{name}: {old.get(name)} → {new.get(name)}"
         for name in sorted(old.keys() | new.keys())
-        if name.split(".")[0] not in idle and not free_on_resume(name) and old.get(name) != new.get(name)
-        if gates or name != "loss.gate_l1_size"  # without gates it has no effect
+        if not is_among(name, tuple(idle)) and not free_on_resume(name) and old.get(name) != new.get(name)
     ]
 
 
-def idle_groups(flat: dict[str, Any]) -> set[str]:
-    """Return the groups of settings without effect: fusion and students, when a run has none."""
+def idle_settings(flat: dict[str, Any]) -> set[str]:
+    """Return the settings and groups without effect, for `is_among`: fusion and students when a run has none, and a
+    setting that differs from what older runs did when a run has no gates to apply it to."""
     fused = flat.get("fusion.variant", "none") != "none"
-    return (set() if fused else {"fusion"}) | (set() if fused or flat.get("distil.cache") else {"distil"})
+    aligned = flat.get("recipe") == "aligned"
+    idle = {
+        "fusion.": fused,
+        "distil.": not aligned and (fused or flat.get("distil.cache")),
+        "model.": not aligned,
+        "aligned.": aligned,
+        "loss.gate_l1_size": flat["loss.order"] > 1,
+    }
+    return {name for name, acts in idle.items() if not acts}

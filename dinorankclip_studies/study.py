@@ -22,7 +22,8 @@ from dinorankclip.config import (
     flatten,
     for_method,
     free_on_resume,
-    idle_groups,
+    idle_settings,
+    is_among,
     meaning_of_absent,
     with_changes,
 )
@@ -184,7 +185,7 @@ def key_of(settings: TrainSettings) -> str:
     change the key of finished runs. `preset` only says where values came from.
     """
     flat, absent = flatten(as_dict(settings)), meaning_of_absent()
-    idle = idle_groups(flat)
+    idle = tuple(idle_settings(flat))
 
     def is_free(name: str) -> bool:
         return name == "preset" or free_on_resume(name)
@@ -192,7 +193,7 @@ def key_of(settings: TrainSettings) -> str:
     relevant = {
         name: value
         for name, value in sorted(flat.items())
-        if value != absent[name] and name.split(".")[0] not in idle and not is_free(name)
+        if value != absent[name] and not is_among(name, idle) and not is_free(name)
     }
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -49,6 +49,22 @@ SENSELESS = [
     ("dinorankclip", {"fusion.variant": "concat", "fusion.gate": False}, "concat has no gate"),
     ("clip", {"fusion.gate": False}, r"name it with --fusion\.variant"),
     ("clip", {"model.frozen_image_tower": True}, "an image tower that has learned something"),
+    ("rank", {"loss.rankclip_eps": 1e-10}, "use --method rankclip without --loss.list-length"),
+    ("rankclip", {"loss.rankclip_eps": 1e-10, "loss.list_length": 8}, "order 1 over whole lists"),
+    ("rankclip", {"loss.rankclip_eps": -1.0}, "RankCLIP's public code has 1e-10"),
+    ("rank", {"loss.gate_l1": (1e-4,)}, "--loss.gate-l1 has 1 numbers; give 2, one for each order from 2 to 3"),
+    ("rank", {"loss.gate_l1": (1e-4, -1.0)}, "--loss.gate-l1 0.0001 -1: it must be 0 or more"),
+    ("rankclip", {"loss.gate_start": (-3.0,)}, "order 1 has no gates: leave it out"),
+    ("rank", {"loss.gate_start": (-3.0, float("inf"))}, "--loss.gate-start -3 inf: it must be a finite number"),
+    ("rank", {"loss.detached_scale": True, "loss.utility": "cosine"}, "cosine utilities have no scale"),
+    ("rank", {"loss.in_weight": -0.5}, "--loss.in-weight -0.5: it must be 0 or more"),
+    ("rank", {"loss.direction_weights": (1.0, float("nan"))}, "--loss.direction-weights 1 nan"),
+    ("clip", {"optim.temperature_rate": 0.0}, "--optim.temperature-rate 0: it must be above 0"),
+    ("dinorankclip", {"optim.fusion_rate": -1.0}, "--optim.fusion-rate -1"),
+    ("dinorankclip", {"optim.gates_rate": float("inf")}, "--optim.gates-rate inf"),
+    ("dinorankclip", {"fusion.variant": "concat", "fusion.gate_bias": -2.0}, r"\(concat\) has no gate; leave it out"),
+    ("dinorankclip", {"fusion.gate": False, "fusion.gate_bias": -2.0}, r"\(full\) has no gate; leave it out"),
+    ("clip", {"fusion.gate_bias": -2.0}, r"name it with --fusion\.variant"),
 ]
 
 

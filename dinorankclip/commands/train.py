@@ -103,13 +103,14 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     """Train and score the held-out parts. Return False if the run was stopped on request, with everything saved."""
     from dinorankclip import distributed
     from dinorankclip.device import choose
+    from dinorankclip.train.aligned_setup import sized
     from dinorankclip.train.assemble import assemble
     from dinorankclip.train.cost import dry_run
     from dinorankclip.train.distil_setup import make_missing_cache, with_cache
     from dinorankclip.train.run_folder import alone_in, as_begun_in, claim, given_back, say
     from dinorankclip.validate import validated
 
-    settings = validated(settings)
+    settings = sized(validated(settings))
     world = distributed.join(settings.budget.device)
     requested, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dinorankclip.io import whole_folder
+from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import RECORD, card, provenance
 from dinorankclip.models.folder import OPEN_CLIP_CONFIG, find_model, save_model, write_vocabulary
 from dinorankclip.models.joint import JointModel
@@ -191,6 +192,8 @@ def write_open_clip_folder(
     model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
 ) -> str:
     """Write the trunk into an empty folder that will be called `name`. Return a note on omitted parts, or ""."""
+    if isinstance(model.parts, AlignedModel):
+        raise UserError("an aligned model has no trunk for open_clip: export it as folder or onnx")
     warning = _fusion_left_out(model)
     if warning:
         known = known | {"scores": None, "set_scores": None}  # scores are of the whole model
@@ -230,7 +233,7 @@ def _fusion_left_out(model: LoadedModel) -> str:
 class _UnitRows(nn.Module):
     """Wraps one encoder as a module of one input, for the exporter. `model` registers the weights."""
 
-    def __init__(self, model: JointModel, encode: Callable[[Tensor], Tensor]):
+    def __init__(self, model: nn.Module, encode: Callable[[Tensor], Tensor]):
         super().__init__()
         self.model = model
         self.encode = encode

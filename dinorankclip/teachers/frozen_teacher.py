@@ -31,6 +31,7 @@ CaptionReader = Callable[[Sequence[str]], tuple[Tensor, Tensor, Tensor]]
 
 USUAL_SIZE = 224  # 14×14 tokens for patches of 16 pixels, as in the paper
 THREADS = 2  # threads that read and resize images
+LONG_CAPTION = 1000  # words, more than any text tower reads
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,17 @@ class TextTeacher(_Frozen):
     ) -> None:
         super().__init__(card, network, weights_hash, source)
         self._reader = reader
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of different ids: the rows of the network's largest table of embeddings."""
+        tables = (module for module in self._network.modules() if isinstance(module, nn.Embedding))
+        return max(table.num_embeddings for table in tables)
+
+    @property
+    def most_tokens(self) -> int:
+        """Return the length to which longer captions are cut."""
+        return self.ids(["a " * LONG_CAPTION]).shape[1]
 
     def ids(self, captions: Sequence[str]) -> Tensor:
         """Return the ids of captions, int64 [B, T], padded with 0 after the end token."""

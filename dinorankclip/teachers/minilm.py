@@ -61,12 +61,13 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         """Map tokens [B, T, W]; `bias` [B, 1, 1, T] is -inf at padding."""
-        query, key, value = (
-            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in self.attention["self"].values()
-        )
+        query, key, value = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in self._projections())
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias).transpose(1, 2).flatten(2)
         x = _added(self.attention["output"], mixed, x)
         return _added(self.output, F.gelu(self.intermediate["dense"](x)), x)
+
+    def _projections(self) -> list[Any]:
+        return list(self.attention["self"].children())
 
 
 def _output(width_in: int, width: int, eps: float) -> nn.ModuleDict:
@@ -98,7 +99,7 @@ class Bert(nn.Module):
         x = table["word_embeddings"](ids) + table["token_type_embeddings"].weight[0]  # type: ignore[operator,index]
         x = table["LayerNorm"](x + table["position_embeddings"](places))
         bias = torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_fill(~mask, -torch.inf)[:, None, None]
-        for layer in self.encoder["layer"]:  # type: ignore[union-attr]
+        for layer in self.encoder["layer"].children():
             x = layer(x, bias)
         weights = mask[..., None].to(x)
         return x, (x * weights).sum(1) / weights.sum(1)

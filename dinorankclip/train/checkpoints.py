@@ -26,8 +26,7 @@ from dinorankclip import distributed
 from dinorankclip.config import as_dict, default_settings, flatten
 from dinorankclip.io import write_json
 from dinorankclip.losses.objective import Objective
-from dinorankclip.models.folder import load_weights, save_model
-from dinorankclip.models.joint import JointModel
+from dinorankclip.models.folder import AnyModel, load_weights, save_model
 from dinorankclip.models.weights_file import read_weights, write_weights
 from dinorankclip.run_files import BEST, CHECKPOINTS, ENDED, LAST, NUMBERS, STEP, TENSORS
 from dinorankclip.train.run_folder import has_begun
@@ -42,7 +41,7 @@ LOWER = 10  # after divergence, the advice divides the learning rate by this num
 class TrainingState:
     """Holds everything that a resumed run needs."""
 
-    model: JointModel
+    model: AnyModel
     objective: Objective
     updater: Updater
     data_fingerprint: str
@@ -89,7 +88,7 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        return self.model.trunk.logit_scale.device
+        return self.model.logit_scale.device
 
 
 def save(state: TrainingState, folder: Path, keep: int) -> None:

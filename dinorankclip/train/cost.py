@@ -62,7 +62,7 @@ def dry_run(
             batch = next(batches)
             ready = time.perf_counter()
             backward(state.model, state.objective, batch, progress, placement, settings.budget.chunk)
-            state.updater.step(progress, state.model.trunk.logit_scale)
+            state.updater.step(progress, state.model.logit_scale)
             if placement.device.type == "cuda":
                 torch.cuda.synchronize()
             if step > 0:

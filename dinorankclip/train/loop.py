@@ -64,7 +64,7 @@ def pretrain(
                 progress = Progress(state.step, length.steps, length.epochs)
                 log, compare = due(state.step, record, length.steps)
                 terms = backward(state.model, state.objective, batch, progress, placement, budget.chunk, log, compare)
-                norm = state.updater.step(progress, state.model.trunk.logit_scale)
+                norm = state.updater.step(progress, state.model.logit_scale)
                 state.step += 1
                 bar.update(budget.batch)
                 clock.tick()

@@ -70,14 +70,13 @@ def has_begun(run: Path) -> bool:
 
 
 def as_begun_in(run: Path, settings: TrainSettings) -> TrainSettings:
-    """Return the settings with which a run of an older version goes on: what it did where it lacks a setting."""
+    """Return the settings with which a run goes on that an older version began (`config.as_begun`)."""
     begun = settings
     if files.is_run(run) and has_begun(run):
         with suppress(UserError):  # a damaged file: `claim` reports it
             begun = as_begun(settings, files.read_settings(run))
-    distributed.wait_for_all()  # `claim` writes the file anew, with all settings
     for line in difference(as_dict(begun), as_dict(settings)):
-        say(f"note: {run} was begun before there was a choice, and keeps its way: {line.split(' → ')[0]}")
+        say(f"note: {run} goes on as it began, with {line.split(' → ')[0]}; the default is another by now")
     return begun
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from dinorankclip.commands.train import parse, run
-from dinorankclip.config import difference
+from dinorankclip.config import as_begun, as_dict, difference
 from dinorankclip.evaluate.during_training import few_scored, score_table
 from dinorankclip.train.cost import lasting
 from dinorankclip.types import UserError
@@ -61,6 +61,25 @@ def test_differences_that_cannot_change_the_result_are_ignored():
     old = {"seed": 0, "record": {"keep": 2}, "reading": {"workers": 1, "flip": False}}
     new = {"seed": 0, "record": {"keep": 5}, "reading": {"workers": 4, "flip": True}}
     assert difference(old, new) == ["reading.flip: False → True"]
+
+
+def test_a_run_of_an_older_version_lacks_a_setting_and_differs_by_what_it_did():
+    old, new = as_dict(parse(["--method", "rank"])[0]), as_dict(parse(["--method", "rank"])[0])
+    del old["loss"]["gate_l1_size"]
+    assert difference(old, new) == ["loss.gate_l1_size: plain → lists"]
+    del new["loss"]["gate_l1_size"]
+    assert difference(old, new) == []
+    old["loss"]["order"] = new["loss"]["order"] = 1  # no gates, no effect
+    assert difference(old, as_dict(parse(["--method", "rank", "--loss.order", "1"])[0])) == []
+
+
+def test_a_run_goes_on_as_it_began():
+    asked = parse(["--method", "rank"])[0]
+    older, newer = as_dict(asked), as_dict(asked)
+    del older["loss"]["gate_l1_size"]
+    assert as_begun(asked, newer) == asked
+    for stored in (older, as_dict(as_begun(asked, older))):  # before and after it was resumed for the first time
+        assert as_begun(asked, stored).loss.gate_l1_size == "plain"
 
 
 def test_the_table_shows_before_and_after():

@@ -109,7 +109,7 @@ def test_unknown_parts(folder):
     change_config(folder, students={"image": "vit-micro", "text": "vit-huge"})
     raises_refusal(folder, "no text student is called 'vit-huge'")
     change_config(folder, students={"image": "vit-micro", "text": "vit-micro"}, fusion=["full"])
-    raises_refusal(folder, "is not FusionDesign with gate, variant")
+    raises_refusal(folder, "is not FusionDesign with gate, gate_bias, start, variant")
 
 
 @pytest.mark.parametrize("trunk", [{}, {"embed_dim": 32}, {"embed_dim": 32, "vision_cfg": {"size": 3}, "text_cfg": {}}])

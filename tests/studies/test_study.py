@@ -53,7 +53,19 @@ def test_settings_of_parts_that_are_off_do_not_matter():
 
 def test_keys_are_of_differences_to_the_defaults():
     # A setting that a later version adds has its default in all runs of today: their keys stay.
-    assert key_of(TrainSettings()) == key_of(replace(TrainSettings(), run="x")) == "44136fa355b3"
+    today = changed_at(TrainSettings(), "loss.gate_l1_size", "plain")
+    assert key_of(today) == key_of(replace(today, run="x")) == "44136fa355b3"
+    # A default that is not what older runs did is in the key, unless it has no effect.
+    assert key_of(TrainSettings()) != key_of(today)
+    first, plain = (changed_at(settings, "loss.order", 1) for settings in (TrainSettings(), today))
+    assert key_of(first) == key_of(plain)
+
+
+def test_a_file_that_lacks_a_setting_means_what_its_runs_did():
+    stored = as_dict(TrainSettings())
+    assert settings_from_json(stored).loss.gate_l1_size == "lists"
+    del stored["loss"]["gate_l1_size"]
+    assert settings_from_json(stored).loss.gate_l1_size == "plain"
 
 
 def test_settings_come_back_from_json():

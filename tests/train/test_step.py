@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from fnmatch import fnmatchcase
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from dinorankclip.losses.telemetry import undamped, undamped_shares
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.train.step import (
+    PARTS,
     NonFinite,
     Updater,
     backward,
@@ -103,6 +105,70 @@ def test_the_heads_of_the_orders_may_have_an_epsilon_of_their_own():
         for name, change in moved.items():
             left = of_heads if ".transitions." in name else 0.5
             torch.testing.assert_close(change, torch.full_like(change, -left * 1e-3), rtol=1e-3, atol=0.0)
+
+
+class Parted(nn.Module):
+    """Parameters with the names that they have in a run."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.image_student = nn.Linear(3, 2), nn.Linear(3, 2)
+        self.trunk.logit_scale = nn.Parameter(torch.tensor(1.0))
+        self.image_fusion = nn.ModuleDict({"residual": nn.Linear(3, 2), "gate": nn.Linear(3, 2)})
+
+
+def test_fusion_gates_and_temperature_have_rates_of_their_own():
+    settings = OptimSettings(
+        lr=1e-3, weight_decay=0.0, clip_norm=None, heads_rate=2.0, fusion_rate=3.0, gates_rate=5.0, temperature_rate=7.0
+    )
+    updater = Updater({"model": Parted(), "objective": Objective(16, "rank")}, settings, 10)
+    before = {name: p.detach().clone() for name, p in updater.parameters.items()}
+    for p in updater.parameters.values():
+        p.grad = torch.ones_like(p)
+    updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
+    wanted = {
+        "model.trunk.weight": 1.0, "model.trunk.logit_scale": 7.0, "model.image_student.bias": 1.0,
+        "model.image_fusion.residual.weight": 3.0, "model.image_fusion.gate.weight": 15.0,
+        "model.image_fusion.gate.bias": 15.0, "objective.ranking.transitions.text.heads.3.first.weight": 2.0,
+        "objective.ranking.transitions.image.gates.2": 10.0,
+    }  # fmt: skip
+    for name, factor in wanted.items():
+        change = updater.parameters[name].detach() - before[name]
+        torch.testing.assert_close(change, torch.full_like(change, -1e-3 * factor), rtol=1e-3, atol=0.0)
+    named = [name for group in updater.optimizer.param_groups for name in group["names"]]
+    assert sorted(named) == sorted(updater.parameters)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_clipped_apart_a_large_gradient_of_students_leaves_the_trunk_alone(apart):
+    """Norms by hand: trunk 3 (9 ones at 1), student 4000, fusion 0.5 in all; limit 1."""
+    model = Parted()
+    with torch.no_grad():
+        model.trunk.logit_scale.zero_()
+    updater = Updater({"model": model}, OptimSettings(clip_norm=1.0, clip_apart=apart), 10)
+    size = {"trunk": 1.0, "image_student": 4000 / 8**0.5, "image_fusion": 0.5 / 4}
+    for name, p in updater.parameters.items():
+        p.grad = torch.full_like(p, size[name.split(".")[1]])
+    seen = {}
+    updater.optimizer.step = lambda: seen.update({n: p.grad.clone() for n, p in updater.parameters.items()})
+    total = updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
+    assert total == pytest.approx(math.sqrt(9 + 4000**2 + 0.25), rel=1e-6)  # the log has the norm of all
+    share = (
+        {"trunk": 1 / 3, "image_student": 1 / 4000, "image_fusion": 1.0} if apart else dict.fromkeys(size, 1 / total)
+    )
+    for name, grad in seen.items():
+        part = name.split(".")[1]
+        torch.testing.assert_close(grad, torch.full_like(grad, size[part] * share[part]), rtol=1e-5, atol=0.0)
+
+
+def test_parts_that_are_clipped_apart():
+    names = {
+        "model.trunk.towers.logit_scale": 0, "model.trunk.towers.visual.proj": 0, "model.text_student.norm.bias": 1,
+        "model.text_fusion.gate.bias": 2, "objective.ranking.transitions.image.gates.2": 3,
+        "objective.distillation.image.projector.weight": 4,
+    }  # fmt: skip
+    for name, number in names.items():
+        assert next(i for i, part in enumerate(PARTS) if fnmatchcase(name, part)) == number
 
 
 def test_a_step_at_the_usual_rate_is_that_of_two_groups_bit_for_bit():

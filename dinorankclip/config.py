@@ -154,6 +154,9 @@ class DistilSettings:
     """vit-tiny, vit-mini, vit-micro, resnet50, resnet-micro, mobilenetv3-large or mobilenet-micro."""
     text_student: str = "vit-tiny"
     """vit-tiny, vit-mini or vit-micro."""
+    keep: Literal["gram", "tokens", "both"] | None = None
+    """cache auto: what is stored of tokens, as --keep of teacher cache; by default what the criterion needs, in least
+    space. tokens: gram+rel then takes the Gram of tokens reduced by PCA, as the paper does."""
     compare_grid: int | None = None
     """Side of the grid on which token Grams are compared; by default half of the cached one."""
     relational_items: int = 128
@@ -355,7 +358,7 @@ PRESETS = {
         data="cc3m/cc3m-train-*.tar",
         reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
         model=ModelSettings(trunk="ViT-B-32"),
-        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),
+        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3", compare_grid=14),  # its 14×14 patches at 224 px
         optim=OptimSettings(lr=5e-4),
         budget=BudgetSettings(batch=1024, epochs=64),
         record=RecordSettings(log_every=50, save_every=1000),

@@ -7,6 +7,7 @@ students.py            image students (ViT, convolutional), text students, and t
 fusion.py              the equations of fusion, and the gate
 fusion_variants.py     pyramid, attention, refiner, and the six variants that are built from them
 joint.py               trunk, students and fusion wired to one model
+class_name_bridge.py   images in caption space without any pair, from a classifier and the names of its classes
 weights_file.py        safetensors files, hashes of weights, models without initial draws
 folder.py              the model folder: save, find, load; the vocabulary beside an export
 loaded.py              `load_model`: pictures and captions in, embeddings out

@@ -7,6 +7,7 @@ is channels-last, and images go through a few at a time so that the activations 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -86,6 +87,28 @@ class Lite0(nn.Module):
         maps = torch.cat([self.features(part) for part in images.split(max(1, chunk))])
         tokens = maps.permute(0, 2, 3, 1).flatten(1, 2)
         return tokens, tokens.mean(1)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """The last layer: the summary [B, 1280] of a teacher becomes the logits [B, 1000] of ImageNet-1k's classes."""
+
+    weight: Tensor  # fp32 [1000, 1280]
+    bias: Tensor  # fp32 [1000]
+
+    def logits(self, summary: Tensor) -> Tensor:
+        return F.linear(summary, self.weight, self.bias)
+
+
+def classifier_of(argument: str = "") -> Classifier:
+    """Read the classifier that belongs to `lite0_teacher(argument)`, which itself ends before this layer."""
+    path = weights_files.local_file(argument, SOURCE) if argument else _packaged()
+    tensors = weights_files.read_tensors(path)
+    try:
+        weight, bias = tensors["_fc.weight"].float(), tensors["_fc.bias"].float()
+    except KeyError as error:
+        raise UserError(f"{path} holds no classifier: {weights_files.complaint(error)}") from error
+    return Classifier(weight, bias)
 
 
 def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:

@@ -1,4 +1,4 @@
-"""Defines the command `dinorankclip study plan|run|status|upper-bound|departures`: many runs at equal pairs and steps."""
+"""Defines the command `dinorankclip study plan|run|status|upper-bound|departures`: many runs at equal pairs."""
 
 from __future__ import annotations
 

@@ -60,10 +60,21 @@ def main(argv: list[str]) -> None:
 
         folder = _folder(settings)
         write_run(folder, folder)
+        _close(folder)
     # Not after an error: leaving waits for the other processes, which may wait for the one that failed.
     distributed.leave()
     if not finished:
         sys.exit(stop.status)
+
+
+def _close(folder: Path) -> None:
+    """Print what the trained model can do, and what `doctor` finds wrong with the run."""
+    from dinorankclip.commands.doctor import print_finding
+    from dinorankclip.report.run_findings import closing_findings
+
+    print()
+    for finding in closing_findings(folder):
+        print_finding(finding)
 
 
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:

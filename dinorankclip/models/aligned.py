@@ -27,6 +27,7 @@ from dinorankclip.models.fusion import Fusion
 from dinorankclip.models.fusion_variants import build_fusion
 from dinorankclip.models.joint import Details, Encoded, FusionDesign, Students, details_of
 from dinorankclip.models.towers import ImageTower, RowLayout, TextTower, TowerDesign, TowerTokenizer
+from dinorankclip.models.trunk import SIGMOID_START
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import Embeddings, ImageSpec, TextSpec
 
@@ -48,6 +49,7 @@ class AlignedDesign:
     fused: str = ""
     token_width: int = 256  # r, of both towers; at most the width of their tokens
     text_places: int = 32  # tokens of a caption that the fusion reads
+    biased: bool = False  # a logit bias, for the sigmoid loss
 
     def fuses(self, branch: str) -> bool:
         return self.fusion.variant != "none" and branch in self.fused.split("+")
@@ -144,7 +146,10 @@ class AlignedModel(nn.Module):
             basis = torch.eye(self.layouts[branch].width, tower.width)
             self.register_buffer(f"{branch}_basis", basis if design.fuses(branch) else torch.zeros(0, tower.width))
         self.set_dropout(dropout)
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
+        scale = SIGMOID_START["init_logit_scale"] if design.biased else math.log(START_SCALE)
+        self.logit_scale = nn.Parameter(torch.tensor(scale))
+        bias = torch.tensor(SIGMOID_START["init_logit_bias"])
+        self.logit_bias = nn.Parameter(bias) if design.biased else None
         spec = image_tower.image_spec
         mean, std = torch.tensor(spec.mean).view(3, 1, 1), torch.tensor(spec.std).view(3, 1, 1)
         self.register_buffer("pixel_scale", 1.0 / (255.0 * std), persistent=False)
@@ -260,6 +265,10 @@ class AlignedModel(nn.Module):
     def scale(self) -> Tensor:
         """Return s = exp(logit_scale), the inverse temperature, with gradient."""
         return self.logit_scale.exp()
+
+    def bias(self) -> Tensor | None:
+        """Return the logit bias, with gradient; None unless the model was made for the sigmoid loss."""
+        return self.logit_bias
 
     @property
     def dim(self) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -91,6 +92,7 @@ class ImageTower(nn.Module):
         teacher = open_teacher(spec, size)
         self.teacher: Teacher = teacher
         self.network = teacher.network
+        self._with_levels: Any = getattr(teacher.network, "with_levels", None)
         self.spec = spec
         self.design = TowerDesign(without_path(spec), teacher.weights_hash, teacher.input_size)
         wanted = teacher.preprocessing
@@ -101,8 +103,8 @@ class ImageTower(nn.Module):
 
     @torch.no_grad()
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        if hasattr(self.network, "with_levels"):
-            tokens, summary, more = self.network.with_levels(pixels)
+        if self._with_levels is not None:
+            tokens, summary, more = self._with_levels(pixels)
         else:
             tokens, summary = self.network(pixels)
             more = tokens.mean(1)

@@ -128,28 +128,6 @@ def classifier_of(argument: str = "") -> Classifier:
     return Classifier(weight, bias)
 
 
-@dataclass(frozen=True)
-class Classifier:
-    """The last layer: the summary [B, 1280] of a teacher becomes the logits [B, 1000] of ImageNet-1k's classes."""
-
-    weight: Tensor  # fp32 [1000, 1280]
-    bias: Tensor  # fp32 [1000]
-
-    def logits(self, summary: Tensor) -> Tensor:
-        return F.linear(summary, self.weight, self.bias)
-
-
-def classifier_of(argument: str = "") -> Classifier:
-    """Read the classifier that belongs to `lite0_teacher(argument)`, which itself ends before this layer."""
-    path = weights_files.local_file(argument, SOURCE) if argument else _packaged()
-    tensors = weights_files.read_tensors(path)
-    try:
-        weight, bias = tensors["_fc.weight"].float(), tensors["_fc.bias"].float()
-    except KeyError as error:
-        raise UserError(f"{path} holds no classifier: {weights_files.complaint(error)}") from error
-    return Classifier(weight, bias)
-
-
 def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
     """Open a state dict in the package's layout, by default that of the installed package."""
     size = input_size or USUAL_SIZE

@@ -7,6 +7,7 @@ import torch
 from dinorankclip.config import TrainSettings, with_changes
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.splits import chosen_among
+from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign
 from dinorankclip.models.starter import fill_bridge
@@ -76,6 +77,7 @@ def new_aligned_model(settings: TrainSettings) -> AlignedModel:
         fused=wanted.fused if fusion.variant != "none" else "",
         token_width=wanted.token_width,
         text_places=wanted.text_places,
+        biased=traits_of(settings.method).biased,
     )
     model = AlignedModel(design, image, text, settings.seed, wanted.dropout)
     if named:

@@ -267,6 +267,8 @@ class RecordSettings:
     log_every: int = 10
     save_every: int = 200
     """Steps between checkpoints (one more at each epoch's end)."""
+    score_every: int = 1
+    """Epochs between two scorings of the validation part (and one after the last epoch)."""
     keep: int = 2
     """Checkpoints kept besides the best one."""
     gradient_report_every: int = 0

@@ -87,6 +87,7 @@ def _aligned(settings: TrainSettings) -> dict[str, Any]:
         "budget.batch": BY_SIZE,
         "budget.epochs": BY_SIZE,
         "record.save_every": 1_000_000,  # a whole run takes a minute
+        "record.score_every": 5,
     }
 
 

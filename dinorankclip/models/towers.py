@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -165,6 +166,17 @@ class TowerTokenizer:
         """Return int64 [B, T]: T is the longest caption's length, or the whole context length if `full`."""
         ids = self._teacher.ids(captions) if captions else torch.zeros(0, 1, dtype=torch.int64)
         return F.pad(ids, (0, self.spec.context_length - ids.shape[1])) if full else ids
+
+
+@lru_cache(maxsize=4)
+def open_image_tower(spec: str, size: int | None = None) -> ImageTower:
+    """Open a tower, or return the one that this process has open: towers never change, and studies open them often."""
+    return ImageTower(spec, size)
+
+
+@lru_cache(maxsize=4)
+def open_text_tower(spec: str) -> TextTower:
+    return TextTower(spec)
 
 
 def check_tower(tower: ImageTower | TextTower, expected: TowerDesign) -> None:

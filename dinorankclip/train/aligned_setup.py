@@ -11,7 +11,7 @@ from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign
 from dinorankclip.models.starter import fill_bridge
-from dinorankclip.models.towers import ImageTower, TextTower
+from dinorankclip.models.towers import open_image_tower, open_text_tower
 from dinorankclip.recipes import BY_SIZE
 from dinorankclip.train.frozen_rows import FrozenImages
 from dinorankclip.train.tower_rows import CaptionRows
@@ -59,7 +59,8 @@ def batch_and_epochs(pairs: int, pairs_of_epoch: int) -> tuple[int, int]:
 def new_aligned_model(settings: TrainSettings) -> AlignedModel:
     """Open the towers and build heads and fusions anew."""
     wanted = settings.aligned
-    image, text = ImageTower(wanted.image_tower, wanted.image_size), TextTower(wanted.text_tower)
+    image = open_image_tower(wanted.image_tower, wanted.image_size)
+    text = open_text_tower(wanted.text_tower)
     named = wanted.start == "names"
     if named and wanted.dim not in (None, text.summary):
         raise UserError(

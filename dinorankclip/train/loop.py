@@ -74,7 +74,7 @@ def pretrain(
                     damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
                 epoch_ends = state.step % length.steps_per_epoch == 0
-                if epoch_ends:
+                if epoch_ends and scores_after(state.step // length.steps_per_epoch, length.epochs, record):
                     score(state, evaluators, records, length, bar)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:
@@ -95,6 +95,11 @@ def pretrain(
         damaged.append()
         records.close()
     return True
+
+
+def scores_after(epoch: int, epochs: int, record: RecordSettings) -> bool:
+    """Return whether held-out pairs are scored after this epoch, counted from 1; after the last epoch they always are."""
+    return epoch % record.score_every == 0 or epoch == epochs
 
 
 def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:

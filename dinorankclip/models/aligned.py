@@ -108,8 +108,8 @@ class NameBridge(nn.Module):
         return class_name_embedding(F.linear(features, self.weight, self.bias), self.directions)
 
     def text(self, summary: Tensor) -> Tensor:
-        """Map sentence vectors [B, D] to length one."""
-        return F.normalize(summary, dim=-1)
+        """Map text summaries [B, C'] to their sentence vectors, of length one [B, D]."""
+        return F.normalize(summary[:, : self.directions.shape[1]], dim=-1)
 
 
 class AlignedModel(nn.Module):

@@ -32,7 +32,7 @@ SENTENCES_AT_ONCE = 128
 def starter_model() -> AlignedModel:
     """Open the installed towers and join them by the class-name bridge."""
     image, text = ImageTower(IMAGE), TextTower(TEXT)
-    design = AlignedDesign(image.design, text.design, dim=text.summary, hidden=1, start="names")
+    design = AlignedDesign(image.design, text.design, dim=text.own_summary, hidden=1, start="names")
     model = AlignedModel(design, image, text)
     fill_bridge(model, IMAGE)
     return model.eval()
@@ -62,7 +62,8 @@ def _directions(tower: TextTower) -> Tensor:
     @torch.inference_mode()
     def encode(sentences: Sequence[str]) -> Tensor:
         cuts = (sentences[at : at + SENTENCES_AT_ONCE] for at in range(0, len(sentences), SENTENCES_AT_ONCE))
-        return torch.cat([tower(tower.tokenizer(cut))[1] for cut in cuts]).clone()
+        rows = [tower(tower.tokenizer(cut))[1][:, : tower.own_summary] for cut in cuts]
+        return torch.cat(rows).clone()
 
     directions = imagenet_directions(encode)
     from safetensors.torch import save

@@ -113,7 +113,10 @@ class ImageTower(nn.Module):
 
 
 class TextTower(nn.Module):
-    """Maps ids [B, T] to (tokens [B, T, C], summary [B, C'], mask [B, T]), frozen."""
+    """Maps ids [B, T] to (tokens [B, T, C], summary [B, C'], mask [B, T]), frozen.
+
+    As with images, the summary has more behind the teacher's own: earlier layers, or the mean of the tokens.
+    """
 
     def __init__(self, spec: str) -> None:
         super().__init__()
@@ -123,14 +126,20 @@ class TextTower(nn.Module):
         self.spec = spec
         self.design = TowerDesign(without_path(spec), teacher.weights_hash)
         self.tokenizer = TowerTokenizer(teacher)
+        self._with_levels: Any = getattr(teacher.network, "with_levels", None)
         ids = self.tokenizer(["a"])
         self.width, self.summary = _widths(*self(ids)[:2])
+        self.own_summary = self.network(ids, self.tokenizer.mask(ids))[1].shape[1]
 
     @torch.no_grad()
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         mask = self.tokenizer.mask(ids)
-        tokens, summary = self.network(ids, mask)
-        return tokens, summary, mask
+        if self._with_levels is not None:
+            tokens, summary, more = self._with_levels(ids, mask)
+        else:
+            tokens, summary = self.network(ids, mask)
+            more = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return tokens, torch.cat([summary, more], 1), mask
 
 
 def _widths(tokens: Tensor, summary: Tensor) -> tuple[int, int]:

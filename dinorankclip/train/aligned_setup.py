@@ -62,16 +62,16 @@ def new_aligned_model(settings: TrainSettings) -> AlignedModel:
     image = open_image_tower(wanted.image_tower, wanted.image_size)
     text = open_text_tower(wanted.text_tower)
     named = wanted.start == "names"
-    if named and wanted.dim not in (None, text.summary):
+    if named and wanted.dim not in (None, text.own_summary):
         raise UserError(
             f"--aligned.dim {wanted.dim}: with --aligned.start names the embedding is as wide as the text tower's "
-            f"({text.summary})"
+            f"({text.own_summary})"
         )
     fusion = settings.fusion
     design = AlignedDesign(
         image=image.design,
         text=text.design,
-        dim=wanted.dim or (text.summary if named else RANDOM_DIM),
+        dim=wanted.dim or (text.own_summary if named else RANDOM_DIM),
         hidden=wanted.hidden,
         start=wanted.start,
         fusion=FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias),

@@ -98,7 +98,7 @@ def pretrain(
 
 
 def scores_after(epoch: int, epochs: int, record: RecordSettings) -> bool:
-    """Return whether held-out pairs are scored after this epoch, counted from 1; after the last epoch they always are."""
+    """Return whether held-out pairs are scored after this epoch, counted from 1; they are after the last epoch."""
     return epoch % record.score_every == 0 or epoch == epochs
 
 

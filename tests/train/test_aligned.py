@@ -148,7 +148,7 @@ def test_other_tower_weights_are_refused(trained, tmp_path):
     shutil.copytree(trained / "checkpoints" / "last", tmp_path / "model")
     path = tmp_path / "model" / "model.json"
     config = json.loads(path.read_text())
-    config["aligned"]["image"]["spec"] = "random-vit:9"
+    config["towers"]["image"] = "random-vit:9"
     path.write_text(json.dumps(config))
     with pytest.raises(UserError, match="other weights than the tower this model was trained with"):
         load_folder(tmp_path / "model")

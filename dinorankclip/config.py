@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dinorankclip.methods import Method, traits_of
+from dinorankclip.recipes import RecipeName, check_recipe, recipe_called
 from dinorankclip.types import UserError
 
 
@@ -32,6 +33,8 @@ class FindingSettings:
     train_items: int | None = None
     """Train on this many images only. A smaller choice is part of a larger one, whatever the seed. An epoch keeps the
     length that the whole training part gives it, so that runs on more and on less data take the same steps."""
+    short_epochs: bool = False
+    """train_items: an epoch counts the chosen images alone, so that a run on less data takes fewer steps."""
     max_pixels: int = 50_000_000
     """Images larger than this are refused before they are decoded."""
     epoch_samples: int | None = None
@@ -54,6 +57,11 @@ class ReadingSettings(CheckingSettings):
     """Area of the random crop, as a share of the image. (1, 1) switches cropping off."""
     flip: bool = False
     """Mirror half of the images. Leave off when captions say left and right."""
+    second_captions: str | None = None
+    """alip: second captions of the training images, in place of another caption of the data. FILE.jsonl, .csv, .tsv or
+    .parquet with key and caption; or beside: KEY.second.txt beside each image (docs/data.md)."""
+    second_caption_column: str | None = None
+    """alip, CSV/Parquet: the column with second captions."""
     workers: int = 1
     """Processes that decode and augment, for each training process."""
     patience: float = 300.0
@@ -146,6 +154,9 @@ class DistilSettings:
     """vit-tiny, vit-mini, vit-micro, resnet50, resnet-micro, mobilenetv3-large or mobilenet-micro."""
     text_student: str = "vit-tiny"
     """vit-tiny, vit-mini or vit-micro."""
+    keep: Literal["gram", "tokens", "both"] | None = None
+    """cache auto: what is stored of tokens, as --keep of teacher cache; by default what the criterion needs, in least
+    space. tokens: gram+rel then takes the Gram of tokens reduced by PCA, as the paper does."""
     compare_grid: int | None = None
     """Side of the grid on which token Grams are compared; by default half of the cached one."""
     relational_items: int = 128
@@ -171,6 +182,33 @@ class FusionSettings:
     not rescaled: the embedding starts as the trunk's. concat and additive always start there."""
     gate_bias: float | None = None
     """Bias of the gate at the start; by default -4 for closed, 0 for zero."""
+
+
+@dataclass(frozen=True)
+class AlignedSettings:
+    """Sets the frozen towers of `--recipe aligned` and the heads that learn. Other recipes ignore these settings."""
+
+    image_tower: str = "efficientnet-lite0"
+    """The frozen image tower: an image teacher, e.g. timm:NAME:FILE (dinorankclip teacher --help lists all)."""
+    image_size: int | None = None
+    """Side at which the tower sees images; by default its own."""
+    text_tower: str = "minilm"
+    """The frozen text tower: a caption teacher, e.g. minilm:FOLDER for another BERT sentence encoder."""
+    start: Literal["names", "random"] = "random"
+    """names: begin with what the towers can do without pairs (`starter`), which needs an image tower with a
+    classifier. random: heads alone."""
+    dim: int | None = None
+    """Width of the embedding; by default 256, or with --aligned.start names the width of the text tower."""
+    hidden: int = 1024
+    """Width of the hidden layer of each head."""
+    dropout: float = 0.3
+    """Share of the hidden layer that is left out at each step."""
+    fused: Literal["image", "text", "image+text"] = "image"
+    """Branches whose fusion (--fusion.variant) reads the tower's own dense tokens."""
+    token_width: int = 256
+    """Width to which tokens are reduced before they are stored."""
+    text_places: int = 32
+    """Tokens of a caption that the fusion reads."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +267,8 @@ class RecordSettings:
     log_every: int = 10
     save_every: int = 200
     """Steps between checkpoints (one more at each epoch's end)."""
+    score_every: int = 1
+    """Epochs between two scorings of the validation part (and one after the last epoch)."""
     keep: int = 2
     """Checkpoints kept besides the best one."""
     gradient_report_every: int = 0
@@ -245,6 +285,9 @@ class TrainSettings:
     method: Method = "clip"
     """The objective: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher and fusion),
     siglip (sigmoid loss), cyclip and alip (other baselines), distil (students alone)."""
+    recipe: RecipeName | None = None
+    """Defaults on top of those of preset and method. paper: every line of the paper's table of hyper-parameters
+    (docs/paper-departures.md shows them); with it the method is dinorankclip unless --method names another."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""
@@ -259,6 +302,7 @@ class TrainSettings:
     loss: LossSettings = field(default_factory=LossSettings)
     distil: DistilSettings = field(default_factory=DistilSettings)
     fusion: FusionSettings = field(default_factory=FusionSettings)
+    aligned: AlignedSettings = field(default_factory=AlignedSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
@@ -316,7 +360,7 @@ PRESETS = {
         data="cc3m/cc3m-train-*.tar",
         reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
         model=ModelSettings(trunk="ViT-B-32"),
-        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),
+        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3", compare_grid=14),  # its 14×14 patches at 224 px
         optim=OptimSettings(lr=5e-4),
         budget=BudgetSettings(batch=1024, epochs=64),
         record=RecordSettings(log_every=50, save_every=1000),
@@ -334,6 +378,21 @@ def for_method(settings: TrainSettings, method: str) -> TrainSettings:
     traits = traits_of(method)
     order = {} if traits.fixed_order is None else {"loss.order": traits.fixed_order}
     return with_changes(settings, {"method": method, **order, **traits.brings})
+
+
+def for_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
+    """Return the settings with the recipe's defaults; without a recipe, the settings as they are."""
+    if recipe is None:
+        return settings
+    check_recipe(recipe, settings.method)
+    return with_changes(settings, {"recipe": recipe, **recipe_called(recipe).changes(settings)})
+
+
+def default_settings(preset_name: str, method: str | None = None, recipe: str | None = None) -> TrainSettings:
+    """Return the settings of preset, method and recipe, in this order, before the user's flags."""
+    base = preset(preset_name)
+    method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
+    return for_recipe(for_method(base, method), recipe)
 
 
 as_dict = dataclasses.asdict
@@ -398,5 +457,12 @@ def idle_settings(flat: dict[str, Any]) -> set[str]:
     """Return the settings and groups without effect, for `is_among`: fusion and students when a run has none, and a
     setting that differs from what older runs did when a run has no gates to apply it to."""
     fused = flat.get("fusion.variant", "none") != "none"
-    idle = {"fusion.": fused, "distil.": fused or flat.get("distil.cache"), "loss.gate_l1_size": flat["loss.order"] > 1}
+    aligned = flat.get("recipe") == "aligned"
+    idle = {
+        "fusion.": fused,
+        "distil.": not aligned and (fused or flat.get("distil.cache")),
+        "model.": not aligned,
+        "aligned.": aligned,
+        "loss.gate_l1_size": flat["loss.order"] > 1,
+    }
     return {name for name, acts in idle.items() if not acts}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dinorankclip.config import UNGATED, TrainSettings, as_dict, flatten, preset, with_changes
+from dinorankclip.config import UNGATED, TrainSettings, as_dict, default_settings, flatten, with_changes
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
+from dinorankclip.recipes import check_recipe
 from dinorankclip.types import UserError
 
 INFINITE = float("inf")
@@ -32,8 +33,11 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("loss.gate_start fusion.gate_bias", lambda x: abs(x) < INFINITE, "a finite number"),
     ("loss.rankclip_eps", lambda x: 0 <= x < 1, "from 0 to below 1; RankCLIP's public code has 1e-10"),
     ("optim.warmup_steps reading.workers seed", lambda x: x >= 0, "0 or more"),
-    ("budget.batch budget.epochs budget.chunk budget.threads", lambda x: x >= 1, "at least 1"),
-    ("record.log_every record.save_every", lambda x: x >= 1, "at least 1"),
+    ("budget.batch budget.epochs", lambda x: x >= 0, "at least 1"),
+    ("budget.chunk budget.threads aligned.hidden aligned.dim aligned.token_width", lambda x: x >= 1, "at least 1"),
+    ("aligned.text_places", lambda x: x >= 1, "at least 1"),
+    ("aligned.dropout", lambda x: 0 <= x < 1, "a share, 0 to below 1"),
+    ("record.log_every record.save_every record.score_every", lambda x: x >= 1, "at least 1"),
     ("record.keep", lambda x: x >= 1, "at least 1: a run resumes from its newest checkpoint"),
     ("model.image_size loss.head_dim distil.compare_grid", lambda x: x >= 1, "at least 1"),
     ("loss.list_length", lambda x: x >= 1, "at least 1; leave it out for whole lists"),
@@ -49,13 +53,20 @@ def validated(settings: TrainSettings) -> TrainSettings:
     """
     if settings.distil.cache == "none":  # the user types "none"; settings hold None
         settings = with_changes(settings, {"distil.cache": None})
+    if settings.recipe is not None:
+        check_recipe(settings.recipe, settings.method)
     _check_order(settings)
     _check_numbers(settings)
+    if settings.recipe == "aligned":
+        _check_aligned(settings)
+    elif settings.budget.batch < 1 or settings.budget.epochs < 1:
+        raise UserError("--budget.batch and --budget.epochs must be at least 1; 0 is for --recipe aligned")
     _check_lists(settings)
     if settings.model.frozen_image_tower:
         _check_frozen_tower(settings)
         # Every image is embedded once, in the view of evaluation.
         settings = with_changes(settings, {"reading.crop_scale": (1.0, 1.0), "reading.flip": False})
+    _check_second_captions(settings)
     _check_learning(settings)
     _check_gate(settings)
     distil = settings.distil
@@ -64,6 +75,20 @@ def validated(settings: TrainSettings) -> TrainSettings:
         # The sum is L² times the mean: the log must show how much of the gradient it takes.
         settings = with_changes(settings, {"record.gradient_report_every": settings.record.log_every})
     return settings
+
+
+def _check_aligned(settings: TrainSettings) -> None:
+    """Refuse settings that frozen towers have no use for."""
+    unused = {
+        "--distil.cache": settings.distil.cache is not None,
+        "--model.weights": settings.model.weights is not None,
+        "--model.frozen-image-tower": settings.model.frozen_image_tower,
+        "--method distil": not traits_of(settings.method).contrasts,
+    }
+    if named := [flag for flag, given in unused.items() if given]:
+        raise UserError(f"--recipe aligned trains heads on frozen towers (--aligned.*): leave out {', '.join(named)}")
+    if settings.reading.crop_scale != (1.0, 1.0) or settings.reading.flip:
+        raise UserError("--recipe aligned looks at every whole image once: leave out --reading.crop-scale and flip")
 
 
 def _check_order(settings: TrainSettings) -> None:
@@ -125,11 +150,21 @@ def _check_learning(settings: TrainSettings) -> None:
         raise UserError(f"{into_trunk}, and fusion needs students: add --fusion.variant none")
     if only_students:
         raise UserError(f"{into_trunk}, and --method {method} leaves the trunk alone: use another method")
-    defaults = preset(settings.preset).distil
+    defaults = default_settings(settings.preset, method, settings.recipe).distil
     for side in ("image", "text"):
         student = getattr(distil, f"{side}_student")
         if student != getattr(defaults, f"{side}_student"):
             raise UserError(f"{into_trunk}: leave out --distil.{side}-student {student}")
+
+
+def _check_second_captions(settings: TrainSettings) -> None:
+    reading = settings.reading
+    given = {"second-captions": reading.second_captions, "second-caption-column": reading.second_caption_column}
+    flags = [f"--reading.{flag} {value}" for flag, value in given.items() if value is not None]
+    if flags and not traits_of(settings.method).second_caption:
+        raise UserError(f"{flags[0]}: --method {settings.method} reads no second captions, --method alip does")
+    if len(flags) > 1:
+        raise UserError(f"{' and '.join(flags)}: second captions come from one place; leave out one of the two")
 
 
 def _check_gate(settings: TrainSettings) -> None:

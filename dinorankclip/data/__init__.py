@@ -11,6 +11,7 @@ pack.py             writes pairs and classification sets
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
 samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
 scenes/             the built-in data
+second_captions.py  second captions of images, by key: a file, a column, or KEY.second.txt beside each image
 splits.py           validation parts and choices of training images
 streams.py          pairs that come out of commands (pipe:)
 tar_shards.py       pairs of local tar shards, in any order

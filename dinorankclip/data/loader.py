@@ -45,7 +45,17 @@ from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, g
 from dinorankclip.data.splits import chosen_among, group_of
 from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Batch, ImageRows, ImageSpec, Source, TeacherFeatureProvider, UserError, View, first_line
+from dinorankclip.types import (
+    Batch,
+    ImageRows,
+    ImageSpec,
+    SecondCaptionProvider,
+    Source,
+    TeacherFeatureProvider,
+    UserError,
+    View,
+    first_line,
+)
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +87,7 @@ class PairLoader:
         second_caption: bool = False,
         teacher_features: TeacherFeatureProvider | None = None,
         rows: ImageRows | None = None,
+        second_captions: SecondCaptionProvider | None = None,
     ) -> None:
         self._reading = reading = reading or ReadingSettings()
         if batch % world:
@@ -88,7 +99,7 @@ class PairLoader:
                 f"(at most {len(source)}; a quarter of it or less trains better)"
                 + "".join(f", or more --reading.{flag}" for flag, value in larger if value is not None) + "."
             )  # fmt: skip
-        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features)
+        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features, second_captions)
         self._stream: Callable[[int], Any] | None = None
         if is_stream(source):
             assert rows is None, "rows are found by index, and a stream has none"

@@ -26,7 +26,16 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.decode import MAX_PIXELS, decode, read_header
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Batch, ImageSpec, RawSample, Source, TeacherFeatureProvider, UserError, View
+from dinorankclip.types import (
+    Batch,
+    ImageSpec,
+    RawSample,
+    SecondCaptionProvider,
+    Source,
+    TeacherFeatureProvider,
+    UserError,
+    View,
+)
 
 _WORD = (1 << 64) - 1
 LONGEST = 16  # times the short side: a longer image is cut to its centre before it is resized whole
@@ -198,6 +207,7 @@ class Recipe:
     reading: ReadingSettings
     second_caption: bool = False
     teacher_features: TeacherFeatureProvider | None = None
+    second_captions: SecondCaptionProvider | None = None  # None: another caption of the image is its second caption
 
     def sample(self, raw: RawSample, view_draws: np.random.Generator, caption_draws: np.random.Generator) -> Sample:
         """Decode, crop, flip and resize the image, and pick a caption; `Damage` if the image cannot be used."""
@@ -205,19 +215,31 @@ class Recipe:
         view = random_view(view_draws, header.height, header.width, self.reading.crop_scale, self.reading.flip)
         pixels = decode(raw.image, header, least=enough_pixels(view, self.image.size))
         view = snap(view, *pixels.shape[:2])
-        return self.captioned(raw.key, render(pixels, view, self.image.size), view, raw.captions, caption_draws)
+        shown = render(pixels, view, self.image.size)
+        return self.captioned(raw.key, shown, view, raw.captions, caption_draws, raw.second_captions)
 
     def captioned(
-        self, key: str, image: Tensor, view: View, captions: Sequence[str], draws: np.random.Generator
+        self,
+        key: str,
+        image: Tensor,
+        view: View,
+        captions: Sequence[str],
+        draws: np.random.Generator,
+        carried: tuple[str, ...] = (),
     ) -> Sample:
-        """Join an image that is ready with one of its captions, and with another caption if `second_caption`."""
+        """Join an image that is ready with one of its captions, and with a second caption if `second_caption`.
+        `carried` are second captions that came with the image."""
         caption = captions[below(draws, len(captions))]
         if not self.second_caption:
             return Sample(key, image, view, caption)
-        if not (others := [other for other in captions if other != caption]):
+        if self.second_captions is not None:
+            if not (others := list(carried or self.second_captions(key))):
+                raise Damage("no-second-caption")
+        elif not (others := [other for other in captions if other != caption]):
             raise UserError(
-                f"image {key} has only one caption, and ALIP compares two captions of each image. Use data with "
-                "several captions an image (a generated second caption will do), or another --method."
+                f"image {key} has only one caption, and ALIP compares two captions of each image. Give generated "
+                "second captions (--reading.second-captions FILE; docs/data.md has their format and a script that "
+                "makes them with any captioner), use data with several captions an image, or another --method."
             )
         return Sample(key, image, view, caption, others[below(draws, len(others))])
 

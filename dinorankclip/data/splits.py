@@ -86,14 +86,17 @@ def carve(source: Source, reading: FindingSettings) -> tuple[SplitPart, SplitPar
     return SplitPart(source, cut["train"]), SplitPart(source, cut["val"])
 
 
-def choose(train: Source, items: int) -> SplitPart:
-    """Choose the `items` training images with the smallest hashes. Choosing from a part gives a part of its source."""
+def choose(train: Source, items: int, short_epochs: bool = False) -> SplitPart:
+    """Choose the `items` training images with the smallest hashes. Choosing from a part gives a part of its source.
+
+    An epoch keeps the length of `train`; with `short_epochs` it has the length of the choice.
+    """
     if not 0 < items <= len(train):
         raise UserError(f"--reading.train-items {items}: the training part has {len(train)} images to choose from")
     order = sorted(range(len(train)), key=lambda index: name_hash(f"train item {train.key(index)}"))
     chosen = np.sort(np.array(order[:items], dtype=np.int64))
     indices = train.indices[chosen] if isinstance(train, SplitPart) else chosen
-    return SplitPart(undivided(train), indices, len(train))
+    return SplitPart(undivided(train), indices, None if short_epochs else len(train))
 
 
 def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:

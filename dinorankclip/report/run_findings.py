@@ -1,4 +1,5 @@
-"""Examines a run folder for `doctor` and the report: its end, checkpoints, loss, schedule, damage and scores."""
+"""Examines a run folder for `doctor`, the report and the end of `train`: its end, checkpoints, loss, schedule, damage,
+scores and what its model can do (run_verdict.py)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.methods import traits_of_stored
+from dinorankclip.report.run_verdict import advice_when_weak, how_made, judge
 from dinorankclip.run_files import BEST, CHANCE, CHECKPOINTS, read_metrics, read_settings
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import DIVERGED, STOPPED, read_ending, train_command, way_on
@@ -40,10 +42,18 @@ def examine_run(folder: Path) -> Iterator[Finding]:
         yield Finding("note", what, advice)
         return
     yield from _checkpoints(folder, steps)
-    yield from _learning(settings, steps)
+    yield from _learning(folder, settings, steps)
     yield from _schedule(settings, steps)
     yield from _reading(steps)
-    yield from _scores(lines)
+    yield from _scores(settings, lines)
+    yield from judge(folder, settings)
+
+
+def closing_findings(folder: Path) -> list[Finding]:
+    """Return the few findings with which `train` closes: the judgement of the model, then notes and problems."""
+    judgement = list(judge(folder, read_settings(folder)))
+    others = [finding for finding in examine_run(folder) if finding.level != "fine" and finding not in judgement]
+    return judgement + others
 
 
 def _ending(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
@@ -71,7 +81,7 @@ def _checkpoints(folder: Path, steps: list[dict[str, Any]]) -> Iterator[Finding]
         yield Finding("fine", f"{lines}, newest checkpoint {newest.name}")
 
 
-def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:
+def _learning(folder: Path, settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:
     bad = [line["step"] for line in steps if not math.isfinite(line["loss"])]
     if bad:
         yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
@@ -92,7 +102,7 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
             "problem",
             f"the contrastive loss {recent:.3f} is stuck at ln B = {guessing:.3f}: the model is guessing",
             "check that captions belong to their images (`dinorankclip data show`); lower --optim.lr by 3 to 10; "
-            "lengthen the warm-up; with few pairs start from trained weights (--init)",
+            f"lengthen the warm-up; {advice_when_weak(folder, settings)}",
         )
     elif recent >= guessing:
         what = f"contrastive loss {recent:.3f}, no better than guessing ({guessing:.3f})"
@@ -120,7 +130,7 @@ def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     if warmup > LONG_WARMUP * total:
         what = f"warm-up takes {warmup} of {total} steps, so the full rate is hardly used"
         yield Finding("problem", what, "leave --optim.warmup-steps unset (5 % of the steps) or train longer")
-    elif total < FEW_STEPS:
+    elif total < FEW_STEPS and how_made(settings) != "aligned":  # heads on frozen towers need few steps
         smaller = " or a smaller batch" if settings["budget"]["batch"] > FEW_NEGATIVES else ""
         yield Finding("note", f"only {total} steps in all", f"more epochs{smaller}; CLIP from scratch needs thousands")
     else:
@@ -142,7 +152,7 @@ def _reading(steps: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding("note", f"damaged samples were replaced: {causes}", "`dinorankclip doctor DATA` names them")
 
 
-def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
+def _scores(settings: dict[str, Any], lines: list[dict[str, Any]]) -> Iterator[Finding]:
     scores = [(line["step"], line[CHOOSES_BEST], line[ITS_CHANCE]) for line in lines if CHOOSES_BEST in line]
     if not scores:
         yield Finding("note", "no validation score yet", "train takes a score at the end of every epoch")
@@ -152,4 +162,5 @@ def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
     yield Finding("fine", f"validation R@1 {100 * last:.1f} % at step {last_step}, chance {100 * chance:.2f} %")
     if last < 0.9 * best and len(scores) >= 3:
         what = f"validation was best at step {best_step} ({100 * best:.1f} %): overfitting since"
-        yield Finding("note", what, f"use {CHECKPOINTS}/{BEST}, fewer epochs, or stronger --reading.crop-scale")
+        stronger = "more --aligned.dropout" if how_made(settings) == "aligned" else "stronger --reading.crop-scale"
+        yield Finding("note", what, f"use {CHECKPOINTS}/{BEST}, fewer epochs, or {stronger}")

@@ -7,6 +7,7 @@ is channels-last, and images go through a few at a time so that the activations 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -74,18 +75,57 @@ class Lite0(nn.Module):
         self.stem = _Convolution(tensors, "_conv_stem", "_bn0", stride=2)
         self.blocks = nn.ModuleList(_Block(tensors, f"_blocks.{i}", stride) for i, stride in enumerate(STRIDES))
         self.head = _Convolution(tensors, "_conv_head", "_bn1")
+        widths = [len(tensors[f"_blocks.{i}._project_conv.weight"]) for i in range(len(STRIDES))]
+        self.stage_ends = [here != after for here, after in zip(widths, [*widths[1:], 0])]
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor, levels: list[Tensor] | None = None) -> Tensor:
+        """Return the last map; `levels` receives the mean of the map at the end of each stage."""
         x = F.hardtanh_(self.stem(x.contiguous(memory_format=torch.channels_last)), 0.0, 6.0)
-        for block in self.blocks:
+        for block, ends_stage in zip(self.blocks, self.stage_ends):
             x = block(x)
+            if levels is not None and ends_stage:
+                levels.append(x.mean((2, 3)))
         return F.hardtanh_(self.head(x), 0.0, 6.0)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        chunk = CHUNK if images.device.type == "cpu" else len(images)
-        maps = torch.cat([self.features(part) for part in images.split(max(1, chunk))])
+        maps = torch.cat([self.features(part) for part in self._parts(images)])
         tokens = maps.permute(0, 2, 3, 1).flatten(1, 2)
         return tokens, tokens.mean(1)
+
+    def with_levels(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `forward` returns, and the means of the seven stages' maps side by side [B, 784]."""
+        maps, means = [], []
+        for part in self._parts(images):
+            levels: list[Tensor] = []
+            maps.append(self.features(part, levels))
+            means.append(torch.cat(levels, 1))
+        tokens = torch.cat(maps).permute(0, 2, 3, 1).flatten(1, 2)
+        return tokens, tokens.mean(1), torch.cat(means)
+
+    def _parts(self, images: Tensor) -> tuple[Tensor, ...]:
+        return images.split(max(1, CHUNK if images.device.type == "cpu" else len(images)))
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """The last layer: the summary [B, 1280] of a teacher becomes the logits [B, 1000] of ImageNet-1k's classes."""
+
+    weight: Tensor  # fp32 [1000, 1280]
+    bias: Tensor  # fp32 [1000]
+
+    def logits(self, summary: Tensor) -> Tensor:
+        return F.linear(summary, self.weight, self.bias)
+
+
+def classifier_of(argument: str = "") -> Classifier:
+    """Read the classifier that belongs to `lite0_teacher(argument)`, which itself ends before this layer."""
+    path = weights_files.local_file(argument, SOURCE) if argument else _packaged()
+    tensors = weights_files.read_tensors(path)
+    try:
+        weight, bias = tensors["_fc.weight"].float(), tensors["_fc.bias"].float()
+    except KeyError as error:
+        raise UserError(f"{path} holds no classifier: {weights_files.complaint(error)}") from error
+    return Classifier(weight, bias)
 
 
 def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
@@ -100,7 +140,8 @@ def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
         raise UserError(f"{path} does not hold EfficientNet-Lite0: {weights_files.complaint(error)}") from error
     used = {name: tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
     preprocessing = Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3)  # (pixel - 127)/128
-    return Teacher(TeacherCard(SOURCE, "Apache-2.0", NOTE), network, weights_files.hash_of(used), preprocessing, grid)
+    card = TeacherCard(SOURCE, "Apache-2.0", NOTE)
+    return Teacher(card, network, weights_files.hash_of(used), preprocessing, grid, source=path)
 
 
 def _packaged() -> Path:

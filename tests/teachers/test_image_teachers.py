@@ -10,6 +10,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from dinorankclip.teachers.dino_vits import check_tokens, timm_teacher, transformers_teacher
+from dinorankclip.teachers.efficientnet_lite0 import classifier_of
 from dinorankclip.teachers.frozen_teacher import Preprocessing, Teacher, TeacherCard
 from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import UserError
@@ -155,7 +156,7 @@ def test_missing_weights_say_so_at_once(monkeypatch, tmp_path):
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"gated: ask for them at https://huggingface.co/timm.*efficientnet-lite0"):
+    with pytest.raises(UserError, match=r"published without a gate, under the DINOv3 licence.*efficientnet-lite0"):
         open_teacher("timm:vit_large_patch16_dinov3.lvd1689m")
     with pytest.raises(UserError, match=r"on this machine.*vit_small_patch14_dinov2.lvd142m:FILE"):
         open_teacher("timm:vit_small_patch14_dinov2.lvd142m")
@@ -247,7 +248,20 @@ def test_lite0_with_its_real_weights():
     assert teacher.input_size == 224 and teacher.grid == (7, 7) and teacher.licence == "Apache-2.0"
     with torch.no_grad():
         expected = plain.extract_features((images(1, 224).float() - 127) / 128)
-    torch.testing.assert_close(teacher.dense(images(1, 224)).tokens, expected.flatten(2).mT, atol=1e-4, rtol=0)
+        logits = plain((images(1, 224).float() - 127) / 128)
+    features = teacher.dense(images(1, 224))
+    torch.testing.assert_close(features.tokens, expected.flatten(2).mT, atol=1e-4, rtol=0)
+    torch.testing.assert_close(classifier_of().logits(features.summary), logits, atol=1e-4, rtol=0)
+
+
+def test_the_classifier_of_lite0_is_read_from_its_file(tmp_path):
+    tensors = layouts.lite0()
+    tensors["_fc.weight"][7, 3], tensors["_fc.bias"][7] = 2.0, 0.5
+    logits = classifier_of(saved(tensors, tmp_path / "w.pth")).logits(torch.full((2, 1280), 10.0))
+    assert logits.shape == (2, 1000) and logits[:, 7].tolist() == [20.5, 20.5] and logits[0].sum() == 20.5
+    del tensors["_fc.bias"]
+    with pytest.raises(UserError, match=r"holds no classifier: '_fc.bias' is missing"):
+        classifier_of(saved(tensors, tmp_path / "w.pth"))
 
 
 def test_random_teachers_depend_on_their_seed_alone():

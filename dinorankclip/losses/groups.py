@@ -15,14 +15,19 @@ from dinorankclip import distributed
 
 
 def gathered_groups(groups: Tensor | None) -> Tensor | None:
-    """Return the ids of all processes' pairs [M, C], of own ids [N] or [N, C]; None if no id occurs twice.
+    """Return the ids of all processes' pairs [M, C'], of own ids [N] or [N, C]; None if no id occurs twice.
 
     None sends a loss down the path that it takes without groups, bit for bit. Every process gets the same answer.
+    Ids that occur once become -1, and columns without others are left out, since each column costs comparisons.
     """
     if groups is None:
         return None
     groups = distributed.gather_integers(groups.view(len(groups), -1))
-    return groups if repeated(groups) else None
+    if not repeated(groups):
+        return None
+    _, numbers, counts = groups.unique(return_inverse=True, return_counts=True)
+    shared = (groups >= 0) & (counts[numbers] > 1)
+    return torch.where(shared, numbers, -1)[:, shared.any(0)].int()
 
 
 def repeated(groups: Tensor) -> bool:

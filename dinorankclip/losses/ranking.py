@@ -11,6 +11,7 @@ Shapes: N own pairs, M pairs over all processes, D embedding width, K listed pos
 from __future__ import annotations
 
 import math
+import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,6 +40,9 @@ RAMP_SLOPE, RAMP_TOP = 3.0, 2.0  # μ = clip(3i/(n-1), 0, 2): RankCLIP's public 
 SHORT_RUN = 8  # epochs; in shorter runs the ramp counts steps instead of whole epochs (D12)
 STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
 GATE_L1 = {2: 1e-4, 3: 1e-3}  # η_r of the paper's table; ten times larger for each order above 3 (D11)
+# Rows × items × positions of a list above which a CPU core is busy for seconds at order 2 or more: longer than with most
+# models (docs/method.md has the costs). Whole lists get there at 407 pairs; the first 32 positions at 1,449.
+LONG_LISTS, SHORT_LIST = 1 << 26, 32
 Scale = Tensor | float  # exp(logit_scale)
 
 
@@ -120,6 +124,10 @@ class RankingLoss(nn.Module):
     Order 0 ranks nothing: the value is that of uniform lists, a constant without gradient, so that InfoNCE beside it
     is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
 
+    From order 2 on, time grows as N·M·K for N own pairs, M pairs over all processes and K positions: on one CPU core
+    whole lists of 512 and 1024 pairs cost seconds. The loss warns there. `list_length=32` is the remedy; it is not the
+    default, since it changes what is learnt. docs/method.md has a table of costs.
+
     With ramp μ, factor c of the lists (`size`) and gates λ_r of both modalities, the terms are
         rank_in = μ·in_weight·c·L_in     rank_cross = μ·cross_weight·c·L_cross     gate_l1 = c·Σ_r η_r·λ_r
     with equation 8 as means over rows; `gate_l1_size="plain"` leaves c out of the last. `LossSettings` in config.py
@@ -181,6 +189,7 @@ class RankingLoss(nn.Module):
             }
         )
         self.progress: Progress | None = None
+        self._warned = False
 
     def set_progress(self, step: int, total_steps: int, epochs: float) -> None:
         """Tell `forward` that `step` steps of `total_steps` are done, in a run of `epochs` epochs."""
@@ -237,6 +246,8 @@ class RankingLoss(nn.Module):
             mu = ranking_weight(progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
+        if active:
+            self._warn_of_long_lists(len(images[own]), images, length)
         nll = self._nll(images, texts, own, scale, active, length, report if detailed else None, groups)
         terms = {
             f"rank_{name}": sized(mu * self.term_weights[name], length, self.size) * value
@@ -317,6 +328,18 @@ class RankingLoss(nn.Module):
         else:
             removed = other_positives(groups.to(items.device), rows)
         return removed if self.include_self else removed.scatter_(1, rows[:, None], True)
+
+    def _warn_of_long_lists(self, rows: int, items: Tensor, length: int) -> None:
+        """Warn once where lists take longer than most models and shorter lists would help."""
+        long = length > SHORT_LIST and rows * len(items) * length > LONG_LISTS
+        if long and items.device.type == "cpu" and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"ranking {length} positions of {len(items)} pairs at order {self.order} takes seconds a step on a CPU "
+                f"core, more than most models do: list_length={SHORT_LIST} (in training --loss.list-length "
+                f"{SHORT_LIST}) ranks the first {SHORT_LIST} and keeps all pairs as candidates",
+                stacklevel=2,
+            )
 
     def _length(self, items: int) -> int:
         candidates = items - (not self.include_self)

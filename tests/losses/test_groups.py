@@ -51,7 +51,13 @@ def test_pairs_that_belong_together_by_hand_and_as_loops():
 def test_ids_that_never_repeat_and_no_ids_at_all_are_no_groups():
     assert gathered_groups(None) is None and gathered_groups(APART) is None
     assert gathered_groups(torch.full((4, 3), -1)) is None and gathered_groups(torch.arange(4)) is None
-    assert torch.equal(gathered_groups(torch.tensor([3, 3, 0])), torch.tensor([[3], [3], [0]]))
+    assert gathered_groups(torch.tensor([3, 3, 0])).tolist() == [[1], [1], [-1]]  # the second of two different ids
+
+
+def test_ids_that_occur_once_are_dropped_without_a_difference():
+    every, fewer = torch.arange(PAIRS), gathered_groups(GROUPS)
+    assert torch.equal(other_positives(fewer, every), other_positives(GROUPS, every))
+    assert gathered_groups(GROUPS[:4]).shape == (4, 1)  # of the first four pairs, two share an image and no more
 
 
 def test_info_nce_leaves_them_out_as_loops_do():

@@ -20,7 +20,7 @@ from dinorankclip_studies.verdicts import Comparison, Effect, Unit, Verdict
 
 CONTROL = "random-"  # begins the names of teachers with random weights, which are no teachers
 INERT, AT_CHANCE, SMALLER = "an order is inert", "near chance", "smaller than claimed"  # marks of a verdict
-AS_WELL = "a control without a teacher does as well"  # the same, of a supported claim
+AS_WELL = "not shown above a control without a teacher"  # the same, of a supported claim
 
 
 @dataclass(frozen=True)
@@ -289,9 +289,8 @@ def _as_well(contrasts: Sequence[Contrast], context: Context) -> Iterator[str]:
         if lead.low is None or lead.high is None or (lead.shown and lead.mean * contrast.direction > 0):
             continue
         of, control = contrast.over_control.cells
-        numbers = (in_unit(value, contrast.unit) for value in (lead.mean, lead.low, lead.high))
-        mean, low, high = numbers
-        yield f"{control} does as well: {of} - {control} is {mean}, 95 % interval {low} to {high}"
+        mean, low, high = (in_unit(value, contrast.unit) for value in (lead.mean, lead.low, lead.high))
+        yield f"the control without a teacher may do as well: {of} - {control} is {mean}, 95 % interval {low} to {high}"
 
 
 def _marks(held: Mapping[str, bool]) -> tuple[str, ...]:

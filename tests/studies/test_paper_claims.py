@@ -3,7 +3,7 @@ import pytest
 from dinorankclip_studies.claim import AllHold, caveat, judged
 from dinorankclip_studies.papers.claims_file import load_claims
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.plans import CELLS, CLAIMS, PAPER_TEACHER_CELLS
+from dinorankclip_studies.papers.dinorankclip.plans import CELLS, CLAIMS, AT_SCALE_CELLS
 from dinorankclip_studies.quantities import Context
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.run_times import Bench
@@ -12,7 +12,7 @@ from tests.studies.worlds import as_claimed, bench, flat, opposite, results, tel
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 DIFFERENCES = [claim for claim in CLAIMS if isinstance(claim.judge, AllHold)]
-NAMES = {cell.name for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
+NAMES = {cell.name for cell in (*CELLS, *AT_SCALE_CELLS)}
 
 
 def context(found, measures=SCENES, bench=None):

@@ -13,7 +13,7 @@ from dinorankclip_studies.papers.dinorankclip.paper_tables import columns
 from dinorankclip_studies.papers.dinorankclip.plans import (
     CELLS,
     DECISIVE,
-    PAPER_TEACHER_CELLS,
+    AT_SCALE_CELLS,
     STUDIES,
     cells_with,
     read_cells,
@@ -28,7 +28,7 @@ FIDELITY = {
     f"fidelity/image {name}"
     for name in ("cosine", "centred cosine", "gram distance", "above 0.9", "own projector's cosine")
 }
-NAMES = {cell.name: cell for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
+NAMES = {cell.name: cell for cell in (*CELLS, *AT_SCALE_CELLS)}
 ALL = (*EXPERIMENTS, *FLICKR_EXPERIMENTS, *CC3M_EXPERIMENTS)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from dinorankclip.config import as_dict, preset
-from dinorankclip_studies.papers.dinorankclip.plans import CELLS, PAPER_TEACHER_CELLS
+from dinorankclip_studies.papers.dinorankclip.plans import CELLS, AT_SCALE_CELLS
 from dinorankclip_studies.papers.paper_data import ABOVE_09
 from dinorankclip_studies.results import Results, RunRecord
 from dinorankclip_studies.run_times import PAPER_TRUNK, Bench
@@ -92,7 +92,7 @@ def results(
     score; over four or eight seeds its mean is zero, and so is that of any difference."""
     runs = []
     base = preset("scenes")
-    for place, cell in enumerate((*CELLS, *PAPER_TEACHER_CELLS), 1):
+    for place, cell in enumerate((*CELLS, *AT_SCALE_CELLS), 1):
         settings = as_dict(cell.settings(base, 0))
         teacher = _teacher(settings["distil"], name)
         for seed in range(seeds):

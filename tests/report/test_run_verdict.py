@@ -55,7 +55,9 @@ def test_a_good_model_has_its_interval_and_chance(tmp_path):
     assert all(other.level != "fine" for other in closing_findings(run)[1:])
 
 
-@pytest.mark.parametrize(("in_ten", "level", "words"), [(160, "fine", "browse"), (100, "note", "too little to rely on")])
+@pytest.mark.parametrize(
+    ("in_ten", "level", "words"), [(160, "fine", "browse"), (100, "note", "too little to rely on")]
+)
 def test_a_middling_model_is_not_praised(tmp_path, in_ten, level, words):
     (found,) = judged(scored_run(tmp_path / "a", 60, in_ten))
     assert found.level == level and words in found.what

@@ -250,6 +250,13 @@ class BudgetSettings:
     batch: int = 256
     """Pairs a step, over all processes."""
     epochs: int = 10
+    steps: int | None = None
+    """Steps of the whole run, in place of epochs. The schedule ends with the last step."""
+    minutes: float | None = None
+    """Minutes that the steps may take, in place of epochs: a few steps are timed first, which fixes budget.steps.
+    Preparation and scoring come on top."""
+    core_seconds: float | None = None
+    """As minutes, in seconds of all cores that training and its reading processes use."""
     chunk: int | None = None
     """Pairs a process encodes at once. Smaller than its share: two-pass feature caching (same gradients)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"

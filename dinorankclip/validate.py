@@ -34,6 +34,8 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("loss.rankclip_eps", lambda x: 0 <= x < 1, "from 0 to below 1; RankCLIP's public code has 1e-10"),
     ("optim.warmup_steps reading.workers seed", lambda x: x >= 0, "0 or more"),
     ("budget.batch budget.epochs", lambda x: x >= 0, "at least 1"),
+    ("budget.minutes budget.core_seconds", lambda x: 0 < x < INFINITE, "above 0"),
+    ("budget.steps", lambda x: x >= 1, "at least 1"),
     ("budget.chunk budget.threads aligned.hidden aligned.dim aligned.token_width", lambda x: x >= 1, "at least 1"),
     ("aligned.text_places", lambda x: x >= 1, "at least 1"),
     ("aligned.dropout", lambda x: 0 <= x < 1, "a share, 0 to below 1"),
@@ -61,6 +63,8 @@ def validated(settings: TrainSettings) -> TrainSettings:
         _check_aligned(settings)
     elif settings.budget.batch < 1 or settings.budget.epochs < 1:
         raise UserError("--budget.batch and --budget.epochs must be at least 1; 0 is for --recipe aligned")
+    if settings.budget.minutes is not None and settings.budget.core_seconds is not None:
+        raise UserError("--budget.minutes and --budget.core-seconds: a run has one budget; leave out one of the two")
     _check_lists(settings)
     if settings.model.frozen_image_tower:
         _check_frozen_tower(settings)

@@ -16,6 +16,7 @@ from dinorankclip.commands.shared import check_known
 from dinorankclip.config import PRESETS, TrainSettings, as_dict, default_settings
 from dinorankclip.methods import METHODS
 from dinorankclip.recipes import RECIPES
+from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
     from dinorankclip.train.assemble import RunParts
@@ -50,6 +51,7 @@ class Invocation(TrainSettings):
 
 def main(argv: list[str]) -> None:
     settings, restart, dry = parse(argv)
+    _refuse_mistyped(settings)  # before torch is imported, which takes seconds
     from dinorankclip import distributed
     from dinorankclip.train.loop import StopRequest
 
@@ -65,6 +67,17 @@ def main(argv: list[str]) -> None:
     distributed.leave()
     if not finished:
         sys.exit(stop.status)
+
+
+def _refuse_mistyped(settings: TrainSettings) -> None:
+    """Refuse paths of data and starting weights that do not exist, where the settings themselves are right."""
+    from dinorankclip.data.paths import nearest, refuse_missing
+    from dinorankclip.validate import validated
+
+    validated(settings)
+    refuse_missing(settings.data)
+    if settings.init is not None and ":" not in settings.init and not Path(settings.init).exists():
+        raise UserError(f"--init {settings.init}: there is no such run or model folder.{nearest(Path(settings.init))}")
 
 
 def _close(folder: Path) -> None:
@@ -116,9 +129,11 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     from dinorankclip.device import choose
     from dinorankclip.train.aligned_setup import sized
     from dinorankclip.train.assemble import assemble
+    from dinorankclip.train.checkpoints import refuse_longer
     from dinorankclip.train.cost import dry_run
     from dinorankclip.train.distil_setup import make_missing_cache, with_cache
     from dinorankclip.train.run_folder import alone_in, as_begun_in, claim, given_back, say
+    from dinorankclip.train.timed_budget import as_measured_in, measured
     from dinorankclip.validate import validated
 
     settings = sized(validated(settings))
@@ -130,16 +145,19 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
             "(a run, a model folder or open_clip:NAME:FILE)"
         )
     if dry:
+        settings = measured(settings, run=None)
         parts = assemble(settings, dry)
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
         return True
     folder = _folder(settings)
     with alone_in(folder), given_back(folder):
-        settings = settings if restart else as_begun_in(folder, settings)
+        if not restart:
+            settings = as_measured_in(folder, as_begun_in(folder, settings))
+            refuse_longer(folder, as_dict(settings))
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device
         make_missing_cache(requested, device, Path(settings.distil.cache or ""))
-        return _train(assemble(settings), folder, stop)
+        return _train(assemble(measured(settings, folder)), folder, stop)
 
 
 def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:

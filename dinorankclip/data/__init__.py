@@ -9,6 +9,7 @@ inspect.py          contact sheets of pairs, and the examination of data
 loader.py           pairs → batches, with an exact position; worker processes. Begin here: it lists a sample's steps
 open_data.py        opens the pairs that a user names after --data, and images or captions alone
 pack.py             writes pairs and classification sets
+paths.py            refuses paths that cannot be right, before anything heavy is imported
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
 samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
 scenes/             the built-in data

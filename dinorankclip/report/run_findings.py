@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.methods import traits_of_stored
-from dinorankclip.report.run_verdict import advice_when_weak, how_made, judge
+from dinorankclip.report.run_verdict import advice_when_weak, how_made, judge, pairs_of_epoch
 from dinorankclip.run_files import BEST, CHANCE, CHECKPOINTS, read_metrics, read_settings
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import DIVERGED, STOPPED, read_ending, train_command, way_on
@@ -113,9 +113,9 @@ def _learning(folder: Path, settings: dict[str, Any], steps: list[dict[str, Any]
     if scale > MAX_SCALE:
         what = f"the inverse temperature is at its bound ({scale:.0f})"
         yield Finding("note", what, "usual late in long runs; early: lower --optim.lr")
-    batch, total = settings["budget"]["batch"], _total_steps(settings, steps)
+    batch = settings["budget"]["batch"]
     # With a larger batch small data would give too few steps: `train` recommends at most a quarter of the pairs.
-    largest = batch * round(total / settings["budget"]["epochs"]) // 4 if total else 0
+    largest = (pairs_of_epoch(folder, settings) or 0) // 4
     if batch < FEW_NEGATIVES and largest > batch:
         advice = f"raise --budget.batch (up to {largest} with these pairs) and set --budget.chunk to save memory: "
         advice += "gradients stay those of the whole batch"
@@ -139,6 +139,8 @@ def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
 
 def _total_steps(settings: dict[str, Any], steps: list[dict[str, Any]]) -> int | None:
     """Infer the length of the run from a logged step and epoch: the folder does not store the size of the data."""
+    if fixed := settings["budget"].get("steps"):
+        return int(fixed)
     for line in reversed(steps):
         if line.get("epoch", 0) > 0 and line["step"] > 1:
             return round((line["step"] - 1) / line["epoch"] * settings["budget"]["epochs"])

@@ -108,9 +108,7 @@ def judge(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
     earlier = before.get(f"{found.part}/t2i R@1")
     if earlier is not None and found.first_interval[1] < earlier:
         what = f"training made the model worse: R@1 was {100 * earlier:.1f} % before and is {100 * found.first:.1f} %"
-        yield Finding(
-            "problem", what, "lower --optim.lr 3 to 10 times or train fewer epochs; the model of --init is whole"
-        )
+        yield Finding("problem", what, "lower --optim.lr by 3 to 10, or train fewer epochs")
 
 
 def _use(folder: Path, settings: dict[str, Any], found: HeldOut) -> Finding:
@@ -147,9 +145,7 @@ def advice_when_weak(folder: Path, settings: dict[str, Any]) -> str:
     real = settings["data"] != "scenes"
     if way == "scratch" and real and (pairs is None or pairs < PAIRS_FROM_SCRATCH):
         count = "so few" if pairs is None else f"about {pairs:,}"
-        return (
-            f"{count} photos teach random weights little; train on frozen towers: {aligned_command(folder, settings)}"
-        )
+        return f"{count} photos teach random weights little; use frozen towers: {aligned_command(folder, settings)}"
     if way == "fine-tuned" and real:
         return f"train longer or on more pairs; or on frozen towers: {aligned_command(folder, settings)}"
     return "train longer: more epochs in a new run"
@@ -159,10 +155,9 @@ def pairs_of_epoch(folder: Path, settings: dict[str, Any]) -> int | None:
     """Return about how many images the run was trained on, from its log; None if the log is too short."""
     if chosen := settings.get("reading", {}).get("train_items"):
         return int(chosen)
-    epochs, batch = settings["budget"]["epochs"], settings["budget"]["batch"]
     for line in reversed(read_metrics(folder)):
-        if line.get("epoch", 0) > 0 and line["step"] > 1 and epochs:
-            return round((line["step"] - 1) / line["epoch"] * batch)
+        if line.get("epoch", 0) > 0 and line["step"] > 1:
+            return round((line["step"] - 1) / line["epoch"]) * int(settings["budget"]["batch"])
     return None
 
 

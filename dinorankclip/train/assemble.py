@@ -101,7 +101,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         rows=frozen.rows["train"] if frozen else None,
         second_captions=second,
     )
-    length = Length(loader.steps_per_epoch, settings.budget.epochs)
+    length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
     data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
     state = TrainingState(model, objective, updater, data)

@@ -76,7 +76,7 @@ def dry_run(
     checkpoint = 4 * (everything + 2 * trainable)  # bytes: weights and AdamW's two moments
     disk = checkpoint * (settings.record.keep + 2)  # the newest is written before the oldest goes
     memory = _peak_memory(placement.device)
-    say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs} epochs)")
+    say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs:.4g} epochs)")
     say(f"  {'step':<18}{step_seconds:10.3f} s, and {wait:.3f} s waiting for data")
     say(f"  {'speed':<18}{rate:10.0f} pairs/s")
     say(f"  {'whole run':<18}{lasting(3600 * hours)} (validation not counted)")

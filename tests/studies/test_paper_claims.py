@@ -3,7 +3,7 @@ import pytest
 from dinorankclip_studies.claim import AllHold, caveat, judged
 from dinorankclip_studies.papers.claims_file import load_claims
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.plans import CELLS, CLAIMS, AT_SCALE_CELLS
+from dinorankclip_studies.papers.dinorankclip.plans import AT_SCALE_CELLS, CELLS, CLAIMS
 from dinorankclip_studies.quantities import Context
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.run_times import Bench

@@ -11,9 +11,9 @@ from dinorankclip_studies.papers import measures_of
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.paper_tables import columns
 from dinorankclip_studies.papers.dinorankclip.plans import (
+    AT_SCALE_CELLS,
     CELLS,
     DECISIVE,
-    AT_SCALE_CELLS,
     STUDIES,
     cells_with,
     read_cells,

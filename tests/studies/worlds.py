@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from dinorankclip.config import as_dict, preset
-from dinorankclip_studies.papers.dinorankclip.plans import CELLS, AT_SCALE_CELLS
+from dinorankclip_studies.papers.dinorankclip.plans import AT_SCALE_CELLS, CELLS
 from dinorankclip_studies.papers.paper_data import ABOVE_09
 from dinorankclip_studies.results import Results, RunRecord
 from dinorankclip_studies.run_times import PAPER_TRUNK, Bench

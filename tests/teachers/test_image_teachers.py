@@ -219,7 +219,7 @@ def test_lite0_folds_and_pads_as_the_plain_network(tmp_path):
         return F.relu6(x) if act else x
 
     x = step((images(10, 96).float() - 127) / 128, "_conv_stem", "_bn0", 2)
-    number = 0
+    number, levels = 0, []
     for (expansion, _, out, repeats), stride in zip(layouts.LITE0_STAGES, (1, 2, 2, 2, 1, 2, 1)):
         for repeat in range(repeats):
             block, before = f"_blocks.{number}", x
@@ -230,9 +230,15 @@ def test_lite0_folds_and_pads_as_the_plain_network(tmp_path):
             x = x + before if repeat else x
             assert x.shape[1] == out
             number += 1
+        levels.append(x.mean((2, 3)))
     expected = step(x, "_conv_head", "_bn1")
     torch.testing.assert_close(features.tokens, expected.flatten(2).transpose(1, 2), atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(features.summary, expected.mean((2, 3)), atol=1e-3, rtol=1e-3)
+    wider = open_teacher(f"efficientnet-lite0-levels:{tmp_path / 'w.pth'}", 96)
+    assert wider.weights_hash == teacher.weights_hash and wider.name == "efficientnet-lite0-levels"
+    found = wider.dense(images(10, 96))
+    assert torch.equal(found.tokens, features.tokens) and torch.equal(found.summary[:, :1280], features.summary)
+    torch.testing.assert_close(found.summary[:, 1280:], torch.cat(levels, dim=1), atol=1e-3, rtol=1e-3)
     with pytest.raises(UserError, match="no multiple"):
         open_teacher("efficientnet-lite0", 100)
     del tensors["_blocks.3._bn1.bias"]

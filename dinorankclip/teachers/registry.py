@@ -81,9 +81,23 @@ TEACHER_KINDS = {
         TeacherKind(
             "efficientnet-lite0-levels[:FILE]",
             "image",
-            "the same network; its summary holds the means of all stages too, for heads on frozen towers",
-            "efficientnet_lite0.levels_teacher",
+            "the same; its summary holds the means of all stages, for heads on frozen towers",
+            "efficientnet_lite0.lite0_levels_teacher",
             FeatureShape("efficientnet-lite0-levels", width=1280, summary=2064, patch=32),
+        ),
+        TeacherKind(
+            "efficientnet-lite2[:FILE]",
+            "image",
+            "larger and slower; a package of its own has its weights",
+            "efficientnet_lite0.lite2_teacher",
+            FeatureShape("efficientnet-lite2", width=1280, summary=1280, patch=32),
+        ),
+        TeacherKind(
+            "efficientnet-lite2-levels[:FILE]",
+            "image",
+            "the same with the means of all stages",
+            "efficientnet_lite0.lite2_levels_teacher",
+            FeatureShape("efficientnet-lite2-levels", width=1280, summary=2136, patch=32),
         ),
         TeacherKind(
             "random-vit[:SEED]",
@@ -121,7 +135,7 @@ TEACHER_KINDS = {
 
 
 def open_teacher(spec: str, input_size: int | None = None) -> Teacher:
-    """Open an image teacher. `input_size` is the side of the images it receives, by default 224."""
+    """Open an image teacher. `input_size` is the side of the images it receives, by default 224 or the kind's own."""
     kind, argument = _parse(spec, "image")
     return _function(kind.opener)(argument, input_size)
 

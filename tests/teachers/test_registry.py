@@ -63,10 +63,11 @@ def test_a_random_teacher_has_the_shape_in_the_registry():
     assert (features.tokens.shape[-1], features.summary.shape[-1]) == (text.width, text.summary)
 
 
-@pytest.mark.parametrize("kind", ["efficientnet-lite0", "efficientnet-lite0-levels"])
-def test_lite0_has_the_shape_in_the_registry(kind, tmp_path):
-    torch.save(layouts.lite0(), tmp_path / "w.pth")
-    spec = f"{kind}:{tmp_path / 'w.pth'}"
+@pytest.mark.parametrize("levels", ["", "-levels"])
+@pytest.mark.parametrize(("size", "stages"), [(0, layouts.LITE0_STAGES), (2, layouts.LITE2_STAGES)])
+def test_a_lite_network_has_the_shape_in_the_registry(size, stages, levels, tmp_path):
+    torch.save(layouts.lite0(stages), tmp_path / "w.pth")
+    spec = f"efficientnet-lite{size}{levels}:{tmp_path / 'w.pth'}"
     assert_shape_of_teacher(spec, open_teacher(spec, 64), 64)
 
 

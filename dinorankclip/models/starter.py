@@ -20,12 +20,12 @@ from dinorankclip.models.aligned import AlignedDesign, AlignedModel, NameBridge
 from dinorankclip.models.class_name_bridge import imagenet_directions, rules_version
 from dinorankclip.models.towers import ImageTower, TextTower
 from dinorankclip.models.weights_file import read_weights
-from dinorankclip.teachers.efficientnet_lite0 import SOURCE as LITE0
-from dinorankclip.teachers.efficientnet_lite0 import classifier_of
+from dinorankclip.teachers.efficientnet_lite0 import LITE0, LITE2, classifier_of
 from dinorankclip.types import UserError
 
 STARTER = "starter"  # the name of this model wherever a MODEL is named
-IMAGE, TEXT = LITE0, "minilm"
+IMAGE, TEXT = LITE0.name, "minilm"
+NAMED = {variant.name: variant for variant in (LITE0, LITE2)}  # towers with a classifier of named classes
 SENTENCES_AT_ONCE = 128
 
 
@@ -42,12 +42,12 @@ def fill_bridge(model: AlignedModel, image_spec: str) -> None:
     """Give a model that starts with names its classifier and class directions."""
     assert isinstance(model.bridge, NameBridge), "the design says `names`"
     kind, _, argument = image_spec.partition(":")
-    if kind != LITE0:
+    if kind not in NAMED:
         raise UserError(
             f"--aligned.start names needs an image tower with a classifier of named classes, and {kind} has none: "
-            f"use --aligned.start random, or --aligned.image-tower {LITE0}"
+            f"use --aligned.start random, or --aligned.image-tower {IMAGE}"
         )
-    classifier = classifier_of(argument)
+    classifier = classifier_of(argument, NAMED[kind])
     model.bridge.weight.copy_(classifier.weight)
     model.bridge.bias.copy_(classifier.bias)
     model.bridge.directions.copy_(_directions(model.text_tower))

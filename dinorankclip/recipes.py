@@ -100,7 +100,7 @@ RECIPES: dict[str, Recipe] = {
     "aligned": Recipe(
         "frozen towers, small heads: a useful model from a few thousand own photos in minutes",
         _aligned,
-        methods=("clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip"),
+        methods=("clip", "siglip", "cyclip", "alip", "rankclip", "rank", "dinorankclip"),
     ),
 }
 

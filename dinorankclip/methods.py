@@ -67,7 +67,7 @@ TRAITS: dict[str, MethodTraits] = {
     "rankclip": MethodTraits(
         "contrastive loss with first-order ranking consistency, RankCLIP ({likelihood})",
         ("contrastive", "ranking"),
-        title="rankclip ({likelihood})",
+        title="RankCLIP ({likelihood})",
         fixed_order=1,
     ),
     "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ("contrastive", "ranking")),

@@ -153,9 +153,8 @@ def test_clipped_apart_a_large_gradient_of_students_leaves_the_trunk_alone(apart
     updater.optimizer.step = lambda: seen.update({n: p.grad.clone() for n, p in updater.parameters.items()})
     total = updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
     assert total == pytest.approx(math.sqrt(9 + 4000**2 + 0.25), rel=1e-6)  # the log has the norm of all
-    share = (
-        {"trunk": 1 / 3, "image_student": 1 / 4000, "image_fusion": 1.0} if apart else dict.fromkeys(size, 1 / total)
-    )
+    apart_shares = {"trunk": 1 / 3, "image_student": 1 / 4000, "image_fusion": 1.0}
+    share = apart_shares if apart else dict.fromkeys(size, 1 / total)
     for name, grad in seen.items():
         part = name.split(".")[1]
         torch.testing.assert_close(grad, torch.full_like(grad, size[part] * share[part]), rtol=1e-5, atol=0.0)

@@ -28,7 +28,7 @@ def test_a_table_may_write_names_in_another_way_and_know_more_of_them(tmp_path):
     with pytest.raises(UserError, match="needs the columns class and family; it has name, family"):
         families_by_table(BIRDS, table)
     table.write_text("class\tfamily\nEmu\tDromaiidae\n")
-    with pytest.raises(UserError, match="knows none of the classes, e.g. 'Scarlet Tanager'; it has e.g. 'Emu'"):
+    with pytest.raises(UserError, match=r"knows none of the classes, e\.g\. 'Scarlet Tanager'; it has e\.g\. 'Emu'"):
         families_by_table(BIRDS, table)
 
 
@@ -54,7 +54,7 @@ def test_the_command_writes_what_sets_read(tmp_path, capsys):
     for flags in ([], ["--by", "last-word", "--table", "x.csv"]):
         with pytest.raises(UserError, match="families come from one place"):
             main(["families", str(tmp_path), *flags])
-    with pytest.raises(UserError, match="no two classes of .* share a family"):
+    with pytest.raises(UserError, match=r"no two classes of .* share a family"):
         main(["families", str(tmp_path), "--by", "first-word"])
     with pytest.raises(UserError, match=r"x\.csv cannot be read"):
         main(["families", str(tmp_path), "--table", str(tmp_path / "x.csv")])

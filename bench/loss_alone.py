@@ -54,9 +54,9 @@ def measure(batches: tuple[int, ...]) -> dict[str, dict[str, float]]:
 
 
 def as_markdown(record: dict) -> str:
+    how = f"Forward and backward, fp32, embeddings of width {DIM}, seconds of one core."
     lines = [
-        f"# The ranking loss alone, {record['date']}", "",
-        f"{in_words(record['machine'])}. Forward and backward, fp32, embeddings of width {DIM}, seconds of one core.", "",
+        f"# The ranking loss alone, {record['date']}", "", f"{in_words(record['machine'])}. {how}", "",
         "| a step of | InfoNCE | order 1 | 2 | 3 | 4 | 5 |", "| --- | --: | --: | --: | --: | --: | --: |",
     ]  # fmt: skip
     for name, row in record["seconds"].items():

@@ -40,8 +40,8 @@ RAMP_SLOPE, RAMP_TOP = 3.0, 2.0  # μ = clip(3i/(n-1), 0, 2): RankCLIP's public 
 SHORT_RUN = 8  # epochs; in shorter runs the ramp counts steps instead of whole epochs (D12)
 STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
 GATE_L1 = {2: 1e-4, 3: 1e-3}  # η_r of the paper's table; ten times larger for each order above 3 (D11)
-# Rows × items × positions of a list above which a CPU core is busy for seconds at order 2 or more: longer than with most
-# models (docs/method.md has the costs). Whole lists get there at 407 pairs; the first 32 positions at 1,449.
+# Rows × items × positions of a list above which a CPU core is busy for seconds at order 2 or more, longer than with
+# most models (docs/method.md has the costs). Whole lists get there at 407 pairs, the first 32 positions at 1,449.
 LONG_LISTS, SHORT_LIST = 1 << 26, 32
 Scale = Tensor | float  # exp(logit_scale)
 

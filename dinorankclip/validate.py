@@ -91,6 +91,8 @@ def _check_aligned(settings: TrainSettings) -> None:
     }
     if named := [flag for flag, given in unused.items() if given]:
         raise UserError(f"--recipe aligned trains heads on frozen towers (--aligned.*): leave out {', '.join(named)}")
+    if settings.reading.second_captions is not None or settings.reading.second_caption_column is not None:
+        raise UserError("--recipe aligned takes second captions from the data itself: leave out --reading.second-*")
     if settings.reading.crop_scale != (1.0, 1.0) or settings.reading.flip:
         raise UserError("--recipe aligned looks at every whole image once: leave out --reading.crop-scale and flip")
 

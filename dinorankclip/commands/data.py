@@ -1,4 +1,4 @@
-"""`dinorankclip data make|pack|pack-classes|families|show|check`: make the built-in pairs, convert data, look at pairs."""
+"""`dinorankclip data make|pack|pack-classes|families|show|check`: make built-in pairs, convert and look at data."""
 
 from __future__ import annotations
 

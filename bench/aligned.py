@@ -72,7 +72,7 @@ def cell_settings(data: str, changes: dict[str, Any], seed: int) -> TrainSetting
     method = changes.get("method", "clip")
     base = default_settings("flickr8k", method, "aligned")
     own = {name: value for name, value in changes.items() if name != "method"}
-    own = {name: None if value == "none" else value for name, value in own.items()}
+    own = {name: None if value == "absent" else value for name, value in own.items()}
     return validated(with_changes(base, {"data": data, "seed": seed, **own}))
 
 

@@ -35,6 +35,7 @@ from dinorankclip.losses.distillation import (
     rkd_items,
     rkd_loss,
 )
+from dinorankclip.losses.groups import other_positives
 from dinorankclip.losses.objective import Objective
 from dinorankclip.losses.plackett_luce import (
     mean_plackett_luce_nll,
@@ -52,7 +53,8 @@ from dinorankclip.losses.transitions import gated_query, history_norm, pair_hist
 __all__ = [
     "Objective", "RankingLoss", "alip_weights", "cone_separation", "cosine_gram", "cosine_loss", "crd_loss",
     "cyclip_consistency", "cyclip_rows", "gated_query", "gradient_report", "gram_distance", "gram_loss", "gram_loss_to",
-    "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mse_loss", "normalise_gram", "pair_history",
+    "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mse_loss", "normalise_gram",
+    "other_positives", "pair_history",
     "plackett_luce_nll", "rankclip_nll", "reference_order", "resample_gram", "resample_grid", "resample_tokens",
     "rkd_items", "rkd_loss", "sigmoid_loss", "sigmoid_rows", "symmetrised", "transition_scores", "unit_rows",
     "word_matrix", "word_pooling",

@@ -24,7 +24,8 @@ class FindingSettings:
     caption_column: str = "caption"
     """CSV/Parquet: the column with captions; rows with the same image are several captions of it."""
     group_column: str | None = None
-    """CSV/Parquet: keep rows of the same group (a product, a patient) on the same side of the validation cut."""
+    """CSV/Parquet: keep rows of the same group (a product, a patient) on the same side of the validation cut, and from
+    being each other's negatives."""
     val_fraction: float = 0.1
     """Share of images set aside for validation when the data has no validation part of its own."""
     val_most: int = 2000
@@ -32,6 +33,8 @@ class FindingSettings:
     train_items: int | None = None
     """Train on this many images only. A smaller choice is part of a larger one, whatever the seed. An epoch keeps the
     length that the whole training part gives it, so that runs on more and on less data take the same steps."""
+    short_epochs: bool = False
+    """train_items: an epoch counts the chosen images alone, so that a run on less data takes fewer steps."""
     max_pixels: int = 50_000_000
     """Images larger than this are refused before they are decoded."""
     epoch_samples: int | None = None
@@ -81,7 +84,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """Sets the ranking part of the objective. `order` 0 is CLIP, 1 is RankCLIP."""
+    """Sets the objective: its ranking part (`order` 0 is CLIP, 1 is RankCLIP), and which pairs are negatives."""
 
     order: int = 3
     """Plackett–Luce order R, 0 to 5."""
@@ -119,6 +122,9 @@ class LossSettings:
     η_r·λ_r as it is; beside rankclip's size, opening order 4 or 5 then costs 0.08 or 0.8 nats a position."""
     rankclip_eps: float = 0.0
     """The ε inside the logarithm of RankCLIP's public code, 1e-10 there; order 1 and whole lists only. 0: exact."""
+    several_positives: bool = True
+    """Pairs with the same image, caption or group (--reading.group-column) are never each other's negatives, in
+    contrast and lists. Off: the plain loss, in which equal captions push each other away."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,9 @@ class DistilSettings:
     """vit-tiny, vit-mini, vit-micro, resnet50, resnet-micro, mobilenetv3-large or mobilenet-micro."""
     text_student: str = "vit-tiny"
     """vit-tiny, vit-mini or vit-micro."""
+    keep: Literal["gram", "tokens", "both"] | None = None
+    """cache auto: what is stored of tokens, as --keep of teacher cache; by default what the criterion needs, in least
+    space. tokens: gram+rel then takes the Gram of tokens reduced by PCA, as the paper does."""
     compare_grid: int | None = None
     """Side of the grid on which token Grams are compared; by default half of the cached one."""
     relational_items: int = 128
@@ -265,6 +274,8 @@ class RecordSettings:
     log_every: int = 10
     save_every: int = 200
     """Steps between checkpoints (one more at each epoch's end)."""
+    score_every: int = 1
+    """Epochs between two scorings of the validation part (and one after the last epoch)."""
     keep: int = 2
     """Checkpoints kept besides the best one."""
     gradient_report_every: int = 0
@@ -280,7 +291,7 @@ class TrainSettings:
     """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
     method: Method = "clip"
     """The objective: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher and fusion),
-    cyclip and alip (other baselines), distil (students alone)."""
+    siglip (sigmoid loss), cyclip and alip (other baselines), distil (students alone)."""
     recipe: RecipeName | None = None
     """Defaults on top of those of preset and method. paper: every line of the paper's table of hyper-parameters
     (docs/paper-departures.md shows them); with it the method is dinorankclip unless --method names another."""
@@ -356,7 +367,7 @@ PRESETS = {
         data="cc3m/cc3m-train-*.tar",
         reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
         model=ModelSettings(trunk="ViT-B-32"),
-        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),
+        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3", compare_grid=14),  # its 14×14 patches at 224 px
         optim=OptimSettings(lr=5e-4),
         budget=BudgetSettings(batch=1024, epochs=64),
         record=RecordSettings(log_every=50, save_every=1000),
@@ -421,7 +432,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 # A run of an older version lacks settings that were added later. It did what their defaults do, except for these.
-BEFORE_SETTING: dict[str, Any] = {"loss.gate_l1_size": "plain"}
+BEFORE_SETTING: dict[str, Any] = {"loss.gate_l1_size": "plain", "loss.several_positives": False}
 
 
 def meaning_of_absent() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from dinorankclip.types import UserError
 
-Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
+Method = Literal["clip", "siglip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 HIGHEST_ORDER = 5
@@ -36,6 +36,11 @@ class MethodTraits:
         return "ranking" in self.terms
 
     @property
+    def biased(self) -> bool:
+        """Return whether logits have a learnable bias, which the model holds."""
+        return "sigmoid" in self.terms
+
+    @property
     def contrasts(self) -> bool:
         """Return whether the trunk learns; otherwise students learn from their teacher alone."""
         return bool(self.terms)
@@ -48,6 +53,7 @@ class MethodTraits:
 
 TRAITS: dict[str, MethodTraits] = {
     "clip": MethodTraits("contrastive loss (CLIP)", fixed_order=0),
+    "siglip": MethodTraits("sigmoid loss (SigLIP)", ("sigmoid",), fixed_order=0),
     "cyclip": MethodTraits(
         "contrastive loss with cyclic consistency (CyCLIP)", ("contrastive", "cyclic"), fixed_order=0
     ),
@@ -61,7 +67,7 @@ TRAITS: dict[str, MethodTraits] = {
     "rankclip": MethodTraits(
         "contrastive loss with first-order ranking consistency, RankCLIP ({likelihood})",
         ("contrastive", "ranking"),
-        title="rankclip ({likelihood})",
+        title="RankCLIP ({likelihood})",
         fixed_order=1,
     ),
     "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ("contrastive", "ranking")),

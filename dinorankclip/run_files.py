@@ -85,6 +85,8 @@ def _missing(settings: dict[str, Any]) -> list[str]:
     return [name for name, kind in _REQUIRED.items() if not isinstance(settings.get(name), kind)]
 
 
+CHANCE = "contrastive_chance"  # log key of InfoNCE of equal logits, where it is not ln B
+
 # The log tells which orders of the ranking loss had an effect (D13): losses/telemetry.py measures the relative spread
 # of the corrections of an order. An order whose spread ends below this limit is inert.
 INERT_SPREAD = 1e-3

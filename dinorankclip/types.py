@@ -114,6 +114,7 @@ class Batch:
     second_texts: Tensor | None = None  # second captions, int64 [B, L'] (ALIP)
     teacher_features: dict[str, Tensor] = field(default_factory=dict)  # batch first
     damage: list[tuple[str, str]] = field(default_factory=list)  # (key, cause) of samples that were replaced
+    groups: Tensor | None = None  # int64 [B, C]: pairs that share an id are no negatives of each other; < 0: no id
 
 
 class TeacherFeatureProvider(Protocol):

@@ -39,7 +39,7 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("budget.chunk budget.threads aligned.hidden aligned.dim aligned.token_width", lambda x: x >= 1, "at least 1"),
     ("aligned.text_places", lambda x: x >= 1, "at least 1"),
     ("aligned.dropout", lambda x: 0 <= x < 1, "a share, 0 to below 1"),
-    ("record.log_every record.save_every", lambda x: x >= 1, "at least 1"),
+    ("record.log_every record.save_every record.score_every", lambda x: x >= 1, "at least 1"),
     ("record.keep", lambda x: x >= 1, "at least 1: a run resumes from its newest checkpoint"),
     ("model.image_size loss.head_dim distil.compare_grid", lambda x: x >= 1, "at least 1"),
     ("loss.list_length", lambda x: x >= 1, "at least 1; leave it out for whole lists"),
@@ -91,6 +91,8 @@ def _check_aligned(settings: TrainSettings) -> None:
     }
     if named := [flag for flag, given in unused.items() if given]:
         raise UserError(f"--recipe aligned trains heads on frozen towers (--aligned.*): leave out {', '.join(named)}")
+    if settings.reading.second_captions is not None or settings.reading.second_caption_column is not None:
+        raise UserError("--recipe aligned takes second captions from the data itself: leave out --reading.second-*")
     if settings.reading.crop_scale != (1.0, 1.0) or settings.reading.flip:
         raise UserError("--recipe aligned looks at every whole image once: leave out --reading.crop-scale and flip")
 

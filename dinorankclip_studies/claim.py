@@ -6,7 +6,7 @@ A claim has a judge. A judge turns contrasts, which are quantities with what the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,12 +20,14 @@ from dinorankclip_studies.verdicts import Comparison, Effect, Unit, Verdict
 
 CONTROL = "random-"  # begins the names of teachers with random weights, which are no teachers
 INERT, AT_CHANCE, SMALLER = "an order is inert", "near chance", "smaller than claimed"  # marks of a verdict
+AS_WELL = "not shown above a control without a teacher"  # the same, of a supported claim
 
 
 @dataclass(frozen=True)
 class Contrast:
     """Holds a quantity and the paper's statement about it. `size`: claimed size in the quantity's own unit, if printed;
-    `borrowed`: the comparison that the paper printed the size of, where it is another comparison."""
+    `borrowed`: the comparison that the paper printed the size of, where it is another comparison. `over_control`: the
+    lead of the same cell over the control without a teacher."""
 
     label: str
     quantity: Quantity
@@ -33,6 +35,7 @@ class Contrast:
     size: float | None = None
     unit: Unit = "points"
     borrowed: str = ""
+    over_control: Quantity | None = None
 
     def measured(self, context: Context) -> Effect:
         return rules.level(self.quantity.values(context))
@@ -102,8 +105,10 @@ class AllHold:
         at_chance = _chance_remarks(self.contrasts, context)
         smaller = verdict == "supported" and any(map(rules.smaller_than_claimed, comparisons))
         lines = _lines(self.contrasts, context, family=len(self.contrasts), deciding=deciding)
-        marks = _marks({INERT: inert, AT_CHANCE: bool(at_chance), SMALLER: smaller})
-        return Evidence(verdict, lines + _lines(self.also, context, decisive=False), remarks + at_chance, marks)
+        as_well = tuple(_as_well(self.contrasts, context)) if verdict == "supported" else ()
+        marks = _marks({INERT: inert, AT_CHANCE: bool(at_chance), SMALLER: smaller, AS_WELL: bool(as_well)})
+        lines += _lines(self.also, context, decisive=False)
+        return Evidence(verdict, lines, remarks + at_chance + as_well, marks)
 
 
 @dataclass(frozen=True)
@@ -181,8 +186,10 @@ class Claim:
     experiments: tuple[str, ...]
     judge: Judge
     remark: str = ""
-    only: Literal["", "scenes", "cc3m"] = ""  # the only kind of study that can judge the claim
+    only: tuple[str, ...] = ()  # the only kinds of study that can judge the claim; empty: all that have its cells
     control: bool = False  # the paper has no such comparison: it is counted apart from its claims
+    same_as: str = ""  # id of an earlier claim that is the same comparison: the two are counted once
+    beside: tuple[Callable[[Context], str], ...] = ()  # sentences that must stand beside the verdict
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -191,11 +198,14 @@ class Claim:
     def evidence(self, context: Context) -> Evidence:
         evidence = self.judge(context)
         taught_by = caveat(context.results, self.cells)
-        remarks = [self.remark, *evidence.remarks, taught_by]
+        beside = [sentence for make in self.beside if (sentence := make(context))]
+        remarks = [self.remark, *evidence.remarks, *beside, taught_by]
+        if self.same_as:
+            remarks.append(f"the same comparison as `{self.same_as}`, counted once")
         if evidence.verdict == "not run":
             missing = [cell for cell in self.cells if not context.results.of(cell)]
             remarks.insert(0, f"no finished run of {', '.join(missing)}" if missing else "not measured")
-        marks = evidence.marks if evidence.verdict == "not run" or not taught_by else (*evidence.marks, taught_by)
+        marks = (*evidence.marks, *beside, *([taught_by] if taught_by and evidence.verdict != "not run" else []))
         return replace(evidence, remarks=tuple(remark for remark in remarks if remark), marks=marks)
 
 
@@ -268,6 +278,19 @@ def _inertness(context: Context, acting: Sequence[tuple[str, int]]) -> tuple[boo
 def _chance_remarks(contrasts: Sequence[Contrast], context: Context) -> tuple[str, ...]:
     names = dict.fromkeys(name for contrast in contrasts for name in contrast.at_chance(context))
     return tuple(f"{name} decides nothing: no cell is shown to be a point above chance" for name in names)
+
+
+def _as_well(contrasts: Sequence[Contrast], context: Context) -> Iterator[str]:
+    """Yield a sentence for each contrast in which the control without a teacher is not shown to be behind."""
+    for contrast in contrasts:
+        if contrast.over_control is None:
+            continue
+        lead = rules.level(contrast.over_control.values(context))
+        if lead.low is None or lead.high is None or (lead.shown and lead.mean * contrast.direction > 0):
+            continue
+        of, control = contrast.over_control.cells
+        mean, low, high = (in_unit(value, contrast.unit) for value in (lead.mean, lead.low, lead.high))
+        yield f"the control without a teacher may do as well: {of} - {control} is {mean}, 95 % interval {low} to {high}"
 
 
 def _marks(held: Mapping[str, bool]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from statistics import mean, median
 from dinorankclip.formatting import MISSING
 from dinorankclip.methods import LABEL
 from dinorankclip.report.html import wrapped
-from dinorankclip_studies.claim import AT_CHANCE, INERT, EvidenceLine, Judged, caveat, in_unit, judged
+from dinorankclip_studies.claim import AS_WELL, AT_CHANCE, INERT, EvidenceLine, Judged, caveat, in_unit, judged
 from dinorankclip_studies.material import StudyMaterial
 from dinorankclip_studies.papers import Paper, all_studies, measures_of, paper_of, papers
 from dinorankclip_studies.results import RESULTS, Results
@@ -80,7 +80,7 @@ def claims_markdown(
 
 def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]]) -> list[str]:
     """Summarise the tests, their data and their verdicts, and state the limits of the verdicts."""
-    count = len({each.claim.id for claims in verdicts.values() for each in claims if not each.claim.control})
+    count = len({each.claim.id for claims in verdicts.values() for each in claims if _counts_as_claim(each)})
     lines = ["## Summary", ""]
     lines += _paragraph(
         f"**What was tested.** {count} claims of the paper, each as a comparison of models that were trained here on "
@@ -90,17 +90,23 @@ def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]
     for study in studies:
         lines += _paragraph(_study_sentences(study))
     for study in studies:
-        own = [each for each in verdicts[study.name] if not each.claim.control]
+        own = [each for each in verdicts[study.name] if _counts_as_claim(each)]
         lines += _verdict_lines(study.name, own, in_full=study is studies[0])
     lines += _limits(studies)
     lines += [f"| study | claims | {' | '.join(VERDICTS)} |", f"| --- | --: |{' --: |' * len(VERDICTS)}"]
     for name, claims in verdicts.items():
         for label, control in ((name, False), (f"{name}, premises and controls that the paper lacks", True)):
-            counts = Counter(each.evidence.verdict for each in claims if each.claim.control == control)
+            counted = [each for each in claims if each.claim.control == control and not each.claim.same_as]
+            counts = Counter(each.evidence.verdict for each in counted)
             if counts:
                 cells = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
                 lines.append(f"| {label} | {counts.total()} | {cells} |")
     return [*lines, ""]
+
+
+def _counts_as_claim(each: Judged) -> bool:
+    """Return whether a verdict counts among the paper's claims: controls count apart, a second wording not at all."""
+    return not each.claim.control and not each.claim.same_as
 
 
 def _paragraph(text: str) -> list[str]:
@@ -174,7 +180,9 @@ def _sentence(each: Judged) -> str:
         opposing = [line for line in decisive if line.effect.shown and line.direction * line.effect.mean < 0]
         decisive = opposing or decisive
     line = next((line for line in decisive if line.deciding), decisive[0])
-    return f"{each.claim.says} Measured: {line.label}: {effect_text(line)}. [↓](#{each.claim.id})"
+    beside = [mark for mark in each.evidence.marks if mark == AS_WELL or mark.startswith("at equal pairs")]
+    measured = "; ".join([f"{line.label}: {effect_text(line)}", *beside])
+    return f"{each.claim.says} Measured: {measured}. [↓](#{each.claim.id})"
 
 
 def _limits(studies: Sequence[Results]) -> list[str]:

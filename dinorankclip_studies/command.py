@@ -1,11 +1,11 @@
-"""Defines the command `dinorankclip study plan|run|status`: many runs at equal pairs and steps."""
+"""Defines the command `dinorankclip study plan|run|status|upper-bound|departures`: many runs at equal pairs."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,11 +27,35 @@ A finished run is never made again, and cells that several tables share are one 
 goes on. Of a finished run settings, log and scores stay; of seed 0 also its last model.
 """
 EXAMPLES = {
-    "plan": "dinorankclip study plan full",
+    "plan": "dinorankclip study plan cc3m --ablation-epochs 8 --ablation-pairs 300000 --seeds 3",
     "run": "dinorankclip study run small",
     "status": "dinorankclip study status small",
+    "upper-bound": "dinorankclip study upper-bound full",
+    "departures": "dinorankclip study departures --docs docs",
 }
 Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class NumberSettings:
+    """Sets numbers of a study anew: what is not given stays as the study has it."""
+
+    epochs: int | None = None
+    """Epochs of every cell; cells that are trained longer keep their ratio."""
+    pairs: int | None = None
+    """The most training pairs of any cell; an epoch is then as short as the data."""
+    seeds: int | None = None
+    """Seeds of every cell."""
+    sweep_epochs: int | None = None
+    """cc3m: epochs of the sweeps over orders and amounts of data."""
+    ablation_epochs: int | None = None
+    """cc3m: epochs of the ablations."""
+    ablation_pairs: int | None = None
+    """cc3m: training pairs of the ablations."""
+
+
+Given = Annotated[NumberSettings, tyro.conf.arg(name="")]  # its flags have no prefix
+AS_PLANNED = NumberSettings()
 
 
 @dataclass(frozen=True)
@@ -54,19 +78,27 @@ class SlurmSettings:
     """local and debug run the elements on this machine, as a trial."""
 
 
-def plan(name: Name = None, preset: str | None = None, folder: Path | None = None, workers: int | None = None) -> None:
-    """Print cells, runs, hours and disk, before anything runs.
+def plan(
+    name: Name = None,
+    preset: str | None = None,
+    folder: Path | None = None,
+    workers: int | None = None,
+    numbers: Given = AS_PLANNED,
+) -> None:
+    """Print cells, runs, hours and disk, before anything runs; of cc3m with the paper's figures beside.
 
     Args:
         name: The study: small, full, flickr8k or cc3m.
         preset: The same, as an option.
         folder: Folder of the study; by default runs/study-NAME.
         workers: Runs at a time; by default one for each GPU, or for each core where there is no GPU.
+        numbers: Numbers in place of the study's own, as in `study run`.
     """
     from dinorankclip_studies.papers import paper_of
-    from dinorankclip_studies.plan import check_plan, paper_plan_lines, plan_lines
+    from dinorankclip_studies.plan import check_plan, plan_lines
+    from dinorankclip_studies.plan_at_scale import paper_plan_lines
 
-    study = study_named(name or preset)
+    study = study_named(name or preset, numbers)
     check_plan(study)
     folder = folder or default_folder(study.name)
     runs = all_runs(study, folder)
@@ -76,20 +108,23 @@ def plan(name: Name = None, preset: str | None = None, folder: Path | None = Non
         print("\n".join(plan_lines(study, folder, runs, workers or default_workers())))
 
 
-def status(name: Name = None, folder: Path | None = None, workers: int | None = None) -> None:
+def status(
+    name: Name = None, folder: Path | None = None, workers: int | None = None, numbers: Given = AS_PLANNED
+) -> None:
     """Print finished, running, failed and missing runs; write results.json of the finished runs.
 
     Args:
         name: The study.
         folder: Folder of the study; by default runs/study-NAME.
         workers: Runs at a time, for the time left; by default one for each GPU, or for each core where there is none.
+        numbers: Numbers in place of the study's own, as in `study run`.
     """
     from dinorankclip_studies.plan import status_lines
     from dinorankclip_studies.run_queue import is_failed, why_failed
     from dinorankclip_studies.runners import save_results
     from dinorankclip_studies.study import distinct
 
-    study = study_named(name)
+    study = study_named(name, numbers)
     folder = folder or default_folder(study.name)
     runs = all_runs(study, folder)
     for line in status_lines(study, folder, runs, workers or default_workers()):
@@ -105,12 +140,12 @@ def run(
     workers: int | None = None,
     processes_per_cell: int = 1,
     gpus_per_cell: int | None = None,
-    seeds: int | None = None,
     only: tuple[str, ...] = (),
     keep: bool = False,
     slurm: SlurmSettings = SlurmSettings(),  # noqa: B008 (frozen)
     adopt: Path | None = None,
     models: bool = False,
+    numbers: Given = AS_PLANNED,
 ) -> None:
     """Make all missing runs, then results.json. After a stop, the same command goes on.
 
@@ -120,17 +155,17 @@ def run(
         workers: Runs at a time, one thread each; by default one for each GPU, or for each core where there is no GPU.
         processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.
         gpus_per_cell: GPUs that SLURM gives each run; by default 8 for cc3m, as the paper has, none for the others.
-        seeds: At most this many seeds per cell.
         only: Only these cells.
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.
         adopt: A results.json of another machine, or its folder: its runs count as finished. It holds no models;
             reports leave out pictures that need a model, --docs keeps those drawn earlier from the same runs.
         models: Make runs again that were adopted without the model that a picture needs.
+        numbers: Numbers in place of the study's own. `study status` needs the same to find the runs.
     """
     from dinorankclip_studies.runners import StudyRunner
 
-    study = study_named(name)
+    study = study_named(name, numbers)
     known = [cell.name for cell in study.cells]
     unknown = [cell for cell in only if cell not in known]
     if unknown:
@@ -139,7 +174,21 @@ def run(
     gpus = gpus_of_a_run(study.gpus, slurm, gpus_per_cell)
     processes = max(processes_per_cell, gpus, 1)
     workers = workers or default_workers(processes)
-    StudyRunner(study, folder, workers, slurm, processes, gpus, seeds, only, keep, adopt, models).run()
+    StudyRunner(study, folder, workers, slurm, processes, gpus, only, keep, adopt, models).run()
+
+
+def upper_bound(name: Name = None, folder: Path | None = None, device: str = "auto") -> None:
+    """Probe the teachers of a study themselves: what their students could know at most.
+
+    Args:
+        name: The study.
+        folder: Folder of the study, which gets teachers.json; by default runs/study-NAME.
+        device: auto (the GPU if there is one), cpu, cuda or cuda:N.
+    """
+    from dinorankclip_studies.upper_bound import probe_lines, probe_teachers
+
+    study = study_named(name)
+    print("\n".join(probe_lines(probe_teachers(study, folder or default_folder(study.name), device))))
 
 
 def work(
@@ -165,6 +214,19 @@ def train(folder: Annotated[Path, tyro.conf.Positional], key: Annotated[str, tyr
     train_in_processes(folder, key)
 
 
+def departures(docs: Path | None = None) -> None:
+    """Print the paper's hyper-parameters beside `--recipe paper` and the presets, with the reason of each departure.
+
+    Args:
+        docs: Write the page into this folder, as paper-departures.md, instead of printing it.
+    """
+    from dinorankclip_studies.departures import page, read_lines, write_page
+    from dinorankclip_studies.papers import papers
+
+    paper = papers()[0]
+    print(write_page(paper, docs) if docs else page(read_lines(paper)), end="\n" if docs else "")
+
+
 def all_runs(study: Study, folder: Path) -> list[Run]:
     """Return all runs with the tuned learning rates; tuning runs of methods without a rate come first."""
     from dinorankclip_studies.results import rates, read_tuned
@@ -178,8 +240,10 @@ def default_folder(name: str) -> Path:
     return Path(f"runs/study-{name}")
 
 
-def study_named(name: str | None) -> Study:
-    from dinorankclip_studies.papers import all_studies
+def study_named(name: str | None, given: NumberSettings = AS_PLANNED) -> Study:
+    """Return a study, with the numbers that were given in place of its own."""
+    from dinorankclip_studies.papers import all_studies, paper_of
+    from dinorankclip_studies.study import Numbers
 
     studies = all_studies()
     if name is None:
@@ -187,7 +251,19 @@ def study_named(name: str | None) -> Study:
     if name not in studies:
         near = difflib.get_close_matches(name, studies, n=1)
         raise UserError(f"no study '{name}': there are {', '.join(studies)}" + (f"; {near[0]}?" if near else ""))
-    return studies[name]()
+    numbers = asdict(given)
+    for flag, number in numbers.items():
+        if number is not None and number < 1:
+            raise UserError(f"--{flag.replace('_', '-')} {number}: at least 1")
+        if number is not None and flag not in ("epochs", "pairs", "seeds") and name != paper_of(name).at_scale:
+            scale = paper_of(name).at_scale
+            raise UserError(
+                f"--{flag.replace('_', '-')} is for study {scale}, which has scales of its own; use --epochs"
+            )
+    seeds = numbers.pop("seeds")
+    own = Numbers(**numbers)
+    study = studies[name]() if own == Numbers() else studies[name](own)
+    return study.with_seeds(seeds)
 
 
 def gpus_of_a_run(planned: int, settings: SlurmSettings, given: int | None) -> int:
@@ -205,7 +281,15 @@ def default_workers(processes: int = 1) -> int:
     return max(1, (len(visible_gpus()) or cores) // processes)
 
 
-VERBS: dict[str, Callable[..., None]] = {"plan": plan, "run": run, "status": status, "work": work, "train": train}
+VERBS: dict[str, Callable[..., None]] = {
+    "plan": plan,
+    "run": run,
+    "status": status,
+    "upper-bound": upper_bound,
+    "departures": departures,
+    "work": work,
+    "train": train,
+}
 INTERNAL = ("work", "train")
 
 
@@ -219,7 +303,7 @@ def main(argv: list[str]) -> None:
     verbs = {name: verb for name, verb in VERBS.items() if name not in INTERNAL}
     if argv and argv[0] not in ("-h", "--help"):
         raise UserError(f"study has no '{argv[0]}': there are {', '.join(verbs)}")
-    lines = [f"  {name:<8}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in verbs.items()]
+    lines = [f"  {name:<13}{(verb.__doc__ or '').splitlines()[0]}" for name, verb in verbs.items()]
     lines += ["", "Examples:", *(f"  {example}" for example in EXAMPLES.values())]
     print(f"usage: dinorankclip study {'|'.join(verbs)} …\n")
     print(HELP.format(verbs="\n".join(lines)) + "\ndinorankclip study run --help tells the options, and so on.")

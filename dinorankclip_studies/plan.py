@@ -11,28 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from dinorankclip.config import as_dict, flatten
-from dinorankclip.methods import LABEL, STUDENT_MILLIONS
+from dinorankclip.config import as_dict, flatten, meaning_of_absent
 from dinorankclip.train.cost import Spending, unmatched
 from dinorankclip.types import UserError
-from dinorankclip_studies.papers import paper_of
 from dinorankclip_studies.results import Results, rates, read_tuned
-from dinorankclip_studies.run_cell import KEPT_SEED, needed_caches
+from dinorankclip_studies.run_cell import KEPT_SEED
 from dinorankclip_studies.run_queue import is_failed, is_finished, is_running
 from dinorankclip_studies.run_times import Costs, duration
 from dinorankclip_studies.study import Experiment, Run, Study, distinct
 
 # Settings of the loss that belong to no method: methods must be compared at equal values.
 SHARED_BY_METHODS = (
-    "loss.ramp", "loss.utility", "loss.include_self", "loss.list_length", "distil.weight", "distil.text_ratio",
-    "distil.compare_grid", "distil.relational_items", "distil.gram_reduction",
+    "loss.ramp", "loss.utility", "loss.include_self", "loss.list_length", "loss.several_positives",
+    "distil.weight", "distil.text_ratio", "distil.compare_grid", "distil.relational_items", "distil.gram_reduction",
 )  # fmt: skip
 STATES = ("finished", "running", "failed", "missing")
-# Sizes at the paper's scale.
-TRUNK_PARAMETERS, STUDENT_PARAMETERS = 151.3e6, 1e6 * STUDENT_MILLIONS  # ViT-B/32; a student
-CACHE_BYTES = {"8×8": 3_537, "14×14": 21_163}  # for each image: Gram and class token (docs/results.md)
-TOKEN_BYTES = 196 * 256  # for each image: PCA-256 tokens of a 14×14 grid in 8 bits, for mse and cosine
-BYTES_PER_PARAMETER = 12  # weight and AdamW's two moments, fp32
 # Sizes on this machine: a stored model, and everything else of a run.
 SMALL_MODEL_BYTES, SMALL_RUN_BYTES = 25e6, 1e6
 
@@ -83,7 +76,7 @@ def _refuse_differences(
 
 def differing(a: Spending, b: Spending) -> list[str]:
     """Return lines `name: A → B`; empty if the two runs may be compared."""
-    ours, theirs = flatten(a.settings), flatten(b.settings)
+    ours, theirs = (meaning_of_absent() | flatten(spending.settings) for spending in (a, b))
     return unmatched(a, b) + [
         f"{name}: {ours[name]} → {theirs[name]}" for name in SHARED_BY_METHODS if ours[name] != theirs[name]
     ]
@@ -111,54 +104,7 @@ def plan_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Ite
     )
     kept = sum(run.seed == KEPT_SEED for run in different)
     disk = kept * SMALL_MODEL_BYTES + len(different) * SMALL_RUN_BYTES
-    yield f"disk: about {_size(disk)}, {kept} models of seed {KEPT_SEED} included; --keep keeps all checkpoints"
-
-
-def paper_plan_lines(study: Study, runs: list[Run]) -> Iterator[str]:
-    """Yield the same table for the paper's machine; GPU hours are steps × the paper's step times."""
-    values = paper_of(study.name).values
-    budget, cost = study.base.budget, values["tab:cost-accuracy"]
-    steps = study.pairs // budget.batch * budget.epochs
-    yield f"study {study.name}: {study.title}"
-    yield f"{study.pairs / 1e6:.2f} M pairs × {budget.epochs} epochs, batch {budget.batch}: {steps:,} steps a run"
-    yield f"\n{'cell':<28}{'seeds':>6}{'order':>7}{'ms a step':>11}{'GPU hours':>11}"
-    total = 0.0
-    for cell, runs_of_cell in by_cell(runs).items():
-        settings = runs_of_cell[0].settings
-        step, longer = cost[str(settings.loss.order)]["step ms"], settings.budget.epochs / budget.epochs
-        hours = len(runs_of_cell) * longer * steps * step / 3.6e6 * study.gpus
-        total += hours
-        yield f"{cell:<28}{len(runs_of_cell):>6}{settings.loss.order:>7}{step:>11g}{hours:>11,.0f}"
-    fewer = {cell.name: cell.changes for cell in study.cells if "reading.train_items" in cell.changes}
-    if fewer:
-        items = (f"{name} {changes['reading.train_items'] / 1e6:g} M" for name, changes in fewer.items())
-        yield f"\nDifferent pairs, where they are fewer (names are those of the small studies): {', '.join(items)}."
-    nodes = f"{total / study.gpus:,.0f} hours of a node with {study.gpus} H100"
-    yield f"\n{len(runs)} runs, {total:,.0f} GPU hours: {nodes}."
-    yield f"Step times: {LABEL}; scoring and the extraction of teacher features are not in them."
-    node_hours, planned = steps * cost["0"]["step ms"] / 3.6e6, values["tab:compute"]["total printed"]["hours"]
-    yield (
-        f"The paper plans its whole study in {planned:g} node hours, most of it on 1 M pairs × 32 epochs, and "
-        f"{cost['0']['hours']:g} h for an order-0 run ({LABEL}); its own step time times its own steps is "
-        f"{node_hours:.1f} h."
-    )
-    yield from _paper_disk(study, runs)
-
-
-def _paper_disk(study: Study, runs: list[Run]) -> Iterator[str]:
-    checkpoint = (TRUNK_PARAMETERS + 2 * STUDENT_PARAMETERS) * BYTES_PER_PARAMETER
-    kept = study.base.record.keep
-    running = checkpoint * (kept + 2)  # includes the best checkpoint and the checkpoint being written
-    models = sum(run.seed == KEPT_SEED for run in runs) * checkpoint / 3
-    caches = needed_caches(runs)
-    tokens = sum(spec.keeps_tokens for spec in caches)
-    cache = study.pairs * (len(caches) * CACHE_BYTES["14×14"] + tokens * TOKEN_BYTES)
-    fine, coarse = (_size(study.pairs * CACHE_BYTES[grid]) for grid in ("14×14", "8×8"))
-    yield "\ndisk"
-    yield f"  {_size(running):>9}  checkpoints of each run under way ({kept} kept, the best, one being written)"
-    yield f"  {_size(models):>9}  models that stay (seed {KEPT_SEED} of every cell)"
-    yield f"  {_size(cache):>9}  {len(caches)} teacher caches at 14×14 ({fine} each; {coarse} at 8×8),"
-    yield f"  {'':>9}  {tokens} of them with PCA-256 tokens besides; captions' features not counted"
+    yield f"disk: about {size_text(disk)}, {kept} models of seed {KEPT_SEED} included; --keep keeps all checkpoints"
 
 
 def status_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Iterator[str]:
@@ -205,5 +151,5 @@ def _learning_rates(study: Study, folder: Path) -> str:
     return f"learning rates: {study.base.optim.lr:g}, of the preset"
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count < 1e12 else f"{count / 1e12:.1f} TB"

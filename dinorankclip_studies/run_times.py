@@ -35,7 +35,7 @@ class Costs:
     """
 
     def __init__(self, folder: Path, runs: Iterable[Run], study: Study) -> None:
-        self.epoch_seconds = study.pairs * study.pair_seconds  # seconds of an epoch of CLIP
+        self.study = study
         self.measured: dict[str, list[float]] = defaultdict(list)
         self.scale: list[float] = []
         for run in distinct(runs):
@@ -66,7 +66,8 @@ class Costs:
         ratio = ORDER_RATIO[settings.loss.order]
         if settings.fusion.variant != "none" or settings.distil.cache is not None:
             ratio += STUDENTS_RATIO
-        return ratio * settings.budget.epochs * self.epoch_seconds
+        epoch_of_clip = self.study.pairs_of(settings) * self.study.pair_seconds
+        return ratio * settings.budget.epochs * epoch_of_clip
 
 
 def duration(seconds: float) -> str:

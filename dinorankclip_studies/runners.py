@@ -54,7 +54,7 @@ CATALOGUE_SETS = "sets"  # the folder of sets that `dinorankclip score --catalog
 
 @dataclass(frozen=True)
 class StudyRunner:
-    """Makes the runs of a study: of the cells `only` (all if empty), at most `seeds` of each.
+    """Makes the runs of a study: of the cells `only`, or all if that is empty.
 
     `adopt`: results of another machine that count as finished; `models`: make runs again that were adopted without the
     model that figures need.
@@ -66,7 +66,6 @@ class StudyRunner:
     slurm: SlurmSettings
     processes: int = 1
     gpus: int = 0
-    seeds: int | None = None
     only: tuple[str, ...] = ()
     keep: bool = False
     adopt: Path | None = None
@@ -86,11 +85,7 @@ class StudyRunner:
             tuned = choose_rate(runs, self.folder) or read_tuned(self.folder)
             for method, entry in tuned.items():
                 _say(f"learning rate of {method}: {entry['chosen']:g} ({CHOOSES_BEST} {entry['tried']})")
-            selected = [
-                run
-                for run in self.study.runs(rates(tuned))
-                if (not self.only or run.cell in self.only) and (self.seeds is None or run.seed < self.seeds)
-            ]
+            selected = [run for run in self.study.runs(rates(tuned)) if not self.only or run.cell in self.only]
             if adopted is not None:
                 count = adopt_runs(self.folder, adopted, selected)
                 _say(f"{count} finished runs taken over from {self.adopt}")

@@ -33,6 +33,23 @@ TUNING_SEED = 1000  # differs from all reported seeds
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """Holds numbers that stand in place of a study's own; None keeps the study's.
+
+    epochs            of every cell; cells that train longer keep their ratio
+    pairs             the most training pairs of any cell; epochs are then as short as the data
+    sweep_epochs      of the sweeps over orders and amounts of data, in a study at the paper's scale
+    ablation_epochs   of the ablations there, and ablation_pairs their training pairs
+    """
+
+    epochs: int | None = None
+    pairs: int | None = None
+    sweep_epochs: int | None = None
+    ablation_epochs: int | None = None
+    ablation_pairs: int | None = None
+
+
+@dataclass(frozen=True)
 class Cell:
     """Names a change of settings: `changes` are dotted names, {"loss.order": 2}, on top of the method's settings."""
 
@@ -138,6 +155,27 @@ class Study:
 
     def cell(self, name: str) -> Cell:
         return {cell.name: cell for cell in self.cells}[name]
+
+    def with_seeds(self, seeds: int | None) -> Study:
+        """Return the study with this many seeds of every cell; None keeps its own numbers."""
+        return self if seeds is None else dataclasses.replace(self, seeds=dict.fromkeys(self.seeds, seeds))
+
+    def on_at_most(self, pairs: int | None) -> Study:
+        """Return the study with at most this many training pairs in any cell; epochs are then as short as the data."""
+        if pairs is None or pairs >= self.pairs:
+            return self
+        few = {"reading.train_items": pairs, "reading.short_epochs": True}
+        cells = tuple(
+            dataclasses.replace(cell, changes={**cell.changes, **few})
+            if (cell.settings(self.base, 0).reading.train_items or self.pairs) > pairs
+            else cell
+            for cell in self.cells
+        )
+        return dataclasses.replace(self, cells=cells)
+
+    def pairs_of(self, settings: TrainSettings) -> int:
+        """Return the pairs of an epoch of a run with these settings."""
+        return settings.reading.train_items or self.pairs if settings.reading.short_epochs else self.pairs
 
     def tuned_methods(self) -> list[str]:
         """Return the methods whose learning rate must be tuned."""

@@ -28,6 +28,7 @@ from dinorankclip_studies.results import RESULTS
 from dinorankclip_studies.run_times import duration
 from dinorankclip_studies.study_tables import PlainTable, Table
 from dinorankclip_studies.table_files import READING, as_markdown, grids, notes, reading_notes, write_table
+from dinorankclip_studies.upper_bound import TEACHERS
 
 TABLES, FIGURES, CLAIMS, INDEX = "tables", "figures", "claims.md", "README.md"
 PAPER_ONLY = "The paper's values that this study has no cell for"
@@ -255,6 +256,9 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | MissingFigure]
     folder.mkdir(parents=True, exist_ok=True)
     if (material.folder / RESULTS).resolve() != (folder / RESULTS).resolve():
         material.results.save(folder / RESULTS)
+    probes = material.folder / TEACHERS
+    if probes.is_file() and probes.resolve() != (folder / TEACHERS).resolve():
+        (folder / TEACHERS).write_bytes(probes.read_bytes())
     for table in material.tables:
         write_table(table, folder / TABLES, ("md", "trace.json"))
     _write_plain_tables(material, folder / TABLES)

@@ -5,13 +5,16 @@ import json
 
 import pytest
 
-from dinorankclip.commands.train import parse
+from dinorankclip.commands.train import parse, run
 from dinorankclip.config import TrainSettings, as_dict, default_settings, difference
 from dinorankclip.recipes import RECIPE_NAMES, RECIPES
+from dinorankclip.run_files import read_metrics, read_settings
 from dinorankclip.train.checkpoints import train_command
+from dinorankclip.train.distil_setup import cache_spec_of
 from dinorankclip.types import UserError
 from dinorankclip.validate import validated
 from dinorankclip_studies.study import key_of, settings_from_json
+from tests.train.running import settings_from, small_pairs
 
 
 def test_the_type_of_the_flag_names_the_recipes_of_the_table():
@@ -73,3 +76,34 @@ def test_the_command_of_a_stored_run_names_its_recipe(method):
     command = train_command(settings | {"run": "here"}).split()
     assert command[command.index("--recipe") + 1] == "paper" and "--loss.ramp" not in command
     assert as_dict(parse(command[2:])[0]) == settings | {"run": "here"}
+
+
+@pytest.mark.parametrize("preset", ["scenes", "flickr8k", "finetune", "cc3m"])
+@pytest.mark.parametrize("method", RECIPES["paper"].methods)
+def test_the_paper_recipe_is_valid_with_every_preset_and_method(preset, method):
+    settings = validated(default_settings(preset, method, "paper"))
+    assert settings.reading.flip == (preset != "scenes") and settings.optim.clip_apart
+    assert settings.budget == default_settings(preset, method).budget or preset == "cc3m"
+
+
+def test_what_an_automatic_cache_keeps():
+    assert cache_spec_of(default_settings("cc3m", "dinorankclip", "paper")).layout.keep == "tokens"
+    assert cache_spec_of(default_settings("cc3m", "dinorankclip")).layout.keep == "gram"
+    with pytest.raises(UserError, match="needs cached tokens"):
+        cache_spec_of(parse(["--distil.keep", "gram", "--distil.criterion", "mse"])[0])
+
+
+def test_a_small_run_of_the_paper_recipe(tmp_path, monkeypatch):
+    monkeypatch.setattr("dinorankclip.teachers.cache_request.AUTOMATIC", tmp_path / "teacher")
+    pairs = small_pairs(tmp_path / "pairs", train=32, val=8)
+    teachers = ["--distil.teacher", "random-vit", "--distil.text-teacher", "random-text", "--distil.teacher-size", "64"]
+    quick = ["--budget.batch", "16", "--budget.epochs", "1", "--budget.threads", "1", "--reading.workers", "0"]
+    log = ["--record.log-every", "1", "--record.no-tensorboard"]
+    settings = settings_from("--recipe", "paper", "--data", pairs, "--run", tmp_path / "run", *teachers, *quick, *log)
+    assert run(settings, restart=False, dry=False)
+    steps = [line for line in read_metrics(tmp_path / "run") if "loss" in line]
+    assert len(steps) == 2 and all(line["loss/gram_image"] > 0 and line["loss/gram_text"] > 0 for line in steps)
+    stored = read_settings(tmp_path / "run")
+    assert (stored["recipe"], stored["method"], stored["loss"]["ramp"]) == ("paper", "dinorankclip", "paper")
+    (plan,) = (tmp_path / "teacher").glob("*/plan.json")
+    assert json.loads(plan.read_text())["keep"] == "tokens"

@@ -1,4 +1,4 @@
-"""`dinorankclip data make|pack|pack-classes|show|check`: make the built-in pairs, convert data, look at pairs."""
+"""`dinorankclip data make|pack|pack-classes|families|show|check`: make, convert and look at pairs."""
 
 from __future__ import annotations
 
@@ -127,6 +127,51 @@ def pack_classes(
     print(f"{count} images of {classes} classes in {out / split}")
 
 
+def families(
+    where: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SET")],
+    by: Literal["first-word", "last-word"] | None = None,
+    table: Path | None = None,
+    labels: tuple[Path, Path] | None = None,
+    out: Path | None = None,
+) -> None:
+    """Write the families of a set's classes, so that `score` says which errors of its probe stay in the family.
+
+    Examples:
+      dinorankclip data families sets/cub200 --by last-word
+      dinorankclip data families sets/cars --by first-word
+      dinorankclip data families sets/fgvc_aircraft --labels images_variant_test.txt images_manufacturer_test.txt
+
+    Args:
+        where: A classification set.
+        by: Group the names of the classes by this word: the last of birds (… Tanager), the first of cars (Audi …).
+        table: A .csv or .tsv file with the columns class and family, such as a taxonomy.
+        labels: Two files of lines KEY LABEL: classes of images, and their families. FGVC-Aircraft has such files.
+        out: The file to write; by default families.json in SET.
+    """
+    from dinorankclip.data.benchmark_sets import FAMILIES, read_class_names
+    from dinorankclip.data.families import families_by_labels, families_by_table, families_by_word
+    from dinorankclip.io import write_json
+
+    if sum(way is not None for way in (by, table, labels)) != 1:
+        raise UserError("families come from one place: --by first-word, --by last-word, --table FILE or --labels A B")
+    names = read_class_names(where)
+    if by is not None:
+        found = families_by_word(names, "first" if by == "first-word" else "last")
+    elif table is not None:
+        found = families_by_table(names, table)
+    else:
+        assert labels is not None, "one of the three was given"
+        found = families_by_labels(names, *labels)
+    if not found:
+        raise UserError(f"no two classes of {where} share a family")
+    out = out or where / FAMILIES
+    write_json(out, found)
+    joined = sum(map(len, found.values()))
+    largest = max(found, key=lambda family: len(found[family]))
+    print(f"{len(found)} families of {joined} classes in {out}; {len(names) - joined} classes stand alone")
+    print(f"the largest: {largest} ({len(found[largest])}): {', '.join(found[largest][:5])}")
+
+
 def show(
     where: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IN")] = "scenes",
     out: Path = Path("contact-sheet.png"),
@@ -181,6 +226,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "make": make,
     "pack": pack,
     "pack-classes": pack_classes,
+    "families": families,
     "show": show,
     "check": check,
 }
@@ -188,7 +234,7 @@ VERBS: dict[str, Callable[..., None]] = {
 
 def help_text() -> str:
     docs = {name: [line.strip() for line in (verb.__doc__ or "").splitlines()] for name, verb in VERBS.items()}
-    lines = ["usage: dinorankclip data make|pack|pack-classes|show|check …", ""]
+    lines = [f"usage: dinorankclip data {'|'.join(VERBS)} …", ""]
     lines += [f"  {name:<12}  {doc[0]}" for name, doc in docs.items()]
     lines += ["", "Examples:", *(f"  {doc[doc.index('Examples:') + 1]}" for doc in docs.values())]
     return "\n".join([*lines, "", "dinorankclip data make --help describes the flags of make, and so on."])

@@ -43,7 +43,7 @@ def search(
     model can do, if its run measured that.
 
     Args:
-        model: A run, a checkpoint, an exported folder, or open_clip:NAME:FILE.
+        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, or starter.
         queries: Descriptions of photos; several are answered one after the other.
         images: The folder of photos, with all folders below it.
         image_query: Find photos like this photo.

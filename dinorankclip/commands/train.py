@@ -28,6 +28,7 @@ Train a model. The same command again resumes the run; Ctrl-C saves first (exit 
 Defaults below are those of the preset, method and recipe named: train --preset finetune --help shows that preset's.
 
 Examples:
+  dinorankclip train --recipe aligned --data photos.csv --run runs/mine
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
   dinorankclip train --preset scenes --method dinorankclip --recipe paper --run runs/paper
@@ -77,7 +78,12 @@ def _refuse_mistyped(settings: TrainSettings) -> None:
 
     validated(settings)
     refuse_missing(settings.data)
-    if settings.init is not None and ":" not in settings.init and not Path(settings.init).exists():
+    if (
+        settings.init is not None
+        and settings.init != "starter"
+        and ":" not in settings.init
+        and not Path(settings.init).exists()
+    ):
         raise UserError(f"--init {settings.init}: there is no such run or model folder.{nearest(Path(settings.init))}")
 
 
@@ -170,7 +176,9 @@ def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:
 
     settings = parts.settings
     resume(parts, folder)
-    before = starting_scores(parts, folder) if settings.init or settings.model.weights else {}
+    starts_with_names = settings.recipe == "aligned" and settings.aligned.start == "names"
+    knows = settings.init or settings.model.weights or starts_with_names
+    before = starting_scores(parts, folder) if knows else {}
     starting_inspection(parts, folder)
     to_go = parts.length.steps - parts.state.step
     say(f"{folder}: {to_go} of {parts.length.steps} steps to go")

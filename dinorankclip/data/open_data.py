@@ -70,7 +70,7 @@ def open_pairs(where: str | Path, reading: FindingSettings | None = None, split:
         raise UserError("--reading.epoch-samples is for pipe: shards, which cannot be counted; leave it out here")
     source = _open_whole(where, reading, split)
     if split == "train" and reading.train_items is not None:
-        return splits.choose(source, reading.train_items)
+        return splits.choose(source, reading.train_items, reading.short_epochs)
     return source
 
 

@@ -10,6 +10,7 @@ A view (`types.View`) lies on whole pixels of the decoded image, so cached teach
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -171,6 +172,30 @@ class Sample:
     view: View
     caption: str
     second_caption: str | None = None
+    group: str | None = None  # a product or a patient, where the data has groups (`reading.group_column`)
+
+
+def shared_ids(sample: Sample) -> list[int]:
+    """Return what a sample may share with others, as ids (`losses/groups.py`): image, caption, group, second caption.
+
+    Captions are compared as the tokenizer reads them, whatever their case and white space. -1 stands for a thing that
+    the sample lacks, an empty group included. Ids are hashes, equal on every machine.
+    """
+    captions = [
+        None if text is None else " ".join(text.lower().split()) for text in (sample.caption, sample.second_caption)
+    ]
+    things = (
+        ("image", sample.key),
+        ("caption", captions[0]),
+        ("group", sample.group or None),
+        ("caption", captions[1]),
+    )
+    return [-1 if name is None else _hashed(kind, name) for kind, name in things]
+
+
+def _hashed(kind: str, name: str) -> int:
+    data = f"{kind}\0{name}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1  # 63 bits, not negative
 
 
 @dataclass(frozen=True)
@@ -232,6 +257,7 @@ class Recipe:
             second_texts=self.tokenizer(seconds) if self.second_caption else None,
             teacher_features=self.teacher_features(keys, views, captions) if self.teacher_features else {},
             damage=damage,
+            groups=torch.tensor([shared_ids(sample) for sample in samples]),
         )
 
 

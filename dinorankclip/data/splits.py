@@ -59,6 +59,13 @@ def undivided(source: Source) -> Source:
     return source.source if isinstance(source, SplitPart) else source
 
 
+def group_of(source: Source, index: int) -> str | None:
+    """Return the group of a sample; None if its data has no groups."""
+    if isinstance(source, SplitPart):
+        return group_of(source.source, int(source.indices[index]))
+    return source.group(index) if isinstance(source, Grouped) else None
+
+
 def chosen_among(source: Source) -> int:
     """Count the samples that these were chosen from (`reading.train_items`); without a choice, these samples."""
     return (isinstance(source, SplitPart) and source.chosen_from) or len(source)
@@ -79,21 +86,24 @@ def carve(source: Source, reading: FindingSettings) -> tuple[SplitPart, SplitPar
     return SplitPart(source, cut["train"]), SplitPart(source, cut["val"])
 
 
-def choose(train: Source, items: int) -> SplitPart:
-    """Choose the `items` training images with the smallest hashes. Choosing from a part gives a part of its source."""
+def choose(train: Source, items: int, short_epochs: bool = False) -> SplitPart:
+    """Choose the `items` training images with the smallest hashes. Choosing from a part gives a part of its source.
+
+    An epoch keeps the length of `train`; with `short_epochs` it has the length of the choice.
+    """
     if not 0 < items <= len(train):
         raise UserError(f"--reading.train-items {items}: the training part has {len(train)} images to choose from")
     order = sorted(range(len(train)), key=lambda index: name_hash(f"train item {train.key(index)}"))
     chosen = np.sort(np.array(order[:items], dtype=np.int64))
     indices = train.indices[chosen] if isinstance(train, SplitPart) else chosen
-    return SplitPart(undivided(train), indices, len(train))
+    return SplitPart(undivided(train), indices, None if short_epochs else len(train))
 
 
 def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
-    group_of = source.group if isinstance(source, Grouped) else source.key
     groups: dict[str, list[int]] = {}
     for index in range(len(source)):
-        groups.setdefault(group_of(index), []).append(index)
+        group = group_of(source, index)
+        groups.setdefault(source.key(index) if group is None else group, []).append(index)
     most = min(reading.val_most, max(1, round(reading.val_fraction * len(source))))
     if len(groups) < 2:
         found = f"{len(source)} images in {len(groups)} group"

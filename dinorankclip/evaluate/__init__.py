@@ -12,6 +12,7 @@ catalogue.py           the evaluation sets of the paper: sources, names and size
 zero_shot.py           zero-shot classification, and its drop on renditions of a set
 retrieval.py           R@k both ways
 probe.py               linear probe, and its errors by family of classes
+teacher_probe.py       linear probe of a teacher itself
 logistic.py            the logistic regression of the probe, for a path of penalties
 logistic_span.py       the softmax of that regression, and the best point in the span of known points
 rank_metrics.py        Kendall, Spearman, NDCG with ties; ranking quality; agreement of the orders of two modalities

@@ -48,10 +48,20 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class Average:
+    """Names a mean of scores over sets, taken when all of them were scored; `score` ends the names of the scores."""
+
+    title: str
+    score: str
+    sets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Catalogue:
     sets: dict[str, Listed]
     shifts: tuple[Shift, ...]
     fine_grained: tuple[str, ...]  # names of other sets that count as fine-grained
+    averages: tuple[Average, ...] = ()
 
     def find(self, name: str) -> Listed | None:
         """Return the set that a folder of this name holds."""
@@ -108,7 +118,10 @@ def catalogue() -> Catalogue:
     content = json.loads(FILE.read_text())
     sets = {name: Listed(name, tasks=tuple(entry.pop("tasks")), **entry) for name, entry in content["sets"].items()}
     shifts = tuple(Shift(entry["base"], tuple(entry["renditions"])) for entry in content["shifts"])
-    return Catalogue(sets, shifts, tuple(content["fine_grained"]))
+    averages = tuple(
+        Average(title, entry["score"], tuple(entry["sets"])) for title, entry in content["averages"].items()
+    )
+    return Catalogue(sets, shifts, tuple(content["fine_grained"]), averages)
 
 
 def catalogue_table() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dinorankclip.data.benchmark_sets import BenchmarkSet, SetLocation, open_set
 from dinorankclip.data.damage import Damage
-from dinorankclip.evaluate.catalogue import catalogue
+from dinorankclip.evaluate.catalogue import Average, catalogue
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.geometry import ModalityGapScorer
 from dinorankclip.evaluate.probe import ProbeScorer
@@ -194,11 +194,13 @@ def _shift_result(shift: Shift, suite: SuiteResult, asked: bool) -> SetResult | 
 
 
 def _averages(suite: SuiteResult, options: SuiteOptions) -> SetResult:
-    """Average probe accuracies: over all probed sets, and over the fine-grained sets."""
+    """Average probe accuracies over all probed sets and over the fine-grained sets; add the catalogue's own means."""
     probed = {name: result for name, result in suite.sets.items() if _probe_scores(result)}
     fine = [name for name in probed if catalogue().is_fine_grained(name) or suite.embedded[name].benchmark.families]
-    images = sum(result.images for result in probed.values())
-    fingerprint = digest("average", *(f"{name}/{result.fingerprint}" for name, result in probed.items()))
+    listed_averages = [each for each in catalogue().averages if all(name in suite.sets for name in each.sets)]
+    averaged = probed | {name: suite.sets[name] for each in listed_averages for name in each.sets}
+    images = sum(result.images for result in averaged.values())
+    fingerprint = digest("average", *(f"{name}/{result.fingerprint}" for name, result in averaged.items()))
     average = SetResult(AVERAGES, "average", "", images, fingerprint)
     for title, names in (("linear probe", list(probed)), ("Fine-grained Probe", fine)):
         if len(names) < 2:
@@ -209,7 +211,20 @@ def _averages(suite: SuiteResult, options: SuiteOptions) -> SetResult:
                 mean, version = average_score(f"{title}: {metric.split()[0]}", scores), max(s.version for s in scores)
                 add_scores(average, [mean], PROBE, version, options)
         average.notes.append(f"{title}: mean of {', '.join(names)}")
+    for listed in listed_averages:
+        _add_average(suite, average, listed, options)
     return average
+
+
+def _add_average(suite: SuiteResult, average: SetResult, listed: Average, options: SuiteOptions) -> None:
+    """Add means that the catalogue names: one for each score that ends as named and that all the sets have."""
+    for metric in suite.sets[listed.sets[0]].scores:
+        if metric.endswith(listed.score) and all(metric in suite.sets[name].scores for name in listed.sets):
+            scores = [suite.sets[name].scores[metric] for name in listed.sets]
+            kind = metric.removesuffix(listed.score).strip() or metric
+            mean = average_score(f"{listed.title}: {kind}", scores)
+            add_scores(average, [mean], scores[0].scorer, max(score.version for score in scores), options)
+            average.notes.append(f"{listed.title}: mean of {', '.join(listed.sets)}")
 
 
 def _probe_scores(result: SetResult) -> list[str]:

@@ -76,7 +76,8 @@ def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor
     sorted_theta = theta.gather(1, order)
     z = sorted_theta - sorted_theta.amax(1, keepdim=True)
     remaining = z.exp().flip(1).cumsum(1).flip(1)
-    return ((remaining + epsilon).log() - z).sum(1)
+    # an item that was removed from the row by theta = -inf adds nothing at its position
+    return ((remaining + epsilon).log() - z).masked_fill(z == REMOVED, 0.0).sum(1)
 
 
 def _reference(theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ Shapes: N own pairs, M pairs over all processes, D embedding width, K listed pos
 from __future__ import annotations
 
 import math
+import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.losses.contrastive import unit_rows
+from dinorankclip.losses.groups import gathered_groups, other_positives
 from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised
 from dinorankclip.losses.telemetry import relative_spread
 from dinorankclip.losses.transitions import TransitionHeads
@@ -38,6 +40,9 @@ RAMP_SLOPE, RAMP_TOP = 3.0, 2.0  # μ = clip(3i/(n-1), 0, 2): RankCLIP's public 
 SHORT_RUN = 8  # epochs; in shorter runs the ramp counts steps instead of whole epochs (D12)
 STAGE_EPOCHS, STAGE_RUN = 3.0, 64.0  # order r starts at epoch 3(r-1) of a run of 64 epochs or more (D11)
 GATE_L1 = {2: 1e-4, 3: 1e-3}  # η_r of the paper's table; ten times larger for each order above 3 (D11)
+# Rows × items × positions of a list above which a CPU core is busy for seconds at order 2 or more, longer than with
+# most models (docs/method.md has the costs). Whole lists get there at 407 pairs, the first 32 positions at 1,449.
+LONG_LISTS, SHORT_LIST = 1 << 26, 32
 Scale = Tensor | float  # exp(logit_scale)
 
 
@@ -119,6 +124,10 @@ class RankingLoss(nn.Module):
     Order 0 ranks nothing: the value is that of uniform lists, a constant without gradient, so that InfoNCE beside it
     is CLIP. Order 1 is RankCLIP's likelihood of lists; each order above adds learned transitions between ranked items.
 
+    From order 2 on, time grows as N·M·K for N own pairs, M pairs over all processes and K positions: on one CPU core
+    whole lists of 512 and 1024 pairs cost seconds. The loss warns there. `list_length=32` is the remedy; it is not the
+    default, since it changes what is learnt. docs/method.md has a table of costs.
+
     With ramp μ, factor c of the lists (`size`) and gates λ_r of both modalities, the terms are
         rank_in = μ·in_weight·c·L_in     rank_cross = μ·cross_weight·c·L_cross     gate_l1 = c·Σ_r η_r·λ_r
     with equation 8 as means over rows; `gate_l1_size="plain"` leaves c out of the last. `LossSettings` in config.py
@@ -180,19 +189,26 @@ class RankingLoss(nn.Module):
             }
         )
         self.progress: Progress | None = None
+        self._warned = False
 
     def set_progress(self, step: int, total_steps: int, epochs: float) -> None:
         """Tell `forward` that `step` steps of `total_steps` are done, in a run of `epochs` epochs."""
         self.progress = Progress(step, total_steps, epochs)
 
-    def forward(self, image: Tensor, text: Tensor, scale: Scale, detailed: bool = False) -> LossTerms:
-        """Return the terms. `detailed` adds gates, spreads and unweighted values for a log line, at a small cost."""
+    def forward(
+        self, image: Tensor, text: Tensor, scale: Scale, detailed: bool = False, groups: Tensor | None = None
+    ) -> LossTerms:
+        """Return the terms. `detailed` adds gates, spreads and unweighted values for a log line, at a small cost.
+
+        `groups`, integers [N] or [N, C], keeps pairs that share a number out of each other's lists: class labels, say,
+        or hashes of image, caption and product. A negative number is shared with no pair.
+        """
         self._check(image, text)
         first = distributed.world().rank * len(image)
         with torch.autocast(image.device.type, enabled=False):
             images, texts = unit_rows(distributed.gather_rows(image)), unit_rows(distributed.gather_rows(text))
             own = slice(first, first + len(image))
-            return self.own_rows(images, texts, own, scale, self.progress, detailed)
+            return self.own_rows(images, texts, own, scale, self.progress, detailed, gathered_groups(groups))
 
     def _check(self, image: Tensor, text: Tensor) -> None:
         if image.shape != text.shape:
@@ -212,9 +228,17 @@ class RankingLoss(nn.Module):
             )
 
     def own_rows(
-        self, images: Tensor, texts: Tensor, own: slice, scale: Scale, progress: Progress | None, detailed: bool = False
+        self,
+        images: Tensor,
+        texts: Tensor,
+        own: slice,
+        scale: Scale,
+        progress: Progress | None,
+        detailed: bool = False,
+        groups: Tensor | None = None,
     ) -> LossTerms:
-        """Return the loss of rows `own` of unit-norm images and texts [M, D]; without `progress`, at full weight."""
+        """Return the loss of rows `own` of unit-norm images and texts [M, D] with ids `groups` [M, C], if any; without
+        `progress`, at full weight."""
         if progress is None:
             active, mu = tuple(range(2, self.order + 1)), RAMP_TOP
         else:
@@ -222,7 +246,9 @@ class RankingLoss(nn.Module):
             mu = ranking_weight(progress, self.ramp)
         report: dict[str, float] = {"ranking_weight": mu, "active_order": max((min(self.order, 1), *active))}
         length = self._length(len(images))
-        nll = self._nll(images, texts, own, scale, active, length, report if detailed else None)
+        if active:
+            self._warn_of_long_lists(len(images[own]), images, length)
+        nll = self._nll(images, texts, own, scale, active, length, report if detailed else None, groups)
         terms = {
             f"rank_{name}": sized(mu * self.term_weights[name], length, self.size) * value
             for name, value in nll.items()
@@ -255,6 +281,7 @@ class RankingLoss(nn.Module):
         active: tuple[int, ...],
         length: int,
         report: dict[str, float] | None,
+        groups: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the terms of equation 8: each is the half-sum over its two lists, each the mean over own rows."""
         if self.order == 0:  # every remaining item is equally likely: log(M!/(M-K)!), a constant
@@ -265,14 +292,15 @@ class RankingLoss(nn.Module):
         image_image, text_text = images[own] @ images.T, texts[own] @ texts.T
         if self.detached_scale and isinstance(scale, Tensor):
             scale = scale.detach()
+        removed = self._removed(images, own, groups)
         nll: dict[str, list[Tensor]] = {"in": [], "cross": []}
         for modality, items, lists in (  # a list uses the heads of the modality it ranks (D6)
             ("image", images, {"cross": (text_image, image_text), "in": (image_image, text_text)}),
             ("text", texts, {"cross": (image_text, text_image), "in": (text_text, image_image)}),
         ):
             factor = scale if self.utility == "scaled" else 1
-            orders = [reference_order(self._without_self(other.detach(), own), length) for _, other in lists.values()]
-            utilities = [self._without_self(factor * prediction, own) for prediction, _ in lists.values()]
+            orders = [reference_order(_without(other.detach(), removed), length) for _, other in lists.values()]
+            utilities = [_without(factor * prediction, removed) for prediction, _ in lists.values()]
             queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
             for term, theta, order, query in zip(lists, utilities, orders, queries):
                 if self.rankclip_eps:
@@ -289,15 +317,36 @@ class RankingLoss(nn.Module):
             "cross": symmetrised(images_cross, texts_cross, (of_text, of_image)),
         }
 
-    def _without_self(self, rows: Tensor, own: slice) -> Tensor:
-        if self.include_self:
-            return rows
-        itself = torch.zeros_like(rows, dtype=torch.bool)
-        itself[:, own].fill_diagonal_(True)
-        return rows.masked_fill(itself, float("-inf"))
+    def _removed(self, items: Tensor, own: slice, groups: Tensor | None) -> Tensor | None:
+        """Return which items take no part in each own row, bool [N, M]: without `include_self` the item itself, and
+        other items of its groups. None if all take part."""
+        if self.include_self and groups is None:
+            return None
+        rows = torch.arange(len(items), device=items.device)[own]
+        if groups is None:
+            removed = torch.zeros(len(rows), len(items), dtype=torch.bool, device=items.device)
+        else:
+            removed = other_positives(groups.to(items.device), rows)
+        return removed if self.include_self else removed.scatter_(1, rows[:, None], True)
+
+    def _warn_of_long_lists(self, rows: int, items: Tensor, length: int) -> None:
+        """Warn once where lists take longer than most models and shorter lists would help."""
+        long = length > SHORT_LIST and rows * len(items) * length > LONG_LISTS
+        if long and items.device.type == "cpu" and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"ranking {length} positions of {len(items)} pairs at order {self.order} takes seconds a step on a CPU "
+                f"core, more than most models do: list_length={SHORT_LIST} (in training --loss.list-length "
+                f"{SHORT_LIST}) ranks the first {SHORT_LIST} and keeps all pairs as candidates",
+                stacklevel=2,
+            )
 
     def _length(self, items: int) -> int:
         candidates = items - (not self.include_self)
         if candidates < 1:
             raise ValueError("a batch of one pair has nothing to rank without itself (include_self=False)")
         return candidates if self.list_length is None else min(self.list_length, candidates)
+
+
+def _without(rows: Tensor, removed: Tensor | None) -> Tensor:
+    return rows if removed is None else rows.masked_fill(removed, float("-inf"))

@@ -22,13 +22,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dinorankclip.models.class_name_bridge import IMAGENET_CLASSES, class_name_embedding
 from dinorankclip.models.fusion import Fusion
 from dinorankclip.models.fusion_variants import build_fusion
 from dinorankclip.models.joint import Details, Encoded, FusionDesign, Students, details_of
 from dinorankclip.models.towers import ImageTower, RowLayout, TextTower, TowerDesign, TowerTokenizer
+from dinorankclip.models.trunk import SIGMOID_START
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import Embeddings, ImageSpec, TextSpec
 
+LEAST_SPREAD = 1e-3  # share of the mean spread that is added to each channel's
 START_SCALE = 1 / 0.07  # CLIP's initial inverse temperature
 TOWERS = ("image_tower.", "text_tower.")  # prefixes of parameter names
 
@@ -46,6 +49,7 @@ class AlignedDesign:
     fused: str = ""
     token_width: int = 256  # r, of both towers; at most the width of their tokens
     text_places: int = 32  # tokens of a caption that the fusion reads
+    biased: bool = False  # a logit bias, for the sigmoid loss
 
     def fuses(self, branch: str) -> bool:
         return self.fusion.variant != "none" and branch in self.fused.split("+")
@@ -66,19 +70,46 @@ class Head(nn.Module):
         self.dropout = nn.Dropout(0.0)
         # Mean and spread of the training data's summaries: channels of a tower differ in size by factors of ten.
         self.register_buffer("mean", torch.zeros(summary))
-        self.register_buffer("spread", torch.ones(()))
+        self.register_buffer("spread", torch.ones(summary))
         if begins_at_zero:
             nn.init.zeros_(self.fc2.weight)
             nn.init.zeros_(self.fc2.bias)
 
     def set_scale(self, rows: Tensor) -> None:
-        """Take mean and spread of training rows [N, C']: one spread for all channels, so that directions stay."""
+        """Take mean and spread of each channel of training rows [N, C']; a channel that hardly varies stays small."""
+        spread = rows.std(0, correction=0)
         self.mean.copy_(rows.mean(0))
-        self.spread.copy_((rows - rows.mean(0)).square().mean().sqrt().clamp_min(1e-6))
+        self.spread.copy_(spread + LEAST_SPREAD * spread.mean().clamp_min(1e-6))
 
     def forward(self, summary: Tensor) -> Tensor:
         x = (summary - self.mean) / self.spread
         return self.fc2(self.dropout(F.gelu(self.fc1(x))))
+
+
+class NameBridge(nn.Module):
+    """Holds the closed form of class_name_bridge.py: a classifier and the directions of its classes. Nothing learns.
+
+    starter.py fills the buffers; a model folder holds them.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    directions: Tensor
+
+    def __init__(self, features: int, dim: int, classes: int = IMAGENET_CLASSES) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(classes, features))
+        self.register_buffer("bias", torch.zeros(classes))
+        self.register_buffer("directions", torch.zeros(classes, dim))
+
+    def image(self, summary: Tensor) -> Tensor:
+        """Map image summaries [B, C'] to unit-norm embeddings in caption space [B, D]."""
+        features = summary[:, : self.weight.shape[1]]  # a tower puts its own summary first
+        return class_name_embedding(F.linear(features, self.weight, self.bias), self.directions)
+
+    def text(self, summary: Tensor) -> Tensor:
+        """Map text summaries [B, C'] to their sentence vectors, of length one [B, D]."""
+        return F.normalize(summary[:, : self.directions.shape[1]], dim=-1)
 
 
 class AlignedModel(nn.Module):
@@ -107,7 +138,7 @@ class AlignedModel(nn.Module):
             "text": self._layout("text", text_tower, design.text_places),
         }
         named = design.start == "names"
-        self.bridge: Any = None
+        self.bridge = NameBridge(image_tower.width, design.dim) if named else None
         for branch, tower in (("image", image_tower), ("text", text_tower)):
             with drawing_from(seed, "head", branch):
                 setattr(self, f"{branch}_head", Head(tower.summary, design.hidden, design.dim, begins_at_zero=named))
@@ -115,7 +146,10 @@ class AlignedModel(nn.Module):
             basis = torch.eye(self.layouts[branch].width, tower.width)
             self.register_buffer(f"{branch}_basis", basis if design.fuses(branch) else torch.zeros(0, tower.width))
         self.set_dropout(dropout)
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
+        scale = SIGMOID_START["init_logit_scale"] if design.biased else math.log(START_SCALE)
+        self.logit_scale = nn.Parameter(torch.tensor(scale))
+        bias = torch.tensor(SIGMOID_START["init_logit_bias"])
+        self.logit_bias = nn.Parameter(bias) if design.biased else None
         spec = image_tower.image_spec
         mean, std = torch.tensor(spec.mean).view(3, 1, 1), torch.tensor(spec.std).view(3, 1, 1)
         self.register_buffer("pixel_scale", 1.0 / (255.0 * std), persistent=False)
@@ -124,7 +158,8 @@ class AlignedModel(nn.Module):
     def _layout(self, branch: str, tower: ImageTower | TextTower, places: int) -> RowLayout:
         if not self.design.fuses(branch):
             return RowLayout(tower.summary)
-        return RowLayout(tower.summary, places, min(self.design.token_width, tower.width))
+        width = min(self.design.token_width, tower.width)
+        return RowLayout(tower.summary, places, width, counted=branch == "text")
 
     def _build_fusion(self, branch: str, seed: int) -> Fusion | None:
         if not self.design.fuses(branch):
@@ -230,6 +265,10 @@ class AlignedModel(nn.Module):
     def scale(self) -> Tensor:
         """Return s = exp(logit_scale), the inverse temperature, with gradient."""
         return self.logit_scale.exp()
+
+    def bias(self) -> Tensor | None:
+        """Return the logit bias, with gradient; None unless the model was made for the sigmoid loss."""
+        return self.logit_bias
 
     @property
     def dim(self) -> int:

@@ -38,7 +38,7 @@ OPEN_CLIP_CONFIG = "open_clip_config.json"
 TOWERS = "towers"
 _KEYS = {
     FORMAT: {"format", "trunk", "students", "fusion", "weights_hash"},
-    ALIGNED_FORMAT: {"format", "aligned", "weights_hash"},
+    ALIGNED_FORMAT: {"format", "aligned", TOWERS, "weights_hash"},
 }
 _MOST_NAMED = 3  # most names in an error text
 
@@ -68,6 +68,9 @@ def save_model(model: AnyModel, folder: Path, *, seal: bool = False) -> None:
     """
     weights = model.own_state()
     config = {"format": ALIGNED_FORMAT if isinstance(model, AlignedModel) else FORMAT, **design_of(model)}
+    if isinstance(model, AlignedModel) and not seal:
+        # A checkpoint stays on this machine and says where its towers are; an export must not.
+        config[TOWERS] = {"image": model.image_tower.spec, "text": model.text_tower.spec}
     if seal:
         config["weights_hash"] = weights_hash(weights)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
@@ -119,7 +122,7 @@ def load_folder(where: str | Path) -> AnyModel:
     folder = find_model(where)
     config = _read_config(folder)
     if config["format"] == ALIGNED_FORMAT:
-        aligned = _aligned_model(config["aligned"], folder)
+        aligned = _aligned_model(config["aligned"], folder, config.get(TOWERS))
         load_weights(aligned, folder, config.get("weights_hash"))
         return aligned
     students = _described(Students, config.get("students", {}), folder)
@@ -163,8 +166,8 @@ def _described(kind: type[Description], values: Any, folder: Path) -> Descriptio
     return kind(**values)
 
 
-def _aligned_model(described: dict[str, Any], folder: Path) -> AlignedModel:
-    """Build an aligned model with its towers: those in the folder, else those that are installed under their names."""
+def _aligned_model(described: dict[str, Any], folder: Path, places: dict[str, str] | None) -> AlignedModel:
+    """Build an aligned model with its towers: those in the folder, else those at `places`, else the installed ones."""
     values = dict(described)
     try:
         for side in ("image", "text"):
@@ -174,7 +177,7 @@ def _aligned_model(described: dict[str, Any], folder: Path) -> AlignedModel:
     except (TypeError, KeyError) as error:
         raise UserError(f"{folder / CONFIG} describes no aligned model: {error}") from error
     inside = folder / TOWERS
-    specs = {side: getattr(design, side).spec for side in ("image", "text")}
+    specs = places or {side: getattr(design, side).spec for side in ("image", "text")}
     if inside.is_dir():
         specs = {side: local_spec(spec, inside / side) for side, spec in specs.items()}
     image, text = ImageTower(specs["image"], design.image.size), TextTower(specs["text"])

@@ -242,6 +242,10 @@ class JointModel(nn.Module):
         """Return s = exp(logit_scale), the inverse temperature, with gradient."""
         return self.logit_scale.exp()
 
+    def bias(self) -> Tensor | None:
+        """Return b, the bias of logits, with gradient; None in a model that was never trained with the sigmoid loss."""
+        return self.trunk.logit_bias
+
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
         """Map uint8 images [B, 3, S, S], or raw embeddings of a frozen image side [B, D], to embeddings [B, D]."""

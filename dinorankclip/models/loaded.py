@@ -32,6 +32,7 @@ from dinorankclip.device import Placement, choose
 from dinorankclip.models.folder import AnyModel, check_vocabulary, design_of, find_model, load_folder
 from dinorankclip.models.joint import Details, details_of
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model
+from dinorankclip.models.starter import STARTER, starter_model
 from dinorankclip.models.towers import TowerTokenizer
 from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.types import ImageSpec, TextSpec, UserError
@@ -41,12 +42,13 @@ PIXELS_AT_ONCE = 64 * 224 * 224
 TEXTS_AT_ONCE = 256
 _SLACK = 4.0  # augmentations and trial inputs go beyond black and white; pixels that were not normalised go far beyond
 
+STARTER_NOTE = "the installed towers as they are, no pair seen"
 Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
 Output = TypeVar("Output")  # rows or details
 
 
 def load_model(where: str | Path, device: str = "auto", precision: str = "auto") -> LoadedModel:
-    """Load a run folder, a checkpoint, an exported folder or `open_clip:NAME:FILE`.
+    """Load a run folder, a checkpoint, an exported folder, `open_clip:NAME:FILE` or `starter`.
 
     A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns); nothing is ever
     downloaded. "auto" chooses the GPU if there is one, and bf16 where it is native; `model.reason`
@@ -55,6 +57,8 @@ def load_model(where: str | Path, device: str = "auto", precision: str = "auto")
     if precision not in ("auto", "fp32", "bf16"):
         raise UserError(f"precision '{precision}': there are auto, fp32 and bf16")
     placement = choose(str(device), precision)
+    if str(where) == STARTER:
+        return LoadedModel(starter_model(), STARTER, placement, STARTER_NOTE)
     if not str(where).startswith(PREFIX):
         folder = find_model(where)
         check_vocabulary(folder)

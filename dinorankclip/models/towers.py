@@ -2,7 +2,9 @@
 
 A tower's features of an item are one row, so that they are computed once, stored, and fetched by the item's place:
 
-    row = [summary C' | number of tokens 1 | reduced tokens P·r]          without a fusion the row is the summary alone
+    row = [summary C' | reduced tokens P·r | number of tokens 1]          without a fusion the row is the summary alone
+
+An image has as many tokens as its row has places, so its rows hold no number.
 
 Tokens are reduced from width C to r by a fixed basis (an uncentred PCA), which is part of the model.
 
@@ -14,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,10 +46,11 @@ class RowLayout:
     summary: int
     places: int = 0
     width: int = 0
+    counted: bool = False  # items have fewer tokens than places
 
     @property
     def dim(self) -> int:
-        return self.summary + (1 + self.places * self.width if self.places else 0)
+        return self.summary + self.places * self.width + self.counted
 
     def pack(self, summary: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """Join summaries [B, C'], reduced tokens [B, T, r] and their mask [B, T] to rows; tokens beyond P are lost.
@@ -54,10 +59,12 @@ class RowLayout:
         """
         if not self.places:
             return summary
+        if not self.counted:
+            return torch.cat([summary, tokens.flatten(1)], 1)
         count = mask.sum(1, keepdim=True).clamp_max(self.places)
         tokens = tokens.masked_fill(~mask[..., None], 0.0)[:, : self.places]
         tokens = F.pad(tokens, (0, 0, 0, self.places - tokens.shape[1]))
-        return torch.cat([summary, count.to(summary.dtype), tokens.flatten(1)], 1)
+        return torch.cat([summary, tokens.flatten(1), count.to(summary.dtype)], 1)
 
     def unpack(self, rows: Tensor) -> tuple[Tensor, StudentFeatures | None]:
         """Return summaries [B, C'] and, with places, tokens [B, P, r] with their mask and their mean as class token."""
@@ -65,21 +72,29 @@ class RowLayout:
             raise ValueError(f"rows of {rows.shape[1]} numbers, not {self.dim}: they belong to other towers")
         if not self.places:
             return rows, None
-        summary, count, flat = rows.split([self.summary, 1, self.places * self.width], 1)
+        summary, flat, count = rows.split([self.summary, self.places * self.width, int(self.counted)], 1)
         tokens = flat.unflatten(1, (self.places, self.width))
+        if not self.counted:
+            return summary, StudentFeatures(tokens.mean(1), tokens)
         mask = torch.arange(self.places, device=rows.device) < count
         mean = tokens.sum(1) / count.clamp_min(1)
         return summary, StudentFeatures(mean, tokens, mask)
 
 
 class ImageTower(nn.Module):
-    """Maps normalised pixels [B, 3, S, S] to (tokens [B, L, C], summary [B, C']), frozen."""
+    """Maps normalised pixels [B, 3, S, S] to (tokens [B, L, C], summary [B, C']), frozen.
+
+    The summary is the teacher's own with more behind it: the means of earlier stages where the network gives them
+    (`with_levels`), else the mean of the tokens. On Flickr8k the earlier stages are worth two points of R@1.
+    """
 
     def __init__(self, spec: str, size: int | None = None) -> None:
         super().__init__()
         teacher = open_teacher(spec, size)
         self.teacher: Teacher = teacher
         self.network = teacher.network
+        self._with_levels: Any = getattr(teacher.network, "with_levels", None)
+        self.spec = spec
         self.design = TowerDesign(without_path(spec), teacher.weights_hash, teacher.input_size)
         wanted = teacher.preprocessing
         self.image_spec = ImageSpec(wanted.size, wanted.mean, wanted.std)
@@ -89,28 +104,42 @@ class ImageTower(nn.Module):
 
     @torch.no_grad()
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        tokens, summary = self.network(pixels)
-        return tokens, summary
+        if self._with_levels is not None:
+            tokens, summary, more = self._with_levels(pixels)
+        else:
+            tokens, summary = self.network(pixels)
+            more = tokens.mean(1)
+        return tokens, torch.cat([summary, more], 1)
 
 
 class TextTower(nn.Module):
-    """Maps ids [B, T] to (tokens [B, T, C], summary [B, C'], mask [B, T]), frozen."""
+    """Maps ids [B, T] to (tokens [B, T, C], summary [B, C'], mask [B, T]), frozen.
+
+    As with images, the summary has more behind the teacher's own: earlier layers, or the mean of the tokens.
+    """
 
     def __init__(self, spec: str) -> None:
         super().__init__()
         teacher = open_text_teacher(spec)
         self.teacher: TextTeacher = teacher
         self.network = teacher.network
+        self.spec = spec
         self.design = TowerDesign(without_path(spec), teacher.weights_hash)
         self.tokenizer = TowerTokenizer(teacher)
+        self._with_levels: Any = getattr(teacher.network, "with_levels", None)
         ids = self.tokenizer(["a"])
         self.width, self.summary = _widths(*self(ids)[:2])
+        self.own_summary = self.network(ids, self.tokenizer.mask(ids))[1].shape[1]
 
     @torch.no_grad()
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         mask = self.tokenizer.mask(ids)
-        tokens, summary = self.network(ids, mask)
-        return tokens, summary, mask
+        if self._with_levels is not None:
+            tokens, summary, more = self._with_levels(ids, mask)
+        else:
+            tokens, summary = self.network(ids, mask)
+            more = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return tokens, torch.cat([summary, more], 1), mask
 
 
 def _widths(tokens: Tensor, summary: Tensor) -> tuple[int, int]:
@@ -146,6 +175,17 @@ class TowerTokenizer:
         """Return int64 [B, T]: T is the longest caption's length, or the whole context length if `full`."""
         ids = self._teacher.ids(captions) if captions else torch.zeros(0, 1, dtype=torch.int64)
         return F.pad(ids, (0, self.spec.context_length - ids.shape[1])) if full else ids
+
+
+@lru_cache(maxsize=4)
+def open_image_tower(spec: str, size: int | None = None) -> ImageTower:
+    """Open a tower, or return the one that this process has open: towers never change, and studies open them often."""
+    return ImageTower(spec, size)
+
+
+@lru_cache(maxsize=4)
+def open_text_tower(spec: str) -> TextTower:
+    return TextTower(spec)
 
 
 def check_tower(tower: ImageTower | TextTower, expected: TowerDesign) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dinorankclip.methods import traits_of_stored
 from dinorankclip.report.run_verdict import advice_when_weak, how_made, judge, pairs_of_epoch
-from dinorankclip.run_files import BEST, CHECKPOINTS, read_metrics, read_settings
+from dinorankclip.run_files import BEST, CHANCE, CHECKPOINTS, read_metrics, read_settings
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import DIVERGED, STOPPED, read_ending, train_command, way_on
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
@@ -90,6 +90,9 @@ def _learning(folder: Path, settings: dict[str, Any], steps: list[dict[str, Any]
     contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
+    # pairs that belong together are no negatives of each other, which lowers the level of guessing
+    levels = [line.get(CHANCE, guessing) for line in steps if "loss/contrastive" in line][-5:]
+    guessing = sum(levels) / len(levels) if levels else guessing
     last = steps[-1]
     if not contrastive:
         what = "this method's loss has no chance level, so it does not show whether the model has learned"

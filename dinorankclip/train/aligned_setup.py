@@ -7,11 +7,14 @@ import torch
 from dinorankclip.config import TrainSettings, with_changes
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.splits import chosen_among
+from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign
-from dinorankclip.models.towers import ImageTower, TextTower
+from dinorankclip.models.starter import fill_bridge
+from dinorankclip.models.towers import open_image_tower, open_text_tower
 from dinorankclip.recipes import BY_SIZE
 from dinorankclip.train.frozen_rows import FrozenImages
+from dinorankclip.train.run_folder import say
 from dinorankclip.train.tower_rows import CaptionRows
 from dinorankclip.types import Source, UserError
 
@@ -34,7 +37,10 @@ def sized(settings: TrainSettings) -> TrainSettings:
         changes["budget.batch"] = batch
     if settings.budget.epochs == BY_SIZE:
         changes["budget.epochs"] = epochs
-    return with_changes(settings, changes)
+    settings = with_changes(settings, changes)
+    budget = settings.budget
+    say(f"{len(train):,} training pairs: batches of {budget.batch}, {budget.epochs} epochs")
+    return settings
 
 
 def batch_and_epochs(pairs: int, pairs_of_epoch: int) -> tuple[int, int]:
@@ -57,26 +63,33 @@ def batch_and_epochs(pairs: int, pairs_of_epoch: int) -> tuple[int, int]:
 def new_aligned_model(settings: TrainSettings) -> AlignedModel:
     """Open the towers and build heads and fusions anew."""
     wanted = settings.aligned
-    image, text = ImageTower(wanted.image_tower, wanted.image_size), TextTower(wanted.text_tower)
+    image = open_image_tower(wanted.image_tower, wanted.image_size)
+    text = open_text_tower(wanted.text_tower)
     named = wanted.start == "names"
-    if named and wanted.dim not in (None, text.summary):
+    if named and wanted.dim not in (None, text.own_summary):
         raise UserError(
             f"--aligned.dim {wanted.dim}: with --aligned.start names the embedding is as wide as the text tower's "
-            f"({text.summary})"
+            f"({text.own_summary})"
         )
     fusion = settings.fusion
     design = AlignedDesign(
         image=image.design,
         text=text.design,
-        dim=wanted.dim or (text.summary if named else RANDOM_DIM),
+        dim=wanted.dim or (text.own_summary if named else RANDOM_DIM),
         hidden=wanted.hidden,
         start=wanted.start,
         fusion=FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias),
         fused=wanted.fused if fusion.variant != "none" else "",
         token_width=wanted.token_width,
         text_places=wanted.text_places,
+        biased=traits_of(settings.method).biased,
     )
-    return AlignedModel(design, image, text, settings.seed, wanted.dropout)
+    cards = image.teacher.card, text.teacher.card
+    say("frozen towers: " + " and ".join(f"{card.name} ({card.licence})" for card in cards))
+    model = AlignedModel(design, image, text, settings.seed, wanted.dropout)
+    if named:
+        fill_bridge(model, wanted.image_tower)
+    return model
 
 
 def set_scales(model: AlignedModel, images: FrozenImages, captions: CaptionRows, train: Source) -> None:

@@ -128,6 +128,8 @@ def build_model(settings: TrainSettings) -> AnyModel:
             if caution := weights_caution(settings.model.trunk):
                 say(f"note: {caution}")
             model.trunk.load_weights(settings.model.weights)
+    if traits_of(settings.method).biased:
+        model.trunk.start_sigmoid()
     teach(model, settings)
     return model
 

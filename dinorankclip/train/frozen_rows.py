@@ -31,6 +31,7 @@ from dinorankclip.data.streams import refuse_stream
 from dinorankclip.io import digest, home
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import refuse_non_finite
+from dinorankclip.models.trunk import without_start
 from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import ImageRows, ImageSpec, Source, UserError
@@ -67,7 +68,11 @@ def freeze_image_side(model: JointModel) -> None:
 
 def image_identity(model: JointModel) -> str:
     """Hash the design and the weights of the image side, whatever the text side is."""
-    design = {"trunk": model.trunk.config, "student": model.students.image, "fusion": asdict(model.fusion)}
+    design = {
+        "trunk": without_start(model.trunk.config),
+        "student": model.students.image,
+        "fusion": asdict(model.fusion),
+    }
     weights = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(IMAGE_SIDE)}
     return identity(design, weights_hash(weights))
 

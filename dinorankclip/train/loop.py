@@ -82,8 +82,9 @@ def pretrain(
                     records.write(state.step, numbers)
                     damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
-                epoch_ends = state.step % length.steps_per_epoch == 0 or state.step == length.steps
-                if epoch_ends:
+                ends, is_last = state.step % length.steps_per_epoch == 0, state.step == length.steps
+                epoch_ends = ends or is_last
+                if is_last or (ends and state.step // length.steps_per_epoch % record.score_every == 0):
                     score(state, evaluators, records, length, bar)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:

@@ -3,7 +3,8 @@
 paper_data.py    numbers that a paper prints, score names by kind of study
 claims_file.py   reads claims.toml
 
-A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml, contradictions.md;
+A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml,
+hyperparameters.toml (departures.py reads it), contradictions.md;
 and Python for computed parts: plans.py (studies, claims), paper_tables.py, extra_tables.py, figures. Its
 `__init__.py` says `PAPER = Paper(__name__, …)` and lists the figures. To add a paper, add a folder, and its name to
 `PAPERS`.
@@ -11,7 +12,7 @@ and Python for computed parts: plans.py (studies, claims), paper_tables.py, extr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -75,13 +76,18 @@ class Paper:
         return (self.folder / "contradictions.md").read_text(encoding="utf-8")
 
     @property
-    def studies(self) -> dict[str, Callable[[], Study]]:
+    def studies(self) -> dict[str, Callable[..., Study]]:
         return self._module("plans").STUDIES
 
     @property
     def pictured(self) -> tuple[str, ...]:
         """Return the cells whose models (of seed 0) the figures and the cost tables of a report open."""
         return self._module("plans").PICTURED
+
+    @property
+    def profile(self) -> Mapping[str, tuple[str, ...]]:
+        """Return rows of the paper's compute profile, each with the tables whose runs it stands for."""
+        return self._module("plans").PROFILE
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -95,7 +101,7 @@ class Paper:
         return self._module("extra_tables").paired_differences(material)
 
     def named_tables(self, material: StudyMaterial) -> list[PlainTable]:
-        return self._module("extra_tables").best_orders(material)
+        return self._module("extra_tables").named_tables(material)
 
     def cost_tables(self, material: StudyMaterial) -> list[PlainTable]:
         return self._module("extra_tables").cost_tables(material)
@@ -113,8 +119,8 @@ def papers() -> list[Paper]:
     return [import_module(f"{__name__}.{name}").PAPER for name in PAPERS]
 
 
-def all_studies() -> dict[str, Callable[[], Study]]:
-    """Return the studies of all papers by name."""
+def all_studies() -> dict[str, Callable[..., Study]]:
+    """Return the functions that make the studies of all papers, by name; they may be given `Numbers`."""
     return {name: study for paper in papers() for name, study in paper.studies.items()}
 
 

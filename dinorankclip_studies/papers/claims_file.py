@@ -16,20 +16,38 @@ from dinorankclip_studies.verdicts import SMALLEST, Unit
 
 Entry = Mapping[str, Any]
 CLAIM_KEYS = {"id", "says", "where", "tables", "rule", "contrasts"}
-MORE_CLAIM_KEYS = {"also", "given", "acting", "margin", "bound", "remark", "only", "control"}
+MORE_CLAIM_KEYS = {
+    "also", "given", "acting", "margin", "bound", "remark", "only", "control", "same_as", "beside", "cc3m",
+}  # fmt: skip
+Names = Callable[[str], str]  # a cell of claims.toml → its name in a study
 CONTRAST_KEYS = {
     "of", "over", "steps", "score", "minus", "minus_score", "relative", "less", "claimed", "claimed_minus", "label",
     "borrowed", "unit",
 }  # fmt: skip
 
 
-def load_claims(path: Path, values: PaperValues, special: Mapping[str, Callable[..., Contrast]]) -> tuple[Claim, ...]:
-    """Read all claims. `special`: functions that build the contrasts which the file only names."""
-    reader = _Reader(values, special)
+def load_claims(
+    path: Path,
+    values: PaperValues,
+    special: Mapping[str, Callable[..., Any]],
+    control: tuple[str, str] | None = None,
+    kind: str = "",
+    names_of: Callable[[Sequence[str]], Names] | None = None,
+) -> tuple[Claim, ...]:
+    """Read all claims.
+
+    special     functions that build the contrasts and sentences which the file only names
+    control     the cell of the paper's method, and the cell of the same without its teacher: a supported gain says if
+                the second does as well
+    kind        a kind of study whose keys override those of a claim
+    names_of    tables of a claim → the function that names its cells in that kind of study
+    """
     claims = []
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["claim"]:
         try:
-            claims.append(reader.claim(entry))
+            named = names_of(entry["tables"]) if names_of else str
+            overrides = entry.get(kind, {}) if kind else {}
+            claims.append(_Reader(values, special, control, named).claim(entry | overrides))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: claim {entry.get('id', len(claims) + 1)}: {error}") from error
     return tuple(claims)
@@ -38,16 +56,25 @@ def load_claims(path: Path, values: PaperValues, special: Mapping[str, Callable[
 @dataclass(frozen=True)
 class _Reader:
     values: PaperValues
-    special: Mapping[str, Callable[..., Contrast]]
+    special: Mapping[str, Callable[..., Any]]
+    control: tuple[str, str] | None
+    named: Names
 
     def claim(self, entry: Entry) -> Claim:
         _check_keys(entry, CLAIM_KEYS, MORE_CLAIM_KEYS)
-        same = {key: entry[key] for key in ("id", "says", "where", "remark", "only", "control") if key in entry}
-        return Claim(experiments=tuple(entry["tables"]), judge=self.judge(entry), **same)
+        same = {key: entry[key] for key in ("id", "says", "where", "remark", "control", "same_as") if key in entry}
+        only = entry.get("only", ())
+        return Claim(
+            experiments=tuple(entry["tables"]),
+            judge=self.judge(entry),
+            only=(only,) if isinstance(only, str) else tuple(only),
+            beside=tuple(self._special(name) for name in entry.get("beside", ())),
+            **same,
+        )
 
     def judge(self, entry: Entry) -> Judge:
         contrasts, also, given = (self.contrasts(entry.get(key, ())) for key in ("contrasts", "also", "given"))
-        acting = tuple((cell, order) for cell, order in entry.get("acting", ()))
+        acting = tuple((self.named(cell), order) for cell, order in entry.get("acting", ()))
         match entry["rule"]:
             case "all hold":
                 return AllHold(contrasts, acting, also)
@@ -64,9 +91,8 @@ class _Reader:
     def _built(self, entry: Entry) -> Iterator[Contrast]:
         """Build the contrasts of an entry: several, if it has several cells on the other side, or steps."""
         if "special" in entry:
-            if entry["special"] not in self.special:
-                raise ValueError(f"unknown special contrast {entry['special']!r}; known: {', '.join(self.special)}")
-            yield self.special[entry["special"]](**{key: entry[key] for key in entry if key != "special"})
+            given = {key: self.named(entry[key]) if key == "cell" else entry[key] for key in entry if key != "special"}
+            yield self._special(entry["special"])(**given)
             return
         _check_keys(entry, {"score"}, CONTRAST_KEYS)
         if "label" not in entry and ("minus_score" in entry or entry.keys().isdisjoint(("over", "steps"))):
@@ -76,24 +102,39 @@ class _Reader:
         for over, cell in pairwise(entry["steps"]) if "steps" in entry else pairs:
             yield self._contrast(entry, cell, over)
 
-    def _contrast(self, entry: Entry, cell: str, over: str | None) -> Contrast:
+    def _special(self, name: str) -> Callable[..., Any]:
+        if name not in self.special:
+            raise ValueError(f"unknown special contrast {name!r}; known: {', '.join(self.special)}")
+        return self.special[name]
+
+    def _contrast(self, entry: Entry, of_paper: str, over_paper: str | None) -> Contrast:
+        """Build a contrast. Its claimed size is that of the paper's rows, its values those of the study's cells."""
+        cell, over = self.named(of_paper), None if over_paper is None else self.named(over_paper)
         score, relative = _score(entry["score"], entry.get("unit")), entry.get("relative", False)
         quantity = _quantity(cell, over, score, relative)
         label = cell if over is None else f"{cell} - {over}"
+        control = self._control(cell, over, score) if entry.keys().isdisjoint(("minus", "minus_score")) else None
         if "minus" in entry or "minus_score" in entry:
-            other_cell, other_over = entry.get("minus", (cell, over))
+            other_cell, other_over = map(self.named, entry["minus"]) if "minus" in entry else (cell, over)
             other_score = _score(entry["minus_score"], score.unit) if "minus_score" in entry else score
             quantity -= _quantity(other_cell, other_over, other_score, relative)
             label = f"({label}) - ({other_cell} - {other_over})"
         size = None
         if "claimed" in entry:
-            assert over is not None, "a claimed size is a difference of two rows"
-            size = self._size(entry["claimed"], cell, over, score.unit, relative)
+            assert over_paper is not None, "a claimed size is a difference of two rows"
+            size = self._size(entry["claimed"], of_paper, over_paper, score.unit, relative)
             if "claimed_minus" in entry:
-                size -= self._size(entry["claimed_minus"], cell, over, score.unit, relative)
+                size -= self._size(entry["claimed_minus"], of_paper, over_paper, score.unit, relative)
         label = entry.get("label", f"{label}, {score.word}" if score.word else label)
         direction: Literal[1, -1] = -1 if entry.get("less") else 1
-        return Contrast(label, quantity, direction, size, score.unit, entry.get("borrowed", ""))
+        return Contrast(label, quantity, direction, size, score.unit, entry.get("borrowed", ""), control)
+
+    def _control(self, cell: str, over: str | None, score: NamedScore) -> Quantity | None:
+        """Return what its teacher adds to the paper's method in this score, where it is compared with another cell."""
+        if self.control is None or over is None:
+            return None
+        method, control = map(self.named, self.control)
+        return gain(method, control, score.score) if cell == method and over != control else None
 
     def _size(self, claimed: Sequence[Any], cell: str, over: str, unit: Unit, relative: bool) -> float:
         """Return the printed difference without its sign: points as a share, other units as printed."""

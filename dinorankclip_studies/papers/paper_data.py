@@ -165,6 +165,11 @@ class Measures:
     judged_by_top1: bool = False
     items: str = "scenes"
     items_factor: int = 1  # a cell -n1000 has 1000 times this many different items
+    scales: bool = False  # sweeps and ablations are trained at scales of their own
+    average_of: str = "linear probe"  # the mean of probes that tables show
+    family_sets: tuple[str, ...] = ()  # sets with families of classes, whose errors tables show
+    suites: tuple[str, ...] = ()  # columns of the table of best orders, beside `paper_suites`
+    paper_suites: tuple[str, ...] = ()  # the paper's names of these suites
 
     top1 = _Name("{zero_shot}/T@1")
     mean_r1 = _Name("{retrieval}/mean R@1")
@@ -175,7 +180,8 @@ class Measures:
     relative_drop = _Name("shift from {shift_base}/relative drop")
     fine_errors_in_family = _Name("{fine}/embedding probe errors in family")
     coarse_probe = _Name("{coarse}/embedding probe accuracy")
-    probe_average = _Name("averages/linear probe: embedding")
+    probe_average = _Name("averages/{average_of}: embedding")
+    probe_average_of_features = _Name("averages/{average_of}: features")
     cone = _Name("{retrieval}/cone separation")
 
     def top(self, k: int) -> str:

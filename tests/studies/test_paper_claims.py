@@ -3,7 +3,7 @@ import pytest
 from dinorankclip_studies.claim import AllHold, caveat, judged
 from dinorankclip_studies.papers.claims_file import load_claims
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.plans import CELLS, CLAIMS, PAPER_TEACHER_CELLS
+from dinorankclip_studies.papers.dinorankclip.plans import AT_SCALE_CELLS, CELLS, CLAIMS, STUDIES, claims_of
 from dinorankclip_studies.quantities import Context
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.run_times import Bench
@@ -12,7 +12,7 @@ from tests.studies.worlds import as_claimed, bench, flat, opposite, results, tel
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 DIFFERENCES = [claim for claim in CLAIMS if isinstance(claim.judge, AllHold)]
-NAMES = {cell.name for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
+NAMES = {cell.name for cell in (*CELLS, *AT_SCALE_CELLS)}
 
 
 def context(found, measures=SCENES, bench=None):
@@ -51,7 +51,9 @@ def test_there_are_enough_and_each_is_named_once():
 @pytest.mark.parametrize("claim", CLAIMS, ids=ids(CLAIMS))
 def test_a_claim_rests_on_cells_and_tables_that_exist(claim):
     assert set(claim.cells) <= NAMES
-    of_study = CC3M_EXPERIMENTS if claim.only == "cc3m" else EXPERIMENTS
+    if claim.only == ("cc3m",):
+        claim = next(one for one in claims_of(CC3M) if one.id == claim.id)
+    of_study = CC3M_EXPERIMENTS if claim.only == ("cc3m",) else EXPERIMENTS
     tables = {experiment.name: experiment for experiment in of_study}
     assert claim.experiments and set(claim.experiments) <= tables.keys()
     shown = {row.cell for name in claim.experiments for row in tables[name].rows}
@@ -207,8 +209,9 @@ def test_whatever_a_teacher_touches_says_which(claimed):
     untaught = {"clip", "cyclip", "alip", "rankclip", "rank-2", "rank-3", "rank-4", "rank-5", "clip-n1000",
                 "clip-n2000", "rankclip-n1000", "rankclip-n2000", "control-no-teacher", "control-large-trunk",
                 "control-random-teacher", "control-clip-longer", "rank-2-quick", "rank-3-quick", "rankclip-longer",
-                "rank-3-longer"}  # fmt: skip
-    for claim in (claim for claim in CLAIMS if claim.only != "cc3m"):
+                "rank-3-longer", "rankclip-detached", "rank-3-detached", "rankclip-cosine",
+                "rank-3-cosine"}  # fmt: skip
+    for claim in (claim for claim in CLAIMS if claim.only != ("cc3m",)):
         found = claim.evidence(claimed)
         taught = bool(set(claim.cells) - untaught)
         assert ((CAVEAT in found.remarks), (CAVEAT in found.marks)) == (taught, taught), claim.id
@@ -231,6 +234,48 @@ def test_each_kind_of_study_judges_its_own_teachers():
     scenes, cc3m = ({one.claim.id for one in judged(Results(name, ()))} for name in ("full", "cc3m"))
     assert BY_ID.keys() - scenes == {"teacher-generations"}
     assert "teacher-generations" in cc3m and not {"teacher-stronger", "gain-per-cost", "cost-full"} & cc3m
+
+
+def test_at_the_papers_scale_claims_rest_on_cells_of_the_scale_of_their_table():
+    cells = {cell.name for cell in STUDIES["cc3m"]().cells}
+    claims = {claim.id: claim for claim in claims_of(CC3M)}
+    without = {name for name, claim in claims.items() if not set(claim.cells) <= cells}
+    assert without == {"control-large-trunk"}
+    assert set(claims["main-top1"].cells) == {"full", "clip", "cyclip", "alip", "rankclip"}
+    assert set(claims["adds-gate"].cells) == {"full-ablation", "full-no-gate-ablation"}
+    assert set(claims["order-decay"].cells) == {"full-sweep", "full-5-sweep"}
+    assert "full-n300-sweep" in claims["scaling-widens"].cells
+    assert claims["scaling-widens"].judge.contrasts[0].size == pytest.approx(0.0049)  # 1.14 - 0.65 points
+    assert claims["adds-gate"].judge.contrasts[0].size == pytest.approx(0.002), "sizes are those of the paper's rows"
+
+
+def test_a_supported_gain_says_if_a_control_without_a_teacher_does_as_well(claimed):
+    mark = "not shown above a control without a teacher"
+    assert mark not in BY_ID["teacher-fine"].evidence(claimed).marks
+    as_good = context(results(changes={("control-no-teacher", SCENES.fine_probe): 0.30}), bench=bench())
+    found = BY_ID["teacher-fine"].evidence(as_good)
+    assert found.verdict == "supported" and mark in found.marks
+    assert any("full - control-no-teacher is " in remark for remark in found.remarks)
+    # The control says nothing of cells without a teacher, nor of a claim that is not supported.
+    assert mark not in BY_ID["adds-high-order"].evidence(as_good).marks
+    below = context(results(changes={("rank-3", SCENES.fine_probe): 0.5}), bench=bench())
+    assert mark not in BY_ID["teacher-fine"].evidence(below).marks
+
+
+def test_what_is_one_comparison_is_said_to_be_one(claimed):
+    """Claims with the same decisive contrasts name the first of them, so that they are counted once."""
+    first = {}
+    for claim in CLAIMS:
+        cells = tuple((one.quantity.cells, one.direction, one.unit) for one in claim.judge.contrasts)
+        lines = [line for line in claim.evidence(claimed).shown if line.decisive]
+        same = cells, claim.judge.rule, tuple((line.scores, line.effect.mean) for line in lines)
+        assert claim.same_as == first.setdefault(same, claim.id).replace(claim.id, "")
+
+
+def test_the_row_at_equal_time_has_the_ratio_of_costs_beside_it(claimed):
+    marks = BY_ID["equal-compute"].evidence(claimed).marks
+    assert any("a step takes 1.26 (1.26 to 1.26) times CLIP's on ViT-B-32" in mark for mark in marks)
+    assert any("1.0 (30 epochs) and 1.0 (28 epochs) times CLIP's time on drc-tiny" in mark for mark in marks)
 
 
 def test_the_worlds_hold_every_score_a_claim_uses():

@@ -11,13 +11,14 @@ from dinorankclip_studies.papers import measures_of
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.paper_tables import columns
 from dinorankclip_studies.papers.dinorankclip.plans import (
+    AT_SCALE_CELLS,
     CELLS,
     DECISIVE,
-    PAPER_TEACHER_CELLS,
     STUDIES,
     cells_with,
     read_cells,
 )
+from dinorankclip_studies.papers.dinorankclip.scales import PAPER_SCALES
 from dinorankclip_studies.papers.paper_data import PaperValue, PaperValues
 from dinorankclip_studies.study import key_of
 from tests.studies.kinds import CC3M, CC3M_EXPERIMENTS, EXPERIMENTS, FLICKR8K, FLICKR_EXPERIMENTS
@@ -28,7 +29,8 @@ FIDELITY = {
     f"fidelity/image {name}"
     for name in ("cosine", "centred cosine", "gram distance", "above 0.9", "own projector's cosine")
 }
-NAMES = {cell.name: cell for cell in (*CELLS, *PAPER_TEACHER_CELLS)}
+NAMES = {cell.name: cell for cell in (*CELLS, *AT_SCALE_CELLS)}
+AT_SCALE = {name + scale.suffix for name in NAMES for scale in PAPER_SCALES.values()}
 ALL = (*EXPERIMENTS, *FLICKR_EXPERIMENTS, *CC3M_EXPERIMENTS)
 
 
@@ -64,7 +66,9 @@ def catalogue_scores() -> set[str]:
             found |= {f"{shift.name}/{score}" for shift in known.shifts if shift.base == CC3M.shift_base}
         elif place == "averages":
             found.add(name)
-    return found
+    found |= {"averages/ImageNetV2: T@1"}
+    found |= {f"averages/linear probe of ten sets: {kind}" for kind in ("embedding", "features")}
+    return found | {f"{name}/embedding probe errors in family" for name in CC3M.family_sets}
 
 
 @pytest.mark.parametrize("experiment", CC3M_EXPERIMENTS, ids=lambda one: one.name)
@@ -84,7 +88,18 @@ def test_the_papers_scale_is_measured_by_the_papers_sets():
     assert {CC3M.coarse, *CC3M.other_probes} | fine == probed and CC3M.fine in fine and len(fine) == 5
     tables = {experiment.name: experiment for experiment in STUDIES["cc3m"]().experiments}
     assert tables["main"].columns[0].score == "imagenet1k/T@1"
-    assert "CLIP, 1,000,000 pairs" in [row.label for row in tables["scaling"].rows]
+    assert [row.label for row in tables["scaling"].rows][:2] == ["CLIP, 300,000 pairs", "CLIP, 1,000,000 pairs"]
+    averages = {average.title: average for average in known.averages}
+    ten = averages["linear probe of ten sets"].sets
+    assert set(ten) == {CC3M.coarse, *CC3M.other_probes} and len(ten) == 10
+    assert set(averages["ImageNetV2"].sets) == {name for name in CC3M.renditions if "v2" in name}
+
+
+def test_the_table_of_best_orders_has_every_suite_of_the_paper():
+    assert set(CC3M.paper_suites) == set(PAPER.values["tab:per-dataset-order"]) and len(CC3M.suites) == 18
+    table = next(one for one in CC3M_EXPERIMENTS if one.name == "best-order")
+    assert len({column.score for column in table.columns}) == 18
+    assert {f"{name} probe" for name in catalogue().averages[0].sets} <= {one.heading for one in table.columns}
 
 
 def test_chance_is_that_of_the_sets():
@@ -106,7 +121,7 @@ def test_every_rendition_has_its_number_of_kinds(study):
 @pytest.mark.parametrize("experiment", ALL, ids=lambda one: one.name)
 def test_rows_are_cells_and_one_of_them_is_the_reference(experiment):
     cells = [row.cell for row in experiment.rows]
-    assert set(cells) <= NAMES.keys()
+    assert set(cells) <= (AT_SCALE if experiment in CC3M_EXPERIMENTS else NAMES.keys())
     assert len(set(cells)) == len(cells)
     assert experiment.reference in cells
     assert set(experiment.unmatched) <= set(cells)
@@ -127,7 +142,7 @@ def test_every_table_of_the_list_is_there():
     assert set(names) == {
         "main", "orders-plain", "orders-teacher", "orders-paper", "best-order", "head-width", "warm-start", "scaling",
         "shift", "fine-grained", "linear-probing", "components", "controls", "criterion", "students", "fusion",
-        "teacher", "modality-gap", "quick-heads", "longer",
+        "teacher", "modality-gap", "quick-heads", "longer", "scale-of-lists",
     }  # fmt: skip
 
 
@@ -146,8 +161,8 @@ def test_all_rows_of_a_table_have_one_budget(experiment):
     for row in experiment.rows:
         settings = NAMES[row.cell].settings(base, 3)
         assert (settings.optim.lr, settings.data) == (base.optim.lr, base.data)
-        assert (settings.loss.ramp, settings.loss.utility) == (base.loss.ramp, base.loss.utility)
-        other = any(
+        assert settings.loss.ramp == base.loss.ramp
+        other = settings.loss.utility != base.loss.utility or any(
             getattr(settings, part) != getattr(reference, part) for part in ("model", "reading", "budget", "optim")
         )
         assert other == (row.cell in experiment.unmatched)
@@ -234,7 +249,10 @@ def test_black_and_red_are_told_apart():
 
 @pytest.mark.parametrize(
     ("entry", "message"),
-    [('method = "clip"\nchange = {}', r"\[a\]: unknown keys change; known: at_scale"), ("", r"\[a\] has no method")],
+    [
+        ('method = "clip"\nchange = {}', r"\[a\]: unknown keys change; known: at_scale, changes"),
+        ("", r"\[a\] has no method"),
+    ],
 )
 def test_a_wrong_cell_is_named(tmp_path, entry, message):
     path = tmp_path / "cells.toml"

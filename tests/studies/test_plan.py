@@ -7,10 +7,12 @@ import pytest
 from dinorankclip.config import as_dict
 from dinorankclip.types import UserError
 from dinorankclip_studies.command import main
+from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.plan import check_plan, check_results
+from dinorankclip_studies.plan_at_scale import parts_of
 from dinorankclip_studies.results import Results, RunRecord
-from dinorankclip_studies.study import Cell
+from dinorankclip_studies.study import Cell, distinct
 from tests.studies.studying import experiment, tiny
 
 
@@ -22,14 +24,42 @@ def elsewhere(tmp_path, monkeypatch):
 def test_the_papers_scale_in_gpu_hours_and_disk(capsys):
     main(["plan", "--preset", "cc3m"])
     told = capsys.readouterr().out
-    # 2.71 M // 1024 · 64 = 169,344 steps; order 0 at 301 ms on 8 GPUs: 113.3 GPU hours, order 3 at 379 ms: 142.6.
-    assert "169,344 steps" in told
+    # 2.71 M // 1024 · 64 = 169,344 steps; order 0 at 301 ms: 14.2 hours, order 3 at 379 ms: 17.8.
     lines = {line.split()[0]: line.split() for line in told.splitlines() if line}
-    assert lines["clip"][1:] == ["1", "0", "301", "113"]
-    assert lines["full"][1:] == ["1", "3", "379", "143"]
-    assert "paper (projected)" in told
-    assert "9.6 GB at 8×8" in told
-    assert "clip-n1000 1 M, clip-n2000 2 M" in told
+    assert lines["clip"][1:] == ["1", "0", "2.71", "M", "64", "169,344", "301", "14.2"]
+    assert lines["full"][1:] == ["1", "3", "2.71", "M", "64", "169,344", "379", "17.8"]
+    # 1 M // 1024 · 32 = 31,232 steps.
+    assert lines["full-mse-ablation"][1:] == ["1", "3", "1.00", "M", "32", "31,232", "379", "3.3"]
+    assert lines["clip-n300-sweep"][3:6] == ["0.30", "M", "32"]
+    assert lines["clip-ablation"][-2:] == ["is", "clip-n1000-sweep"], "it is one run"
+    assert lines["components"][1:] == ["6", "18.4", "4"] and lines["all"][-1] == "72"
+    assert "Where this differs from the paper's 72 hours (paper (projected))" in told
+    assert "alip: sees two captions of an image in a step, and needs a second caption for each pair" in told
+    assert "9.6 GB at 8×8" in told and "checkpoints of each run" in told
+
+
+def test_the_parts_of_the_plan_add_up(capsys):
+    study = STUDIES["cc3m"]()
+    runs = distinct(study.runs())
+    grouped = parts_of(study, PAPER, runs)
+    assert sum(map(len, grouped.values())) == len(runs)
+    assert [run.cell for run in grouped["main run"]] == ["full"]
+    assert {run.cell for run in grouped["baselines"]} == {"clip", "cyclip", "alip", "rankclip", "rank-3"}
+    assert len(grouped["order sweep"]) == 12 and len(grouped["scaling"]) == 9
+
+
+def test_numbers_are_taken_from_the_command_line(capsys):
+    main(["plan", "cc3m", "--epochs", "8", "--pairs", "300000", "--seeds", "2"])
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
+    assert lines["full"][1:7] == ["2", "3", "0.30", "M", "8", "2,336"]  # 300,000 // 1024 · 8
+    main(["plan", "flickr8k", "--seeds", "1", "--epochs", "2", "--workers", "1"])
+    assert " 7 different runs of 7 cells" in f" {capsys.readouterr().out}".replace("\n", " ")
+    for flags, words in (
+        (["cc3m", "--epochs", "0"], "--epochs 0: at least 1"),
+        (["full", "--ablation-pairs", "9"], "--ablation-pairs is for study cc3m"),
+    ):
+        with pytest.raises(UserError, match=words):
+            main(["plan", *flags])
 
 
 def test_a_study_of_this_machine(capsys):
@@ -47,7 +77,7 @@ def test_a_study_of_this_machine(capsys):
 def test_status_of_a_study_that_was_not_started(capsys):
     main(["status", "small"])
     told = capsys.readouterr().out
-    assert "0 of 70 runs finished" in told and "not there yet: nothing has run" in told
+    assert "0 of 75 runs finished" in told and "not there yet: nothing has run" in told
     assert "learning rates: 0.001, of the preset" in told  # it has no grid
 
 

@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset, with_changes
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
-from dinorankclip_studies.study import Cell, key_of, settings_from_json
+from dinorankclip_studies.plan import check_plan
+from dinorankclip_studies.study import Cell, Numbers, key_of, settings_from_json
 
 BASE = preset("scenes")
 
@@ -53,19 +54,23 @@ def test_settings_of_parts_that_are_off_do_not_matter():
 
 def test_keys_are_of_differences_to_the_defaults():
     # A setting that a later version adds has its default in all runs of today: their keys stay.
-    today = changed_at(TrainSettings(), "loss.gate_l1_size", "plain")
+    today = with_changes(TrainSettings(), {"loss.gate_l1_size": "plain", "loss.several_positives": False})
     assert key_of(today) == key_of(replace(today, run="x")) == "44136fa355b3"
     # A default that is not what older runs did is in the key, unless it has no effect.
     assert key_of(TrainSettings()) != key_of(today)
-    first, plain = (changed_at(settings, "loss.order", 1) for settings in (TrainSettings(), today))
+    lists = changed_at(today, "loss.gate_l1_size", "lists")
+    first, plain = (changed_at(settings, "loss.order", 1) for settings in (lists, today))
     assert key_of(first) == key_of(plain)
+    assert key_of(changed_at(plain, "loss.several_positives", True)) != key_of(plain)
 
 
 def test_a_file_that_lacks_a_setting_means_what_its_runs_did():
     stored = as_dict(TrainSettings())
     assert settings_from_json(stored).loss.gate_l1_size == "lists"
-    del stored["loss"]["gate_l1_size"]
+    assert settings_from_json(stored).loss.several_positives
+    del stored["loss"]["gate_l1_size"], stored["loss"]["several_positives"]
     assert settings_from_json(stored).loss.gate_l1_size == "plain"
+    assert not settings_from_json(stored).loss.several_positives
 
 
 def test_settings_come_back_from_json():
@@ -84,7 +89,9 @@ def test_every_study_has_the_cells_of_its_tables_once(name):
     assert wanted <= set(names)
     keys = {cell.name: key_of(cell.settings(study.base, 0)) for cell in study.cells}
     doubles = {a for a in keys for b in keys if a != b and keys[a] == keys[b]}
-    assert not doubles
+    # The paper's point of 1M pairs is also where its ablations start.
+    shared = {f"{cell}{end}" for cell in ("clip", "rankclip", "full") for end in ("-ablation", "-n1000-sweep")}
+    assert doubles == (shared if name == "cc3m" else set())
 
 
 def test_runs_are_balanced_over_seeds_decisive_cells_first():
@@ -114,21 +121,23 @@ def test_cells_that_no_check_of_budgets_sees_differ_in_one_thing():
         "control-large-trunk": ("rank-3", "model.trunk"),
         "control-clip-longer": ("clip", "budget.epochs"),
         **{f"{name}-quick": (name, "optim.heads_rate") for name in ("rank-2", "rank-3", "full")},
+        **{f"{name}-cosine": (name, "loss.utility") for name in ("rankclip", "rank-3")},
     }
+    movable = {"full-movable"}  # a positive control: everything at once that was held back
     for name in ("clip", "rankclip", "full"):
         counterparts |= {f"{name}-n{items}": (name, "reading.train_items") for items in (1000, 2000)}
     exempt = {name for experiment in study.experiments for name in experiment.unmatched}
-    assert exempt == counterparts.keys()
+    assert exempt == counterparts.keys() | movable
     for name, (like, setting) in counterparts.items():
         ours, theirs = (as_dict(study.cell(one).settings(study.base, 0)) for one in (name, like))
         assert [line.split(":")[0] for line in difference(theirs, ours)] == [setting]
 
 
-@pytest.mark.parametrize(("name", "epochs", "longer"), [("small", 8, 22), ("full", 10, 28), ("cc3m", 64, 81)])
+@pytest.mark.parametrize(("name", "epochs", "longer"), [("small", 8, 22), ("full", 10, 28), ("cc3m", 32, 40)])
 def test_the_longer_clip_fills_the_time_of_the_full_method(name, epochs, longer):
-    study = STUDIES[name]()
-    assert study.base.budget.epochs == epochs
-    assert study.cell("control-clip-longer").settings(study.base, 0).budget.epochs == longer
+    study, end = STUDIES[name](), "-ablation" if name == "cc3m" else ""
+    assert study.cell(f"full{end}").settings(study.base, 0).budget.epochs == epochs
+    assert study.cell(f"control-clip-longer{end}").settings(study.base, 0).budget.epochs == longer
 
 
 @pytest.mark.parametrize("name", ["small", "full"])
@@ -141,3 +150,42 @@ def test_cells_that_are_trained_longer_differ_from_their_short_ones_in_that_alon
     for short in ("rankclip", "rank-3", "full"):
         ours, theirs = (as_dict(study.cell(one).settings(study.base, 0)) for one in (f"{short}-longer", short))
         assert difference(theirs, ours) == [f"budget.epochs: {study.base.budget.epochs} → {as_long}"]
+
+
+def test_the_papers_plan_has_the_papers_numbers():
+    study = STUDIES["cc3m"]()
+    at = {cell.name: cell.settings(study.base, 0) for cell in study.cells}
+
+    def numbers(cell):
+        return study.pairs_of(at[cell]), at[cell].budget.epochs
+
+    assert {numbers(cell) for cell in ("clip", "cyclip", "alip", "rankclip", "rank-3", "full")} == {(2_710_000, 64)}
+    assert numbers("rank-5-sweep") == numbers("full-0-sweep") == (2_710_000, 32)
+    assert [numbers(f"clip-n{n}-sweep") for n in (300, 1000, 2000)] == [(n * 1000, 32) for n in (300, 1000, 2000)]
+    assert {numbers(cell) for cell in at if cell.endswith("-ablation")} == {(1_000_000, 32), (1_000_000, 40)}
+
+
+def test_numbers_of_the_command_line_stand_in_place_of_the_studys_own():
+    few = STUDIES["cc3m"](Numbers(epochs=8, pairs=300_000)).with_seeds(2)
+    assert {few.pairs_of(cell.settings(few.base, 0)) for cell in few.cells} == {300_000}
+    assert {cell.settings(few.base, 0).budget.epochs for cell in few.cells} == {8, 10}
+    assert set(few.seeds.values()) == {2}
+    other = STUDIES["cc3m"](Numbers(sweep_epochs=16, ablation_epochs=4, ablation_pairs=500_000))
+    at = {cell.name: cell.settings(other.base, 0) for cell in other.cells}
+    assert (at["full"].budget.epochs, at["full-sweep"].budget.epochs) == (64, 16)
+    assert (at["full-ablation"].budget.epochs, at["full-ablation"].reading.train_items) == (4, 500_000)
+    scenes = STUDIES["full"](Numbers(epochs=2, pairs=1500))
+    at = {cell.name: cell.settings(scenes.base, 0) for cell in scenes.cells}
+    assert (scenes.scenes.train, at["clip"].budget.epochs, at["control-clip-longer"].budget.epochs) == (1500, 2, 6)
+    assert (at["clip-n1000"].reading.train_items, at["clip-n2000"].reading.train_items) == (1000, 1500)
+    for changed in (few, other, scenes):
+        check_plan(changed)
+
+
+def test_runs_of_the_whole_corpus_keep_the_keys_that_they_had_before_the_papers_scales():
+    whole = STUDIES["cc3m"](Numbers(epochs=64, ablation_pairs=2_710_000))
+    keys = {run.cell: run.key for run in whole.runs()}
+    assert keys["full-mse-ablation"] == "6653f1cc7035" and keys["rank-2-sweep"] == "20b656dd26ad"
+    assert (
+        keys["full-dinov2-ablation"] == "a99d77fdacf5" and keys["full-ablation"] == keys["full"] == keys["full-sweep"]
+    )

@@ -48,7 +48,7 @@ def test_two_processes_and_cached_chunks_equal_one_shot(pairs, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["cyclip", "alip", "rankclip", "rank"])
+@pytest.mark.parametrize("method", ["siglip", "cyclip", "alip", "rankclip", "rank"])
 def test_every_method_on_two_processes_in_chunks_equals_one_shot(pairs, tmp_path, method):
     changes = {"loss__staged": False} if method == "rank" else {}
     one = recorded(pairs, tmp_path / "one", 1, method, **changes)

@@ -1,6 +1,7 @@
 """Describes the DinoRankCLIP paper: its cells, tables, claims, printed values, and the list of its figures (below).
 
 plans.py            studies and their cells (cells.toml), claims that the studies judge (claims.toml)
+scales.py           pairs and epochs of the paper's main runs, sweeps and ablations
 paper_tables.py     tables of the studies (tables.toml)
 extra_tables.py     best orders, paired differences, costs, values of the paper alone
 figures_orders.py   scores and costs over the order, data scaling
@@ -40,9 +41,10 @@ def figure_makers(material: StudyMaterial) -> dict[tuple[str, str], Callable[[],
     from . import figures_geometry as geometry
     from . import figures_method as method
     from . import figures_orders as orders
-    from .paper_tables import about_ranking, columns, headline, ranking_quality
+    from .paper_tables import about_ranking, columns, headline, ranking_quality, sweep_results
 
     results, measures, models = material.results, material.measures, material.models
+    swept = sweep_results(results, measures)
     teacher, retrieval = material.teacher_sentence, measures.retrieval
     order_columns, about = (*headline(measures), ranking_quality(measures)), about_ranking(measures)
     (mean_r1,), errors = columns(measures, "mean R@1"), measures.fine_errors_in_family
@@ -53,8 +55,8 @@ def figure_makers(material: StudyMaterial) -> dict[tuple[str, str], Callable[[],
 
     return {
         ("overview", "The method"): method.overview,
-        ("order-curves", "Scores over the order"): partial(orders.order_curves, results, order_columns, about),
-        ("data-scaling", "Data scaling"): partial(orders.data_scaling, results, mean_r1, material.study.pairs),
+        ("order-curves", "Scores over the order"): partial(orders.order_curves, swept, order_columns, about),
+        ("data-scaling", "Data scaling"): partial(orders.data_scaling, swept, mean_r1, material.study.pairs),
         ("cost-over-order", "Cost over the order"): partial(orders.cost_over_order, material.bench),
         ("cone-separation", "Modality gap, four nodes"): partial(geometry.cone_bars, results, measures.cone),
         ("embedding-plane", "Embeddings in two dimensions"): partial(

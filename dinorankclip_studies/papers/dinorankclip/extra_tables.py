@@ -16,23 +16,32 @@ from dinorankclip.models.students import CLASSES, count, image_student
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip_studies.material import StudyMaterial
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.paper_tables import PLAIN, WITH_TEACHER, about_ranking, columns
+from dinorankclip_studies.papers.dinorankclip.paper_tables import (
+    PLAIN,
+    WITH_TEACHER,
+    about_ranking,
+    columns,
+    sweep_of,
+    sweep_results,
+)
+from dinorankclip_studies.papers.dinorankclip.plans import time_of_full
+from dinorankclip_studies.papers.dinorankclip.scales import ABLATION, MAIN, SWEEP, cell_at
 from dinorankclip_studies.papers.paper_data import PaperValue, about_paper, digits_for, paper_words
-from dinorankclip_studies.results import Results, at_chance, chance_of
+from dinorankclip_studies.quantities import Context
+from dinorankclip_studies.results import at_chance, chance_of
 from dinorankclip_studies.run_times import load_bench
 from dinorankclip_studies.study import Column
 from dinorankclip_studies.study_tables import PlainTable
+from dinorankclip_studies.upper_bound import upper_bounds
 from dinorankclip_studies.verdicts import ALPHA, Effect, p_value, paired, summary
 
 SWEEPS = {"plain": PLAIN, "with teacher": WITH_TEACHER}
 CLAIMED = 3  # the order that the paper calls best
-# The paper's suites beside ours, in the order of the columns of the table `best-order`.
-_PAPER_SUITES = ("ImageNet1K", "ImageNet-R", "COCO i2t R@1", "COCO t2i R@1", "CIFAR-100", "CUB-200")
 
 # Row of the table of paired differences → (subtracted cell, cell that it is subtracted from).
 DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "CyCLIP − CLIP": ("clip", "cyclip"),
-    "ALIP-style − CLIP": ("clip", "alip"),
+    "ALIP-style (two captions a step) − CLIP": ("clip", "alip"),
     "RankCLIP − CLIP": ("clip", "rankclip"),
     "order 2 − RankCLIP": ("rankclip", "rank-2"),
     "order 3 − RankCLIP": ("rankclip", "rank-3"),
@@ -53,10 +62,30 @@ DIFFERENCES: Mapping[str, tuple[str, str]] = {
     "trained longer: full − RankCLIP": ("rankclip-longer", "full-longer"),
 }
 
+_SCALE_WORDS = {MAIN: "", SWEEP: " (sweep)", ABLATION: " (ablation)"}  # the first scale that has both cells is shown
+
 ORDER_COST = "order-cost"  # name of the table
 OWN = "the paper's own"
 PAPER_STUDENTS = {"resnet50": "full-resnet", "mobilenetv3-large": "full-mobilenet", "vit-tiny": "full"}
 PAPER_TRUNK = {"trunk": "ViT-B-32", "image_size": None}  # settings of the paper's trunk, as runs store them
+
+
+def named_tables(material: StudyMaterial) -> list[PlainTable]:
+    """Return the best orders by name, and the upper bound that the teachers' own probes set."""
+    if not material.table("controls"):
+        return best_orders(material)
+    return [*best_orders(material), *upper_bounds(material.folder, material.study.name, _best_probes(material))]
+
+
+def _best_probes(material: StudyMaterial) -> dict[str, float]:
+    """Return set → the highest mean probe accuracy of a cell, over the sets that teachers are probed on."""
+    measures, results = material.measures, material.results
+    best: dict[str, float] = {}
+    for name in dict.fromkeys((measures.fine, *measures.family_sets, measures.coarse)):
+        score = f"{name}/embedding probe accuracy"
+        means = [summary(values).mean for cell in results.cells() if (values := results.values(cell, score))]
+        best |= {name: max(means)} if means else {}
+    return best
 
 
 def best_orders(material: StudyMaterial) -> list[PlainTable]:
@@ -65,15 +94,16 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
     table = material.table("best-order")
     if table is None:
         return []
+    suites = material.measures.paper_suites
     beside = [
         [PAPER.values.value("tab:per-dataset-order", suite, column) for column in ("best order", "score")]
-        for suite in _PAPER_SUITES
+        for suite in suites
     ]
     rows = [
         row
         for column, paper in zip(table.columns, beside, strict=True)
         for sweep, cells in SWEEPS.items()
-        if (row := _best_order_row(material.results, column, sweep, cells, paper)) is not None
+        if (row := _best_order_row(material, column, sweep, sweep_of(cells, material.measures), paper)) is not None
     ]
     return [
         PlainTable(
@@ -88,15 +118,16 @@ def best_orders(material: StudyMaterial) -> list[PlainTable]:
             f"seeds that the best order and order {CLAIMED} share. “No”: p > 5 %, corrected for being the best of "
             f"{len(PLAIN) - 1} rivals, or n < 3: any order may then come out best. “Near chance”: no order is shown to "
             "be a point above it. The best of six noisy means is also a little too good. The paper's suites are "
-            f"{', '.join(_PAPER_SUITES[:-1])} and {_PAPER_SUITES[-1]}.",
+            f"{', '.join(suites[:-1])} and {suites[-1]}.",
             tuple(value for values in beside for value in values),
         )
     ]  # fmt: skip
 
 
 def _best_order_row(
-    results: Results, column: Column, sweep: str, cells: tuple[str, ...], paper: list[PaperValue]
+    material: StudyMaterial, column: Column, sweep: str, cells: tuple[str, ...], paper: list[PaperValue]
 ) -> tuple[str, ...] | None:
+    results = material.results
     common = results.on_common_seeds(cells)
     by_order = {order: values for order, cell in enumerate(cells) if (values := common.values(cell, column.score))}
     if len(by_order) < len(cells):
@@ -123,10 +154,15 @@ def paired_differences(material: StudyMaterial) -> list[PlainTable]:
     measures, results = material.measures, material.results
     shown = columns(measures, "mean R@1", "fine probe", "ranking τ-b", "cone separation °")
     rows = {}
-    for label, (less, more) in DIFFERENCES.items():
-        effects = [paired(results.values(less, column.score), results.values(more, column.score)) for column in shown]
-        if any(effect.n for effect in effects):
-            rows[label] = effects
+    for label, pair in DIFFERENCES.items():
+        for scale, words in _SCALE_WORDS.items():
+            less, more = (cell_at(scale, cell) for cell in pair)
+            effects = [
+                paired(results.values(less, column.score), results.values(more, column.score)) for column in shown
+            ]
+            if any(effect.n for effect in effects):
+                rows[label + words] = effects
+                break
     if not rows:
         return []
     forms = [
@@ -144,9 +180,18 @@ def paired_differences(material: StudyMaterial) -> list[PlainTable]:
             ),
             "Mean over the n seeds that both cells have of the difference at each seed, with its 95 % interval where "
             f"n ≥ 3; shares in percentage points. {about_ranking(measures)} A smaller cone separation is a smaller gap "
-            f"between the modalities. Intervals are not corrected for their number. {material.teacher_sentence}",
+            f"between the modalities. Intervals are not corrected for their number.{_about_time(material)} "
+            f"{material.teacher_sentence}",
         )
     ]
+
+
+def _about_time(material: StudyMaterial) -> str:
+    """Return the sentence that belongs to the row at equal time, where the study has it."""
+    if not material.results.of("control-clip-longer"):
+        return ""
+    said = time_of_full(Context(material.results, material.measures, load_bench(material.bench)))
+    return f" Equal time: {said}." if said else ""
 
 
 def _with_interval(effect: Effect, form: Form) -> str:
@@ -196,7 +241,7 @@ def order_costs(material: StudyMaterial) -> PlainTable:
     rows = []
     for order, cell in enumerate(PLAIN):
         plain, full = (bench.ratio(side, bench.order(1)) for side in (bench.order(order), bench.full(order)))
-        runs = material.results.of(cell)
+        runs = sweep_results(material.results, material.measures).of(cell)
         heads = next(iter(runs.values())).parameters.get("heads") if runs else None
         rows.append(
             (str(order), _range(plain), _range(full), parameter_count(heads), *map(paper_words, paper[order], digits))
@@ -281,7 +326,7 @@ def paper_only(material: StudyMaterial) -> tuple[str, list[PlainTable]]:
     """Return a note and a grid for each table of the paper with values that no table of the study shows, so that every
     printed value can be read somewhere."""
     beside = [value for table in material.tables for row in table.rows for value in row.paper if value is not None]
-    beside += [value for plain in (*best_orders(material), *cost_tables(material)) for value in plain.paper]
+    beside += [value for plain in (*named_tables(material), *cost_tables(material)) for value in plain.paper]
     shown = {value.place for value in beside}
     left = {
         label: {

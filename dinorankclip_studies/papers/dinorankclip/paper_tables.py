@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dinorankclip_studies.papers import paper_data
 from dinorankclip_studies.papers.dinorankclip import PAPER
+from dinorankclip_studies.papers.dinorankclip.scales import MAIN, PAPER_SCALES, SWEEP, cell_at
 from dinorankclip_studies.papers.paper_data import Measures, PaperValue
+from dinorankclip_studies.results import Results
 from dinorankclip_studies.study import Column, Experiment, Row
 
 # Cells of the orders 0, 1, 2, …
@@ -16,9 +19,25 @@ PLAIN = ("clip", "rankclip", "rank-2", "rank-3", "rank-4", "rank-5")
 WITH_TEACHER = ("full-0", "full-1", "full-2", "full", "full-4", "full-5")
 MIXED = ("clip", "rankclip", "full-2", "full", "full-4", "full-5")  # the mixture in the paper's curve
 
+IN_FAMILY = "errors inside the family"
+
 _DEFAULT_KINDS = ("scenes", "cc3m")
 _REQUIRED = {"name", "title", "reference", "columns", "rows", "note"}
-_KEYS = _REQUIRED | {"kinds", "paper", "unmatched"}
+_KEYS = _REQUIRED | {"kinds", "paper", "unmatched", "scale"}
+
+
+def sweep_of(cells: tuple[str, ...], measures: Measures) -> tuple[str, ...]:
+    """Return the cells of an order sweep under the names that they have in a kind of study."""
+    return tuple(cell_at(SWEEP, cell) for cell in cells) if measures.scales else cells
+
+
+def sweep_results(results: Results, measures: Measures) -> Results:
+    """Return the results of the sweeps over orders and amounts of data, with the cells' names as in claims.toml."""
+    if not measures.scales:
+        return results
+    suffix = PAPER_SCALES[SWEEP].suffix
+    runs = (replace(run, cell=run.cell.removesuffix(suffix)) for run in results.runs if run.cell.endswith(suffix))
+    return replace(results, runs=tuple(runs))
 
 
 def columns(measures: Measures, *names: str) -> tuple[Column, ...]:
@@ -29,6 +48,9 @@ def columns(measures: Measures, *names: str) -> tuple[Column, ...]:
     if unknown:
         raise ValueError(f"unknown columns {', '.join(unknown)}; known: {', '.join(known)}")
     return tuple(column for name in names for column in known[name])
+
+
+SUITES = "suites"  # stands for the columns of all suites of a kind of study
 
 
 def _known_columns(m: Measures) -> dict[str, tuple[Column, ...]]:
@@ -46,7 +68,7 @@ def _known_columns(m: Measures) -> dict[str, tuple[Column, ...]]:
         Column(m.fine_probe, "fine probe"),
         Column(m.fine_probe_of_features, "fine probe, features"),
         Column(m.probe_average, "probe mean"),
-        Column("averages/linear probe: features", "probe mean, features"),
+        Column(m.probe_average_of_features, "probe mean, features"),
         Column(m.cone, "cone separation °", percent=False, better="lower"),
         Column(f"{m.retrieval}/image half-angle", "image half-angle °", percent=False, better=None),
         Column(f"{m.retrieval}/text half-angle", "text half-angle °", percent=False, better=None),
@@ -62,14 +84,25 @@ def _known_columns(m: Measures) -> dict[str, tuple[Column, ...]]:
         Column(f"{m.retrieval}/{way} tau-b", f"τ-b {arrow}", percent=False)
         for way, arrow in (("t2i", "t→i"), ("i2t", "i→t"))
     )
-    in_family = Column(m.fine_errors_in_family, "errors inside the family", better=None)
+    in_family = tuple(
+        Column(
+            f"{name}/embedding probe errors in family",
+            f"{f'{name} ' if m.several_fine else ''}{IN_FAMILY}",
+            better=None,
+        )
+        for name in m.family_sets
+    )
+    renditions = tuple(Column(f"{one}/T@1", one.removeprefix(f"{m.zero_shot}-")) for one in m.renditions)
+    probed = {name: name.removesuffix(" probe") for name in m.suites if m.several_fine and name.endswith(" probe")}
+    single += [*renditions, Column("averages/ImageNetV2: T@1", "imagenetv2 mean")] if m.several_fine else []
+    single += [Column(f"{name}/embedding probe accuracy", heading) for heading, name in probed.items()]
     return {column.heading: (column,) for column in single} | {
         "ranking τ-b": directions if m.graded else (ranking_quality(m),),
-        "renditions": tuple(Column(f"{one}/T@1", one.removeprefix(f"{m.zero_shot}-")) for one in m.renditions),
+        "renditions": renditions,
         "fine zero-shot T@1": (
             Column(f"{m.fine}/T@1", f"{m.fine if m.several_fine else 'fine'} zero-shot T@1"),
         ),
-        "errors inside the family": (in_family,) if m.graded else (),
+        IN_FAMILY: in_family,
         "kinds probe": (Column(m.coarse_probe, f"{m.coarse} probe" if m.several_fine else "kinds probe"),),
         "probes": (
             Column(m.coarse_probe, f"{m.coarse} probe"),
@@ -98,7 +131,7 @@ def tables_of(kind: str) -> tuple[Experiment, ...]:
     """Return the tables of a kind of study, with the rows of all its cells."""
     path = PAPER.folder / "tables.toml"
     built = []
-    for entry in tomllib.loads(path.read_text(encoding="utf-8"))["table"]:
+    for entry in _entries():
         overrides = {name: entry.pop(name, {}) for name in PAPER.kinds}
         table = entry | overrides[kind]
         if wrong := sorted(_REQUIRED - table.keys()) + sorted(table.keys() - _KEYS):
@@ -109,19 +142,30 @@ def tables_of(kind: str) -> tuple[Experiment, ...]:
 
 
 def _table(table: Mapping[str, Any], measures: Measures) -> Experiment:
-    words = {f"n{items}": f"{items * measures.items_factor:,}" for items in (1000, 2000)}
+    words = {f"n{items}": f"{items * measures.items_factor:,}" for items in (300, 1000, 2000)}
     words |= {"items": measures.items, "ranking": about_ranking(measures)}
+    scale = table.get("scale", MAIN)
     return Experiment(
         table["name"],
         table["title"],
         tuple(
-            Row(label.format_map(words), cell, _beside(cell, table.get("paper", {}))) for label, cell in table["rows"]
+            Row(label.format_map(words), cell_at(scale, cell), _beside(cell, table.get("paper", {})))
+            for label, cell in table["rows"]
         ),
-        columns(measures, *table["columns"]),
-        table["reference"],
+        columns(measures, *(measures.suites if table["columns"] == [SUITES] else table["columns"])),
+        cell_at(scale, table["reference"]),
         table["note"].format_map(words),
-        {cell: tuple(settings) for cell, settings in table.get("unmatched", {}).items()},
+        {cell_at(scale, cell): tuple(settings) for cell, settings in table.get("unmatched", {}).items()},
     )
+
+
+def scale_of(table: str) -> str:
+    """Return the scale at which the study of the paper's own scale has a table."""
+    return next(entry.get("cc3m", {}).get("scale", MAIN) for entry in _entries() if entry["name"] == table)
+
+
+def _entries() -> list[dict[str, Any]]:
+    return tomllib.loads((PAPER.folder / "tables.toml").read_text(encoding="utf-8"))["table"]
 
 
 def _beside(cell: str, paper: Mapping[str, Sequence[Any]]) -> dict[str, PaperValue]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dinorankclip.config import BudgetSettings, LossSettings, ModelSettings, RecordSettings, TrainSettings, preset
@@ -17,13 +19,15 @@ from dinorankclip.run_files import INERT_SPREAD, MODALITIES, spread_name
 from dinorankclip_studies.claim import Claim, Contrast
 from dinorankclip_studies.papers.claims_file import load_claims
 from dinorankclip_studies.papers.dinorankclip import PAPER
-from dinorankclip_studies.papers.dinorankclip.paper_tables import tables_of
+from dinorankclip_studies.papers.dinorankclip.paper_tables import scale_of, tables_of
+from dinorankclip_studies.papers.dinorankclip.scales import CC3M_PAIRS, MAIN, Scale, cell_at, pairs_change, scales_with
 from dinorankclip_studies.papers.paper_data import Measures
 from dinorankclip_studies.quantities import SCORES, Context, Quantity, gain, spreads
 from dinorankclip_studies.run_times import PAPER_TRUNK, Bench
-from dinorankclip_studies.study import Cell, Scenes, Study
+from dinorankclip_studies.study import Cell, Numbers, Scenes, Study
 
 GRID = (5e-4, 1e-3, 2e-3)
+NO_TEACHER = (PAPER.main_cells[-1], "control-no-teacher")  # the method, and its students and fusion without a teacher
 TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
 PHOTO_SHIFT = ("pacs-photo", "pacs-art-painting", "pacs-cartoon", "pacs-sketch")
 FLICKR_SETS = ("flickr8k", "caltech101", "cub100", "flowers5", *PHOTO_SHIFT)
@@ -36,10 +40,10 @@ _STEPS = PAPER.values["tab:cost-accuracy"]
 PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
 # A study has many small runs: each has one thread, no TensorBoard, and a checkpoint at each epoch's end.
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
-# The runs on record have the plain L1 of gates; keys of cells and their results belong to it.
-AS_RUN = LossSettings(gate_l1_size="plain")
+# The runs on record have the plain L1 of gates and the plain loss; keys of cells and their results belong to them.
+AS_RUN = LossSettings(gate_l1_size="plain", several_positives=False)
 
-_CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale"}
+_CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale", "share"}
 
 
 def read_cells(path: Path) -> dict[str, dict[str, Any]]:
@@ -68,66 +72,103 @@ def cells_with(key: str) -> tuple[str, ...]:
 
 
 CELLS = tuple(_cell(name) for name, entry in _ENTRIES.items() if entry.get("at_scale") != "only")
-PAPER_TEACHER_CELLS = tuple(_cell(name) for name, entry in _ENTRIES.items() if entry.get("at_scale") == "only")
+AT_SCALE_CELLS = tuple(_cell(name) for name, entry in _ENTRIES.items() if entry.get("at_scale") == "only")
 DECISIVE = cells_with("decisive")
 PICTURED = cells_with("pictured")
 
 
-def small() -> Study:
+def small(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
     """Return the study of every cell on a fraction of the data, for `make study`."""
-    scenes = Scenes(str(home() / "scenes-2000"), 2000, 500, 500)
+    scenes = _scenes(numbers.pairs or 2000, 500, 500)
     about = "all tables, at a size that shows that everything runs; too small for verdicts"
-    return _of_scenes("small", scenes, epochs=8, seeds=_seeds(decisive=3, others=1), paper=about)
+    return _of_scenes("small", scenes, epochs=8, seeds=_seeds(decisive=3, others=1), numbers=numbers, paper=about)
 
 
-def full() -> Study:
+def full(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
     """Return the scenes study that the claims are judged by."""
-    scenes = Scenes(str(home() / "scenes-4000"), 4000, 500, 1000)
+    scenes = _scenes(numbers.pairs or 4000, 500, 1000)
     seeds, about = _seeds(decisive=8, others=3), "CC3M, ViT-B/32, 64 epochs"
-    return _of_scenes("full", scenes, epochs=10, seeds=seeds, grid=GRID, tuned_on=TUNED_ON, paper=about)
+    more = {"grid": GRID, "tuned_on": TUNED_ON, "paper": about}
+    return _of_scenes("full", scenes, epochs=10, seeds=seeds, numbers=numbers, **more)
 
 
-def flickr8k() -> Study:
+def flickr8k(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
     """Return the study on real photos: main comparison and plain orders."""
     base = replace(
         preset("flickr8k"),
         loss=AS_RUN,
         model=ModelSettings(trunk="drc-small"),
-        budget=BudgetSettings(batch=128, epochs=8, threads=1),
+        budget=BudgetSettings(batch=128, epochs=numbers.epochs or 8, threads=1),
         record=replace(RECORD, gradient_report_every=46),
     )
     title, sets = "Main comparison and orders 0 to 3 on Flickr8k", tuple(f"data/{name}" for name in FLICKR_SETS)
     about = "CC3M, ViT-B/32, 64 epochs; the teacher is ImageNet-supervised here, DINOv3 there"
     # No grid: one learning rate for all methods. Tuning would cost as much as the study itself.
     more = {"pairs": 6000, "pair_seconds": 0.01, "paper": about}
-    return _of_photos("flickr8k", title, base, tuple(map(_cell, cells_with("photos"))), 3, sets, **more)
+    cells = tuple(map(_cell, cells_with("photos")))
+    return _of_photos("flickr8k", title, base, cells, 3, sets, **more).on_at_most(numbers.pairs)
 
 
-def cc3m() -> Study:
-    """Return the study at the paper's scale, for `study plan` and SLURM: its own students, teachers and shares of CC3M.
+def cc3m(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
+    """Return the paper's own plan, for `study plan` and SLURM: its scales, students, teachers and shares of CC3M.
     Each cell has one seed, as the paper plans: tables without intervals, and no verdicts."""
+    scales, tables = scales_with(numbers), tables_of("cc3m")
     base = preset("cc3m")
-    epochs = round(PAPER_FULL_TAKES * base.budget.epochs)
-    cells = []
-    for name, entry in _ENTRIES.items():
-        at_scale = entry.get("at_scale", {})
-        if at_scale is not False:
-            longer = {"budget.epochs": epochs} if entry.get("longer") else {}
-            cells.append(_cell(name, **longer | (at_scale if isinstance(at_scale, dict) else {})))
     # All teachers share a grid (D14): DINOv2's patches of 14 give it 16×16 tokens where the others have 14×14.
-    base = replace(base, distil=replace(base.distil, compare_grid=7), loss=AS_RUN)
-    about = "the paper's own setting: CC3M, ViT-B/32, 64 epochs, batch 1024"
-    more = {"pairs": 2_710_000, "gpus": PAPER_GPUS, "paper": about}
-    return _of_photos("cc3m", "All cells at the paper's scale", base, tuple(cells), 1, (CATALOGUE_SETS,), **more)
+    base = replace(
+        base,
+        loss=AS_RUN,
+        distil=replace(base.distil, compare_grid=7),
+        budget=replace(base.budget, epochs=scales[MAIN].epochs),
+    )
+    shown = {table.name: {row.cell for row in table.rows} for table in tables}
+    cells = [
+        _at_scale(name, scale)
+        for scale_name, scale in scales.items()
+        for name, entry in _ENTRIES.items()
+        if entry.get("at_scale") is not False
+        and any(name + scale.suffix in shown[table] for table in shown if scale_of(table) == scale_name)
+    ]
+    about = "the paper's own plan: CC3M, ViT-B/32, batch 1024"
+    more = {"pairs": CC3M_PAIRS, "gpus": PAPER_GPUS, "paper": about}
+    study = _of_photos("cc3m", "The paper's plan at its own scale", base, tuple(cells), 1, (CATALOGUE_SETS,), **more)
+    return study.on_at_most(numbers.pairs)
 
 
-STUDIES: dict[str, Callable[[], Study]] = {"small": small, "full": full, "flickr8k": flickr8k, "cc3m": cc3m}
+def _at_scale(name: str, scale: Scale) -> Cell:
+    """Return a cell of the paper's plan at a scale, under its name there."""
+    entry, changes = _ENTRIES[name], scale.changes() if scale.suffix else {}
+    changes |= pairs_change(entry.get("share"))
+    if entry.get("longer"):
+        changes["budget.epochs"] = round(PAPER_FULL_TAKES * scale.epochs)
+    at_scale = entry.get("at_scale", {})
+    changes |= at_scale if isinstance(at_scale, dict) else {}
+    return replace(_cell(name, **changes), name=name + scale.suffix)
 
 
-def _of_scenes(name: str, scenes: Scenes, epochs: int, seeds: Mapping[str, int], **more: Any) -> Study:
+STUDIES: dict[str, Callable[..., Study]] = {"small": small, "full": full, "flickr8k": flickr8k, "cc3m": cc3m}
+# Rows of the paper's compute profile → tables of the study at its scale; the first that shows a cell counts its hours.
+PROFILE: Mapping[str, tuple[str, ...]] = {
+    "order sweep": ("orders-paper", "orders-plain", "orders-teacher", "best-order"),
+    "scaling": ("scaling",),
+    "components": ("components",),
+    "students": ("students",),
+    "criteria": ("criterion",),
+    "fusion": ("fusion",),
+    "teachers": ("teacher",),
+}
+
+
+def _scenes(train: int, val: int, test: int) -> Scenes:
+    return Scenes(str(home() / f"scenes-{train}"), train, val, test)
+
+
+def _of_scenes(
+    name: str, scenes: Scenes, epochs: int, seeds: Mapping[str, int], numbers: Numbers, **more: Any
+) -> Study:
     """Return a study of every cell and every table on built-in scenes of this size."""
     title = f"All cells on {scenes.train:,} built-in scenes"
-    preset_base = preset("scenes")
+    preset_base, epochs = preset("scenes"), numbers.epochs or epochs
     base = replace(
         preset_base,
         loss=AS_RUN,
@@ -138,9 +179,12 @@ def _of_scenes(name: str, scenes: Scenes, epochs: int, seeds: Mapping[str, int],
         record=RECORD,
     )
     as_long = {"budget.epochs": round(FULL_TAKES * epochs)}
-    cells = tuple(_cell(cell.name, **as_long) if _ENTRIES[cell.name].get("longer") else cell for cell in CELLS)
+    cells = [_cell(cell.name, **as_long) if _ENTRIES[cell.name].get("longer") else cell for cell in CELLS]
+    for at, cell in enumerate(cells):
+        if cell.changes.get("reading.train_items", 0) > scenes.train:  # more than there are: all of them
+            cells[at] = _cell(cell.name, **{"reading.train_items": scenes.train})
     more |= {"pairs": scenes.train, "scenes": scenes}
-    return Study(name, title, base, cells, seeds, (scenes.folder,), tables_of("scenes"), **more)
+    return Study(name, title, base, tuple(cells), seeds, (scenes.folder,), tables_of("scenes"), **more)
 
 
 def _seeds(decisive: int, others: int) -> Mapping[str, int]:
@@ -209,8 +253,48 @@ def gain_for_cost(over: str, order: int) -> Contrast:
     return Contrast(f"rank-3 minus {over}", per_cost("rank-3", 3) - per_cost(over, order), unit="points a step")
 
 
-_SPECIAL = {build.__name__: build for build in (spread_of_order_3, step_beyond_paper, bend_of_cost, gain_for_cost)}
-CLAIMS = load_claims(PAPER.folder / "claims.toml", PAPER.values, _SPECIAL)
+def time_of_full(context: Context) -> str:
+    """Return how much longer the full method takes than CLIP at equal pairs: runs of the study, and the bench's steps
+    on the paper's trunk."""
+    ratios = [
+        f"{median(_seconds(context, full)) / median(_seconds(context, clip)):.1f} ({_epochs(context, clip)} epochs)"
+        for full, clip in (("full", "clip"), ("full-longer", "control-clip-longer"))
+        if _seconds(context, full) and _seconds(context, clip)
+    ]
+    said = []
+    if ratios:
+        trunk = next(iter(context.results.of("full").values())).settings["model"]["trunk"]
+        said.append(
+            f"at equal pairs a run of the full method takes {' and '.join(ratios)} times CLIP's time on {trunk}"
+        )
+    if on_paper := sorted(context.bench.ratio(Bench.full(), Bench.order(0), PAPER_TRUNK).values()):
+        spread = f"{median(on_paper):.2f} ({on_paper[0]:.2f} to {on_paper[-1]:.2f})"
+        said.append(f"{'' if said else 'at equal pairs '}a step takes {spread} times CLIP's on {PAPER_TRUNK}")
+    return ", ".join(said)
+
+
+def _seconds(context: Context, cell: str) -> list[float]:
+    return [run.seconds for run in context.results.of(cell).values()]
+
+
+def _epochs(context: Context, cell: str) -> int:
+    return next(iter(context.results.of(cell).values())).settings["budget"]["epochs"]
+
+
+_SPECIAL = {
+    build.__name__: build for build in (spread_of_order_3, step_beyond_paper, bend_of_cost, gain_for_cost, time_of_full)
+}
+CLAIMS = load_claims(PAPER.folder / "claims.toml", PAPER.values, _SPECIAL, NO_TEACHER)
+
+
+def _names_at_scale(tables: Sequence[str]) -> Callable[[str], str]:
+    """Return the function that names a claim's cells in the cc3m study: at the scale of the claim's first table."""
+    return partial(cell_at, scale_of(tables[0]))
+
+
+@cache
+def _claims_at_scale() -> tuple[Claim, ...]:
+    return load_claims(PAPER.folder / "claims.toml", PAPER.values, _SPECIAL, NO_TEACHER, "cc3m", _names_at_scale)
 
 
 def claims_of(measures: Measures) -> tuple[Claim, ...]:
@@ -218,6 +302,6 @@ def claims_of(measures: Measures) -> tuple[Claim, ...]:
     if measures.kind == "flickr8k":
         cells = set(cells_with("photos"))
         return tuple(claim for claim in CLAIMS if not claim.only and claim.cells and cells.issuperset(claim.cells))
-    if measures.kind == "cc3m":
-        return tuple(claim for claim in CLAIMS if claim.only != "scenes" and claim.cells)
-    return tuple(claim for claim in CLAIMS if claim.only != "cc3m")
+    claims = _claims_at_scale() if measures.kind == "cc3m" else CLAIMS
+    allowed = (claim for claim in claims if not claim.only or measures.kind in claim.only)
+    return tuple(claim for claim in allowed if claim.cells or measures.kind != "cc3m")

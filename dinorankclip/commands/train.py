@@ -78,12 +78,7 @@ def _refuse_mistyped(settings: TrainSettings) -> None:
 
     validated(settings)
     refuse_missing(settings.data)
-    if (
-        settings.init is not None
-        and settings.init != "starter"
-        and ":" not in settings.init
-        and not Path(settings.init).exists()
-    ):
+    if settings.init is not None and ":" not in settings.init and not Path(settings.init).exists():
         raise UserError(f"--init {settings.init}: there is no such run or model folder.{nearest(Path(settings.init))}")
 
 

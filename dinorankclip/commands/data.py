@@ -1,4 +1,4 @@
-"""`dinorankclip data make|pack|pack-classes|families|show|check`: make built-in pairs, convert and look at data."""
+"""`dinorankclip data make|pack|pack-classes|families|show|check`: make, convert and look at pairs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import tyro
 
 from dinorankclip.commands.shared import check_at_least, load_quietly
 from dinorankclip.config import CheckingSettings, FindingSettings
-from dinorankclip.types import Finding, UserError
+from dinorankclip.types import Finding
 
 if TYPE_CHECKING:
     from dinorankclip.models.loaded import LoadedModel
@@ -27,7 +27,7 @@ def check(
     where: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IN")],
     mismatched: bool = False,
     duplicates: bool = False,
-    model: str | None = None,
+    model: str = "starter",
     out: Path = Path("data-check"),
     samples: int = 2000,
     device: str = "auto",
@@ -37,6 +37,7 @@ def check(
 
     Examples:
       dinorankclip data check photos.csv --duplicates
+      dinorankclip data check photos.csv --mismatched
       dinorankclip data check photos.csv --mismatched --model runs/mine
 
     Suspect captions fit their photo no better than random pairs do, by the model's measure, which may err: look at
@@ -47,7 +48,7 @@ def check(
         where: Anything that --data of train takes: shards, table, folder, scenes.
         mismatched: List captions that seem to belong to another photo, in OUT/mismatched.csv.
         duplicates: List photos of one part that are also in another, in OUT/duplicates.csv.
-        model: The model that judges captions: a run, an exported folder, or open_clip:NAME:FILE.
+        model: The model that judges captions: a run, an exported folder, open_clip:NAME:FILE, or starter.
         out: The folder of the lists.
         samples: Samples of each part to decode, at most, for the examination.
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
@@ -57,13 +58,11 @@ def check(
     from dinorankclip.data.inspect import examine_data
 
     check_at_least(1, samples=samples)
-    if mismatched and model is None:
-        raise UserError("--mismatched needs a model that judges captions: add --model RUN")
     problems = 0
     findings: Iterator[Finding] = examine_data(where, reading, samples)
     if duplicates:
         findings = itertools.chain(findings, find_duplicates(where, reading, out))
-    if mismatched and model is not None:
+    if mismatched:
         findings = itertools.chain(findings, find_mismatched(where, reading, model, device, out))
     for finding in findings:
         print_finding(finding)

@@ -70,11 +70,10 @@ def test_few_photos_are_not_compared(tmp_path, capsys, monkeypatch):
     assert "4 photos are too few" in text and listed(tmp_path / "mismatched.csv") == []
 
 
-def test_a_model_must_be_named(colours, capsys):
-    assert check(capsys, colours, "--mismatched") == (
-        2,
-        "error: --mismatched needs a model that judges captions: add --model RUN\n",
-    )
+def test_the_starter_judges_if_no_model_is_named(colours, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(data_check, "load_quietly", lambda model, device: (asked.append(model), ColourModel())[1])
+    assert check(capsys, colours, "--mismatched")[0] == 0 and asked == ["starter"]
 
 
 def test_copies_in_another_part_are_listed(tmp_path, capsys):

@@ -6,6 +6,7 @@ plackett_luce.py           equations 2 and 6: the likelihood of a ranked list, o
 plackett_luce_blocked.py   the same value and gradient in blocks, without a tensor over rows × positions × items
 transitions.py             equation 7: scores after a history, and the heads that learn them
 sigmoid.py                 SigLIP's loss in blocks of rows
+references.py              orders and transitions from a teacher's frozen features
 ranking.py                 equation 8: `RankingLoss`, its ramp and stages
 distillation.py            losses between student and teacher: Gram, relational, token by token, contrastive
 distillation_terms.py      `DistillationLoss`: these losses on cached teacher features, weighted and named

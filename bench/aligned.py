@@ -110,6 +110,7 @@ class Bench:
         model = new_aligned_model(settings)
         self._prepare(model, places)
         objective = Objective(model.dim, settings.method, settings.loss, settings.seed)
+        model.gives_summaries = objective.needs_teacher
         model.train()
         batch, epochs = settings.budget.batch, settings.budget.epochs
         steps_per_epoch = len(places) // batch

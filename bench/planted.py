@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from bench.harness import machine_now, today, write_dated
 from dinorankclip.config import OptimSettings
 from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll
-from dinorankclip.losses.ranking import RAMP_TOP, RANKCLIP_SIZE, default_gate_l1
+from dinorankclip.losses.ranking import RAMP_TOP, default_gate_l1, sized
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.train.step import Updater
@@ -74,8 +74,9 @@ class Plant:
         order = torch.rand(count, length, generator=draw).argsort(1)
         left = torch.ones(count, length, dtype=torch.bool)
         for k in range(length):
-            (queries,), keys = self.heads(items, [order[:, : k + 1].contiguous()], self.orders)
-            scores = (theta + queries[:, k] @ keys.T).masked_fill(~left, -torch.inf)
+            recent = order[:, max(0, k + 1 - max(self.orders)) : k + 1].contiguous()  # all that a history needs
+            (queries,), keys = self.heads(items, [recent], self.orders)
+            scores = (theta + queries[:, -1] @ keys.T).masked_fill(~left, -torch.inf)
             chosen = torch.multinomial(scores.softmax(1), 1, generator=draw)
             # bring the chosen item to position k, keep the row a permutation
             place = (order == chosen).nonzero()[:, 1:]
@@ -147,14 +148,16 @@ class Garden:
         )
 
 
-def learn(heads: TransitionHeads, updater: Updater, train: Sequence[Lists], steps: int) -> None:
-    """As a run does at full weight, every order acting from the start: the best case for an order."""
+def learn(heads: TransitionHeads, updater: Updater, train: Sequence[Lists], steps: int, l1_size: str = "plain") -> None:
+    """As a run does at full weight, every order acting from the start: the best case for an order. `l1_size` is
+    `loss.gate_l1_size`; the record of 2026-11-16 is of plain L1."""
     temperature = nn.Parameter(torch.zeros(()))  # there is none here; the updater clamps one
     for step in range(steps):
         data = train[step % len(train)]
-        size = RAMP_TOP * RANKCLIP_SIZE / data.order.shape[1]
-        l1 = sum(default_gate_l1(r) * heads.gate(r) for r in orders_of(heads))
-        (size * nll(heads, data, orders_of(heads)) + l1).backward()
+        length = data.order.shape[1]
+        size = "rankclip" if l1_size == "lists" else "equation"
+        l1 = sum(sized(default_gate_l1(r), length, size) * heads.gate(r) for r in orders_of(heads))
+        (sized(RAMP_TOP, length) * nll(heads, data, orders_of(heads)) + l1).backward()
         updater.step(Progress(step, steps, EPOCHS), temperature)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dinorankclip.methods import Method, traits_of
+from dinorankclip.recipes import RecipeName, check_recipe, recipe_called
 from dinorankclip.types import UserError
 
 
@@ -23,7 +24,8 @@ class FindingSettings:
     caption_column: str = "caption"
     """CSV/Parquet: the column with captions; rows with the same image are several captions of it."""
     group_column: str | None = None
-    """CSV/Parquet: keep rows of the same group (a product, a patient) on the same side of the validation cut."""
+    """CSV/Parquet: keep rows of the same group (a product, a patient) on the same side of the validation cut, and from
+    being each other's negatives."""
     val_fraction: float = 0.1
     """Share of images set aside for validation when the data has no validation part of its own."""
     val_most: int = 2000
@@ -55,6 +57,11 @@ class ReadingSettings(CheckingSettings):
     """Area of the random crop, as a share of the image. (1, 1) switches cropping off."""
     flip: bool = False
     """Mirror half of the images. Leave off when captions say left and right."""
+    second_captions: str | None = None
+    """alip: second captions of the training images, in place of another caption of the data. FILE.jsonl, .csv, .tsv or
+    .parquet with key and caption; or beside: KEY.second.txt beside each image (docs/data.md)."""
+    second_caption_column: str | None = None
+    """alip, CSV/Parquet: the column with second captions."""
     workers: int = 1
     """Processes that decode and augment, for each training process."""
     patience: float = 300.0
@@ -77,7 +84,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """Sets the ranking part of the objective. `order` 0 is CLIP, 1 is RankCLIP."""
+    """Sets the objective: its ranking part (`order` 0 is CLIP, 1 is RankCLIP), and which pairs are negatives."""
 
     order: int = 3
     """Plackett–Luce order R, 0 to 5."""
@@ -115,6 +122,20 @@ class LossSettings:
     η_r·λ_r as it is; beside rankclip's size, opening order 4 or 5 then costs 0.08 or 0.8 nats a position."""
     rankclip_eps: float = 0.0
     """The ε inside the logarithm of RankCLIP's public code, 1e-10 there; order 1 and whole lists only. 0: exact."""
+    reference: Literal["paired", "model", "teacher"] = "paired"
+    """Where the order of a list comes from. paired: the other modality's similarity (the paper). model: the similarity
+    that is ranked, so lists only sharpen it (a control). teacher: frozen features, --recipe aligned or a cache."""
+    centred: bool = False
+    """Take the mean over the batch's histories from each order's corrections, so that they cannot hold a popularity of
+    candidates, which is the same after every history."""
+    transitions: Literal["learnt", "teacher", "model"] = "learnt"
+    """learnt: heads. teacher, model (order 2 alone): the cosine of the item just listed and the candidate, of frozen
+    features or of the model's embeddings without gradient; only the gate learns."""
+    transition_scale: float = 1.0
+    """c of --loss.transitions teacher and model, λ₂·c·cosine: at 1 a candidate gains at most one nat."""
+    several_positives: bool = True
+    """Pairs with the same image, caption or group (--reading.group-column) are never each other's negatives, in
+    contrast and lists. Off: the plain loss, in which equal captions push each other away."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +165,9 @@ class DistilSettings:
     """vit-tiny, vit-mini, vit-micro, resnet50, resnet-micro, mobilenetv3-large or mobilenet-micro."""
     text_student: str = "vit-tiny"
     """vit-tiny, vit-mini or vit-micro."""
+    keep: Literal["gram", "tokens", "both"] | None = None
+    """cache auto: what is stored of tokens, as --keep of teacher cache; by default what the criterion needs, in least
+    space. tokens: gram+rel then takes the Gram of tokens reduced by PCA, as the paper does."""
     compare_grid: int | None = None
     """Side of the grid on which token Grams are compared; by default half of the cached one."""
     relational_items: int = 128
@@ -169,6 +193,33 @@ class FusionSettings:
     not rescaled: the embedding starts as the trunk's. concat and additive always start there."""
     gate_bias: float | None = None
     """Bias of the gate at the start; by default -4 for closed, 0 for zero."""
+
+
+@dataclass(frozen=True)
+class AlignedSettings:
+    """Sets the frozen towers of `--recipe aligned` and the heads that learn. Other recipes ignore these settings."""
+
+    image_tower: str = "efficientnet-lite0"
+    """The frozen image tower: an image teacher, e.g. timm:NAME:FILE (dinorankclip teacher --help lists all)."""
+    image_size: int | None = None
+    """Side at which the tower sees images; by default its own."""
+    text_tower: str = "minilm"
+    """The frozen text tower: a caption teacher, e.g. minilm:FOLDER for another BERT sentence encoder."""
+    start: Literal["names", "random"] = "random"
+    """names: begin with what the towers can do without pairs (`starter`), which needs an image tower with a
+    classifier. random: heads alone."""
+    dim: int | None = None
+    """Width of the embedding; by default 256, or with --aligned.start names the width of the text tower."""
+    hidden: int = 1024
+    """Width of the hidden layer of each head."""
+    dropout: float = 0.3
+    """Share of the hidden layer that is left out at each step."""
+    fused: Literal["image", "text", "image+text"] = "image"
+    """Branches whose fusion (--fusion.variant) reads the tower's own dense tokens."""
+    token_width: int = 256
+    """Width to which tokens are reduced before they are stored."""
+    text_places: int = 32
+    """Tokens of a caption that the fusion reads."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +261,13 @@ class BudgetSettings:
     batch: int = 256
     """Pairs a step, over all processes."""
     epochs: int = 10
+    steps: int | None = None
+    """Steps of the whole run, in place of epochs. The schedule ends with the last step."""
+    minutes: float | None = None
+    """Minutes that the steps may take, in place of epochs: a few steps are timed first, which fixes budget.steps.
+    Preparation and scoring come on top."""
+    core_seconds: float | None = None
+    """As minutes, in seconds of all cores that training and its reading processes use."""
     chunk: int | None = None
     """Pairs a process encodes at once. Smaller than its share: two-pass feature caching (same gradients)."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -227,6 +285,8 @@ class RecordSettings:
     log_every: int = 10
     save_every: int = 200
     """Steps between checkpoints (one more at each epoch's end)."""
+    score_every: int = 1
+    """Epochs between two scorings of the validation part (and one after the last epoch)."""
     keep: int = 2
     """Checkpoints kept besides the best one."""
     gradient_report_every: int = 0
@@ -242,7 +302,10 @@ class TrainSettings:
     """scenes, flickr8k, finetune or cc3m: the defaults of all other settings (`--preset NAME --help` shows them)."""
     method: Method = "clip"
     """The objective: clip (order 0), rankclip (order 1), rank (any order), dinorankclip (order 3, teacher and fusion),
-    cyclip and alip (other baselines), distil (students alone)."""
+    siglip (sigmoid loss), cyclip and alip (other baselines), distil (students alone)."""
+    recipe: RecipeName | None = None
+    """Defaults on top of those of preset and method. paper: every line of the paper's table of hyper-parameters
+    (docs/paper-departures.md shows them); with it the method is dinorankclip unless --method names another."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""
@@ -257,6 +320,7 @@ class TrainSettings:
     loss: LossSettings = field(default_factory=LossSettings)
     distil: DistilSettings = field(default_factory=DistilSettings)
     fusion: FusionSettings = field(default_factory=FusionSettings)
+    aligned: AlignedSettings = field(default_factory=AlignedSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
@@ -314,7 +378,7 @@ PRESETS = {
         data="cc3m/cc3m-train-*.tar",
         reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
         model=ModelSettings(trunk="ViT-B-32"),
-        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3"),
+        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3", compare_grid=14),  # its 14×14 patches at 224 px
         optim=OptimSettings(lr=5e-4),
         budget=BudgetSettings(batch=1024, epochs=64),
         record=RecordSettings(log_every=50, save_every=1000),
@@ -332,6 +396,21 @@ def for_method(settings: TrainSettings, method: str) -> TrainSettings:
     traits = traits_of(method)
     order = {} if traits.fixed_order is None else {"loss.order": traits.fixed_order}
     return with_changes(settings, {"method": method, **order, **traits.brings})
+
+
+def for_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
+    """Return the settings with the recipe's defaults; without a recipe, the settings as they are."""
+    if recipe is None:
+        return settings
+    check_recipe(recipe, settings.method)
+    return with_changes(settings, {"recipe": recipe, **recipe_called(recipe).changes(settings)})
+
+
+def default_settings(preset_name: str, method: str | None = None, recipe: str | None = None) -> TrainSettings:
+    """Return the settings of preset, method and recipe, in this order, before the user's flags."""
+    base = preset(preset_name)
+    method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
+    return for_recipe(for_method(base, method), recipe)
 
 
 as_dict = dataclasses.asdict
@@ -364,7 +443,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 # A run of an older version lacks settings that were added later. It did what their defaults do, except for these.
-BEFORE_SETTING: dict[str, Any] = {"loss.gate_l1_size": "plain"}
+BEFORE_SETTING: dict[str, Any] = {"loss.gate_l1_size": "plain", "loss.several_positives": False}
 
 
 def meaning_of_absent() -> dict[str, Any]:
@@ -396,5 +475,12 @@ def idle_settings(flat: dict[str, Any]) -> set[str]:
     """Return the settings and groups without effect, for `is_among`: fusion and students when a run has none, and a
     setting that differs from what older runs did when a run has no gates to apply it to."""
     fused = flat.get("fusion.variant", "none") != "none"
-    idle = {"fusion.": fused, "distil.": fused or flat.get("distil.cache"), "loss.gate_l1_size": flat["loss.order"] > 1}
+    aligned = flat.get("recipe") == "aligned"
+    idle = {
+        "fusion.": fused,
+        "distil.": not aligned and (fused or flat.get("distil.cache")),
+        "model.": not aligned,
+        "aligned.": aligned,
+        "loss.gate_l1_size": flat["loss.order"] > 1,
+    }
     return {name for name, acts in idle.items() if not acts}

@@ -102,6 +102,16 @@ def gather_rows(rows: Tensor) -> Tensor:
     return rows if world().size == 1 else _GatherRows.apply(rows)
 
 
+def gather_integers(rows: Tensor) -> Tensor:
+    """Gather integers [B, …] of each process into [W·B, …], in process order, on the CPU. B is the same everywhere."""
+    if world().size == 1:
+        return rows
+    mine = rows.to(_device()).contiguous()
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    return torch.cat(everyone).cpu()
+
+
 def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 23) -> None:
     """Average gradients over processes, in buckets of about `bucket` numbers. A missing gradient stays missing, so the
     same parameters must have gradients on every process."""

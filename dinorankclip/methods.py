@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from dinorankclip.types import UserError
 
-Method = Literal["clip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
+Method = Literal["clip", "siglip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 HIGHEST_ORDER = 5
@@ -26,6 +26,7 @@ class MethodTraits:
     words: str  # for the model card; {order} and {likelihood} (see `likelihood_words`) are those of the run
     terms: tuple[str, ...] = ("contrastive",)  # keys of losses.objective.TERMS; without any, only students learn
     title: str = ""  # for tables, where the name alone would mislead; {likelihood} as in `words`
+    given_words: str = ""  # for the model card, if second captions were given; the title is then the plain name
     fixed_order: int | None = None  # None: `loss.order` decides
     brings: Mapping[str, Any] = field(default_factory=dict)  # default settings of the method
 
@@ -33,6 +34,11 @@ class MethodTraits:
     def ranks(self) -> bool:
         """Return whether lists are part of the loss."""
         return "ranking" in self.terms
+
+    @property
+    def biased(self) -> bool:
+        """Return whether logits have a learnable bias, which the model holds."""
+        return "sigmoid" in self.terms
 
     @property
     def contrasts(self) -> bool:
@@ -47,6 +53,7 @@ class MethodTraits:
 
 TRAITS: dict[str, MethodTraits] = {
     "clip": MethodTraits("contrastive loss (CLIP)", fixed_order=0),
+    "siglip": MethodTraits("sigmoid loss (SigLIP)", ("sigmoid",), fixed_order=0),
     "cyclip": MethodTraits(
         "contrastive loss with cyclic consistency (CyCLIP)", ("contrastive", "cyclic"), fixed_order=0
     ),
@@ -54,12 +61,13 @@ TRAITS: dict[str, MethodTraits] = {
         "contrastive loss weighted by a second caption (ALIP-style)",
         ("agreement",),
         title="alip-style",  # its second captions are other captions of the image, not synthetic ones
+        given_words="contrastive loss weighted by a given second caption (ALIP)",
         fixed_order=0,
     ),
     "rankclip": MethodTraits(
         "contrastive loss with first-order ranking consistency, RankCLIP ({likelihood})",
         ("contrastive", "ranking"),
-        title="rankclip ({likelihood})",
+        title="RankCLIP ({likelihood})",
         fixed_order=1,
     ),
     "rank": MethodTraits("contrastive loss with ranking consistency of order {order}", ("contrastive", "ranking")),
@@ -75,6 +83,29 @@ TRAITS: dict[str, MethodTraits] = {
 def likelihood_words(rankclip_eps: float) -> str:
     """Return which likelihood of order 1 a run has: equation 2 itself, or that of RankCLIP's public code."""
     return "public ε" if rankclip_eps else "exact"
+
+
+def second_captions_given(settings: Mapping[str, Any]) -> bool:
+    """Return whether stored settings name second captions (ALIP); otherwise they are other captions of the data."""
+    reading = settings.get("reading", {})
+    return any(reading.get(name) is not None for name in ("second_captions", "second_caption_column"))
+
+
+def title_of_stored(settings: Mapping[str, Any]) -> str:
+    """Return the name of a stored run's method for tables."""
+    title = "" if second_captions_given(settings) else traits_of_stored(settings["method"]).title
+    return title.format(likelihood=_likelihood_of_stored(settings)) or settings["method"]
+
+
+def words_of_stored(settings: Mapping[str, Any]) -> str:
+    """Return the description of a stored run's method."""
+    traits = traits_of_stored(settings["method"])
+    words = traits.given_words if second_captions_given(settings) and traits.given_words else traits.words
+    return words.format(order=settings["loss"]["order"], likelihood=_likelihood_of_stored(settings))
+
+
+def _likelihood_of_stored(settings: Mapping[str, Any]) -> str:
+    return likelihood_words(settings.get("loss", {}).get("rankclip_eps", 0.0))
 
 
 def traits_of(method: str) -> MethodTraits:

@@ -17,6 +17,7 @@ TENSORBOARD = "tensorboard"  # the same numbers
 BEFORE = "before.json"  # scores of the starting weights
 SCORES, ITEMS = "scores.json", "scores_items.npz"  # scores, and the contribution of each item
 FUSION = "fusion.json"  # gates and angles at the start and at the end
+PROVENANCE = "provenance.json"  # in exported folders: what is known about the run
 ENDED = "ended.json"  # why the run stopped early
 REPORT, PICTURES = "report.html", "pictures"
 DAMAGED, DAMAGED_OF_ALL = "damaged.tsv", "damaged*.tsv"  # replaced samples, one file for each process
@@ -83,6 +84,8 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 def _missing(settings: dict[str, Any]) -> list[str]:
     return [name for name, kind in _REQUIRED.items() if not isinstance(settings.get(name), kind)]
 
+
+CHANCE = "contrastive_chance"  # log key of InfoNCE of equal logits, where it is not ln B
 
 # The log tells which orders of the ranking loss had an effect (D13): losses/telemetry.py measures the relative spread
 # of the corrections of an order. An order whose spread ends below this limit is inert.

@@ -61,6 +61,7 @@ class RawSample:
     key: str
     image: bytes
     captions: tuple[str, ...]
+    second_captions: tuple[str, ...] = ()  # of a stream: KEY.second.txt; other sources leave them to a provider
 
 
 class _Listed(Protocol):
@@ -110,15 +111,24 @@ class Batch:
     keys: list[str]
     views: list[View]
     captions: list[str]
-    second_texts: Tensor | None = None  # another caption of the same image, int64 [B, L'] (ALIP)
+    second_texts: Tensor | None = None  # second captions, int64 [B, L'] (ALIP)
     teacher_features: dict[str, Tensor] = field(default_factory=dict)  # batch first
     damage: list[tuple[str, str]] = field(default_factory=list)  # (key, cause) of samples that were replaced
+    groups: Tensor | None = None  # int64 [B, C]: pairs that share an id are no negatives of each other; < 0: no id
 
 
 class TeacherFeatureProvider(Protocol):
     """Looks up teacher features of a batch by key and caption, for the views that it shows (the teacher cache)."""
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]: ...
+
+
+class SecondCaptionProvider(Protocol):
+    """Looks up the second captions of an image by its key (`data.second_captions`); () if there are none."""
+
+    identity: str  # changes when the captions change
+
+    def __call__(self, key: str) -> tuple[str, ...]: ...
 
 
 class ImageRows(Protocol):

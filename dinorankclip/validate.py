@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dinorankclip.config import UNGATED, TrainSettings, as_dict, flatten, preset, with_changes
+from dinorankclip.config import UNGATED, TrainSettings, as_dict, default_settings, flatten, with_changes
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
+from dinorankclip.recipes import check_recipe
 from dinorankclip.types import UserError
 
 INFINITE = float("inf")
@@ -28,12 +29,18 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("reading.max_damaged", lambda x: 0 <= x <= 1, "a share, 0 to 1"),
     ("optim.weight_decay distil.weight distil.text_ratio", lambda x: 0 <= x < INFINITE, "0 or more"),
     ("loss.in_weight loss.cross_weight loss.direction_weights", lambda x: 0 <= x < INFINITE, "0 or more"),
+    ("loss.transition_scale", lambda x: 0 < x < INFINITE, "above 0"),
     ("loss.gate_l1", lambda x: 0 <= x < INFINITE, "0 or more, a number for each order from 2 on"),
     ("loss.gate_start fusion.gate_bias", lambda x: abs(x) < INFINITE, "a finite number"),
     ("loss.rankclip_eps", lambda x: 0 <= x < 1, "from 0 to below 1; RankCLIP's public code has 1e-10"),
     ("optim.warmup_steps reading.workers seed", lambda x: x >= 0, "0 or more"),
-    ("budget.batch budget.epochs budget.chunk budget.threads", lambda x: x >= 1, "at least 1"),
-    ("record.log_every record.save_every", lambda x: x >= 1, "at least 1"),
+    ("budget.batch budget.epochs", lambda x: x >= 0, "at least 1"),
+    ("budget.minutes budget.core_seconds", lambda x: 0 < x < INFINITE, "above 0"),
+    ("budget.steps", lambda x: x >= 1, "at least 1"),
+    ("budget.chunk budget.threads aligned.hidden aligned.dim aligned.token_width", lambda x: x >= 1, "at least 1"),
+    ("aligned.text_places", lambda x: x >= 1, "at least 1"),
+    ("aligned.dropout", lambda x: 0 <= x < 1, "a share, 0 to below 1"),
+    ("record.log_every record.save_every record.score_every", lambda x: x >= 1, "at least 1"),
     ("record.keep", lambda x: x >= 1, "at least 1: a run resumes from its newest checkpoint"),
     ("model.image_size loss.head_dim distil.compare_grid", lambda x: x >= 1, "at least 1"),
     ("loss.list_length", lambda x: x >= 1, "at least 1; leave it out for whole lists"),
@@ -49,13 +56,23 @@ def validated(settings: TrainSettings) -> TrainSettings:
     """
     if settings.distil.cache == "none":  # the user types "none"; settings hold None
         settings = with_changes(settings, {"distil.cache": None})
+    if settings.recipe is not None:
+        check_recipe(settings.recipe, settings.method)
     _check_order(settings)
     _check_numbers(settings)
+    if settings.recipe == "aligned":
+        _check_aligned(settings)
+    elif settings.budget.batch < 1 or settings.budget.epochs < 1:
+        raise UserError("--budget.batch and --budget.epochs must be at least 1; 0 is for --recipe aligned")
+    if settings.budget.minutes is not None and settings.budget.core_seconds is not None:
+        raise UserError("--budget.minutes and --budget.core-seconds: a run has one budget; leave out one of the two")
     _check_lists(settings)
+    _check_forms_of_lists(settings)
     if settings.model.frozen_image_tower:
         _check_frozen_tower(settings)
         # Every image is embedded once, in the view of evaluation.
         settings = with_changes(settings, {"reading.crop_scale": (1.0, 1.0), "reading.flip": False})
+    _check_second_captions(settings)
     _check_learning(settings)
     _check_gate(settings)
     distil = settings.distil
@@ -64,6 +81,22 @@ def validated(settings: TrainSettings) -> TrainSettings:
         # The sum is L² times the mean: the log must show how much of the gradient it takes.
         settings = with_changes(settings, {"record.gradient_report_every": settings.record.log_every})
     return settings
+
+
+def _check_aligned(settings: TrainSettings) -> None:
+    """Refuse settings that frozen towers have no use for."""
+    unused = {
+        "--distil.cache": settings.distil.cache is not None,
+        "--model.weights": settings.model.weights is not None,
+        "--model.frozen-image-tower": settings.model.frozen_image_tower,
+        "--method distil": not traits_of(settings.method).contrasts,
+    }
+    if named := [flag for flag, given in unused.items() if given]:
+        raise UserError(f"--recipe aligned trains heads on frozen towers (--aligned.*): leave out {', '.join(named)}")
+    if settings.reading.second_captions is not None or settings.reading.second_caption_column is not None:
+        raise UserError("--recipe aligned takes second captions from the data itself: leave out --reading.second-*")
+    if settings.reading.crop_scale != (1.0, 1.0) or settings.reading.flip:
+        raise UserError("--recipe aligned looks at every whole image once: leave out --reading.crop-scale and flip")
 
 
 def _check_order(settings: TrainSettings) -> None:
@@ -105,6 +138,28 @@ def _check_lists(settings: TrainSettings) -> None:
             raise UserError(f"{flag} has {len(values)} numbers; {expected}")
 
 
+def _check_forms_of_lists(settings: TrainSettings) -> None:
+    """Refuse a form of lists or transitions that the order does not have, and a teacher that is not there."""
+    loss, ranks = settings.loss, traits_of(settings.method).ranks
+    if loss.transitions != "learnt" and not (ranks and loss.order == 2):
+        raise UserError(f"--loss.transitions {loss.transitions} has order 2 alone: add --method rank --loss.order 2")
+    if loss.transition_scale != 1 and loss.transitions == "learnt":
+        raise UserError("--loss.transition-scale: learnt heads find their own scale; add --loss.transitions teacher")
+    if loss.centred and not (ranks and loss.order > 1):
+        raise UserError(
+            "--loss.centred: there are no transitions below order 2; use --method rank with a higher --loss.order"
+        )
+    if loss.reference != "paired" and not (ranks and loss.order > 0):
+        raise UserError(f"--loss.reference {loss.reference}: --method {settings.method} ranks nothing; leave it out")
+    asked = [f"--loss.{name} teacher" for name in ("reference", "transitions") if getattr(loss, name) == "teacher"]
+    cached = settings.distil.cache is not None and settings.distil.branches == "image+text"
+    if asked and settings.recipe != "aligned" and not cached:
+        raise UserError(
+            f"{asked[0]} needs frozen features of images and captions: use --recipe aligned, or --distil.cache with "
+            "--distil.branches image+text"
+        )
+
+
 def _check_learning(settings: TrainSettings) -> None:
     """Refuse parts that nothing would teach: students without a teacher, fusion when the trunk does not learn, and
     `distil.into trunk` without a teacher or beside students."""
@@ -125,11 +180,21 @@ def _check_learning(settings: TrainSettings) -> None:
         raise UserError(f"{into_trunk}, and fusion needs students: add --fusion.variant none")
     if only_students:
         raise UserError(f"{into_trunk}, and --method {method} leaves the trunk alone: use another method")
-    defaults = preset(settings.preset).distil
+    defaults = default_settings(settings.preset, method, settings.recipe).distil
     for side in ("image", "text"):
         student = getattr(distil, f"{side}_student")
         if student != getattr(defaults, f"{side}_student"):
             raise UserError(f"{into_trunk}: leave out --distil.{side}-student {student}")
+
+
+def _check_second_captions(settings: TrainSettings) -> None:
+    reading = settings.reading
+    given = {"second-captions": reading.second_captions, "second-caption-column": reading.second_caption_column}
+    flags = [f"--reading.{flag} {value}" for flag, value in given.items() if value is not None]
+    if flags and not traits_of(settings.method).second_caption:
+        raise UserError(f"{flags[0]}: --method {settings.method} reads no second captions, --method alip does")
+    if len(flags) > 1:
+        raise UserError(f"{' and '.join(flags)}: second captions come from one place; leave out one of the two")
 
 
 def _check_gate(settings: TrainSettings) -> None:

@@ -23,7 +23,7 @@ printed values and claims, is another folder in papers/.
 
 define    study.py            cells, runs, experiments, studies, and the key of a run
           papers/             one folder for each paper: cells, tables, claims, figures, printed values
-run       command.py          `dinorankclip study plan|run|status|upper-bound`
+run       command.py          `dinorankclip study plan|run|status|upper-bound|departures`
           plan.py             matched budgets; cost and progress of a study
           plan_at_scale.py    the plan at a paper's scale, with the paper's hours beside
           runners.py          `study run` step by step: tuning, local or SLURM runs, adopted results
@@ -39,6 +39,7 @@ write     material.py         results, tables and models of a study, opened for 
           study_tables.py     tables from experiments and results
           table_files.py      tables as Markdown, LaTeX, CSV and traces
           claims_page.py      claims.md
+          departures.py       paper-departures.md: the paper's hyper-parameters beside recipe and presets
           upper_bound.py      linear probes of the teachers themselves
           study_report.py     the report as an HTML page and files, and the committed copies
 """

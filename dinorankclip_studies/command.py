@@ -1,4 +1,4 @@
-"""Defines the command `dinorankclip study plan|run|status|upper-bound`: many runs at equal pairs and steps."""
+"""Defines the command `dinorankclip study plan|run|status|upper-bound|departures`: many runs at equal pairs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ EXAMPLES = {
     "run": "dinorankclip study run small",
     "status": "dinorankclip study status small",
     "upper-bound": "dinorankclip study upper-bound full",
+    "departures": "dinorankclip study departures --docs docs",
 }
 Name = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 
@@ -213,6 +214,19 @@ def train(folder: Annotated[Path, tyro.conf.Positional], key: Annotated[str, tyr
     train_in_processes(folder, key)
 
 
+def departures(docs: Path | None = None) -> None:
+    """Print the paper's hyper-parameters beside `--recipe paper` and the presets, with the reason of each departure.
+
+    Args:
+        docs: Write the page into this folder, as paper-departures.md, instead of printing it.
+    """
+    from dinorankclip_studies.departures import page, read_lines, write_page
+    from dinorankclip_studies.papers import papers
+
+    paper = papers()[0]
+    print(write_page(paper, docs) if docs else page(read_lines(paper)), end="\n" if docs else "")
+
+
 def all_runs(study: Study, folder: Path) -> list[Run]:
     """Return all runs with the tuned learning rates; tuning runs of methods without a rate come first."""
     from dinorankclip_studies.results import rates, read_tuned
@@ -272,6 +286,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "run": run,
     "status": status,
     "upper-bound": upper_bound,
+    "departures": departures,
     "work": work,
     "train": train,
 }

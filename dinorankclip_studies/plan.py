@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from dinorankclip.config import as_dict, flatten
+from dinorankclip.config import as_dict, flatten, meaning_of_absent
 from dinorankclip.train.cost import Spending, unmatched
 from dinorankclip.types import UserError
 from dinorankclip_studies.results import Results, rates, read_tuned
@@ -22,8 +22,8 @@ from dinorankclip_studies.study import Experiment, Run, Study, distinct
 
 # Settings of the loss that belong to no method: methods must be compared at equal values.
 SHARED_BY_METHODS = (
-    "loss.ramp", "loss.utility", "loss.include_self", "loss.list_length", "distil.weight", "distil.text_ratio",
-    "distil.compare_grid", "distil.relational_items", "distil.gram_reduction",
+    "loss.ramp", "loss.utility", "loss.include_self", "loss.list_length", "loss.several_positives",
+    "distil.weight", "distil.text_ratio", "distil.compare_grid", "distil.relational_items", "distil.gram_reduction",
 )  # fmt: skip
 STATES = ("finished", "running", "failed", "missing")
 # Sizes on this machine: a stored model, and everything else of a run.
@@ -76,7 +76,7 @@ def _refuse_differences(
 
 def differing(a: Spending, b: Spending) -> list[str]:
     """Return lines `name: A → B`; empty if the two runs may be compared."""
-    ours, theirs = flatten(a.settings), flatten(b.settings)
+    ours, theirs = (meaning_of_absent() | flatten(spending.settings) for spending in (a, b))
     return unmatched(a, b) + [
         f"{name}: {ours[name]} → {theirs[name]}" for name in SHARED_BY_METHODS if ours[name] != theirs[name]
     ]

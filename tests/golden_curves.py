@@ -48,8 +48,8 @@ def cache_command(out: str = "cache", data: object = PAIRS) -> list[object]:
 def train_command(run: str, *flags: str) -> list[object]:
     budget = ["--budget.batch", "16", "--budget.epochs", "4", "--budget.threads", "1", "--budget.device", "cpu"]
     record = ["--record.log-every", "1", "--record.save-every", "1000", "--record.keep", "1", "--record.no-tensorboard"]
-    # The curves were recorded with the plain L1 of gates.
-    loss = ["--loss.gate-l1-size", "plain"]
+    # The curves were recorded with the plain L1 of gates and the plain loss.
+    loss = ["--loss.gate-l1-size", "plain", "--loss.no-several-positives"]
     return ["train", "--data", PAIRS, "--run", run, "--reading.workers", "0", *budget, *record, *loss, *flags]
 
 

@@ -41,13 +41,17 @@ def doctor(
     """
     problems = 0
     for finding in examine(path, samples, reading):
-        print(f"{MARKS[finding.level]}  {finding.what}", flush=True)
-        if finding.advice:
-            print(f"      → {finding.advice}", flush=True)
+        print_finding(finding)
         problems += finding.level == "problem"
     print(f"\n{problems or 'no'} problem{'' if problems == 1 else 's'} found")
     if problems:
         sys.exit(1)
+
+
+def print_finding(finding: Finding) -> None:
+    print(f"{MARKS[finding.level]}  {finding.what}", flush=True)
+    if finding.advice:
+        print(f"      → {finding.advice}", flush=True)
 
 
 def examine(path: str | None, samples: int, reading: CheckingSettings) -> Iterator[Finding]:

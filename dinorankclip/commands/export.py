@@ -17,6 +17,7 @@ def export(
     data_note: str = "",
     licence: str = "",
     replace: bool = False,
+    towers: Literal["inside", "named"] = "inside",
 ) -> None:
     """Write a model as a folder that works anywhere, without a network, with a card that says how it was made.
 
@@ -25,7 +26,7 @@ def export(
       dinorankclip export runs/first --out exported/first --to folder open-clip onnx --replace
 
     Args:
-        model: A run, a checkpoint, an exported folder or open_clip:NAME:FILE.
+        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE or starter.
         out: The folder to make.
         to: folder (for load_model; the default), open-clip (the trunk alone, for open_clip's local-dir:), onnx (both
             encoders, checked with onnxruntime; needs the extra onnx). With several, the model folder is OUT itself
@@ -33,7 +34,9 @@ def export(
         data_note: A sentence about the training data for the card, such as its source and terms.
         licence: The licence of the model, for the card; left open by default.
         replace: Replace an earlier export of that name.
+        towers: Aligned models only. inside: the folder holds its frozen towers and needs no other package. named: it
+            names them, and whoever loads it must have them installed.
     """
     from dinorankclip.models.export_model import write_export
 
-    print(write_export(model, out, to, data_note, licence, replace).summary())
+    print(write_export(model, out, to, data_note, licence, replace, towers).summary())

@@ -1,6 +1,6 @@
 """`dinorankclip train`: put the rooms together and run.
 
-Defaults depend on `--preset` and `--method`, so both are looked up before the other flags are parsed.
+Defaults depend on `--preset`, `--method` and `--recipe`, so these are looked up before the other flags are parsed.
 """
 
 from __future__ import annotations
@@ -13,20 +13,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dinorankclip.commands.shared import check_known
-from dinorankclip.config import PRESETS, TrainSettings, as_dict, for_method, preset
+from dinorankclip.config import PRESETS, TrainSettings, as_dict, default_settings
 from dinorankclip.methods import METHODS
+from dinorankclip.recipes import RECIPES
+from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
     from dinorankclip.train.assemble import RunParts
     from dinorankclip.train.loop import StopRequest
 
+NO_RECIPE = "None"  # as the command line spells an absent value
 HELP = """\
 Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
-Defaults below are those of the preset and method named: train --preset finetune --help shows that preset's.
+Defaults below are those of the preset, method and recipe named: train --preset finetune --help shows that preset's.
 
 Examples:
+  dinorankclip train --recipe aligned --data photos.csv --run runs/mine
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
+  dinorankclip train --preset scenes --method dinorankclip --recipe paper --run runs/paper
+  dinorankclip train --preset scenes --method clip --budget.minutes 3 --run runs/three-minutes
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'
@@ -47,6 +53,7 @@ class Invocation(TrainSettings):
 
 def main(argv: list[str]) -> None:
     settings, restart, dry = parse(argv)
+    _refuse_mistyped(settings)  # before torch is imported, which takes seconds
     from dinorankclip import distributed
     from dinorankclip.train.loop import StopRequest
 
@@ -57,19 +64,40 @@ def main(argv: list[str]) -> None:
 
         folder = _folder(settings)
         write_run(folder, folder)
+        _close(folder)
     # Not after an error: leaving waits for the other processes, which may wait for the one that failed.
     distributed.leave()
     if not finished:
         sys.exit(stop.status)
 
 
+def _refuse_mistyped(settings: TrainSettings) -> None:
+    """Refuse paths of data and starting weights that do not exist, where the settings themselves are right."""
+    from dinorankclip.data.paths import nearest, refuse_missing
+    from dinorankclip.validate import validated
+
+    validated(settings)
+    refuse_missing(settings.data)
+    if settings.init is not None and ":" not in settings.init and not Path(settings.init).exists():
+        raise UserError(f"--init {settings.init}: there is no such run or model folder.{nearest(Path(settings.init))}")
+
+
+def _close(folder: Path) -> None:
+    """Print what the trained model can do, and what `doctor` finds wrong with the run."""
+    from dinorankclip.commands.doctor import print_finding
+    from dinorankclip.report.run_findings import closing_findings
+
+    print()
+    for finding in closing_findings(folder):
+        print_finding(finding)
+
+
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
-    """Return settings, restart and dry run: the preset and method named in `argv`, changed by the other flags."""
+    """Return settings, restart and dry run: preset, method and recipe named in `argv`, changed by the other flags."""
     import tyro
 
     name, method = _value_of(argv, "--preset", PRESETS), _value_of(argv, "--method", METHODS)
-    base = preset(name or "scenes")
-    base = for_method(base, method or base.method)
+    base = default_settings(name or "scenes", method, _value_of(argv, "--recipe", (*RECIPES, NO_RECIPE), NO_RECIPE))
     default = Invocation(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
     flags = tyro.cli(Invocation, args=argv, default=default, description=HELP, prog="dinorankclip train")
     settings = TrainSettings(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(TrainSettings)})
@@ -78,8 +106,9 @@ def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     return settings, flags.restart, flags.dry_run
 
 
-def _value_of(argv: list[str], flag: str, known: Iterable[str]) -> str | None:
-    """Return the value of a flag that decides the defaults of all others; None if `argv` does not have it."""
+def _value_of(argv: list[str], flag: str, known: Iterable[str], none: str | None = None) -> str | None:
+    """Return the value of a flag that decides the defaults of all others; None if `argv` does not have it, or has the
+    word that stands for `none`."""
     value = None
     for i, word in enumerate(argv):
         if word == flag and i + 1 < len(argv):
@@ -88,7 +117,7 @@ def _value_of(argv: list[str], flag: str, known: Iterable[str]) -> str | None:
             value = word.split("=", 1)[1]
     if value is not None:
         check_known(flag, value, known)
-    return value
+    return None if value == none else value
 
 
 def _folder(settings: TrainSettings) -> Path:
@@ -100,13 +129,16 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
     """Train and score the held-out parts. Return False if the run was stopped on request, with everything saved."""
     from dinorankclip import distributed
     from dinorankclip.device import choose
+    from dinorankclip.train.aligned_setup import sized
     from dinorankclip.train.assemble import assemble
+    from dinorankclip.train.checkpoints import refuse_longer
     from dinorankclip.train.cost import dry_run
     from dinorankclip.train.distil_setup import make_missing_cache, with_cache
     from dinorankclip.train.run_folder import alone_in, as_begun_in, claim, given_back, say
+    from dinorankclip.train.timed_budget import as_measured_in, measured
     from dinorankclip.validate import validated
 
-    settings = validated(settings)
+    settings = sized(validated(settings))
     world = distributed.join(settings.budget.device)
     requested, settings = settings, with_cache(settings, dry)
     if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
@@ -115,16 +147,19 @@ def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | N
             "(a run, a model folder or open_clip:NAME:FILE)"
         )
     if dry:
+        settings = measured(settings, run=None)
         parts = assemble(settings, dry)
         dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
         return True
     folder = _folder(settings)
     with alone_in(folder), given_back(folder):
-        settings = settings if restart else as_begun_in(folder, settings)
+        if not restart:
+            settings = as_measured_in(folder, as_begun_in(folder, settings))
+            refuse_longer(folder, as_dict(settings))
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device
         make_missing_cache(requested, device, Path(settings.distil.cache or ""))
-        return _train(assemble(settings), folder, stop)
+        return _train(assemble(measured(settings, folder)), folder, stop)
 
 
 def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:
@@ -136,7 +171,9 @@ def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:
 
     settings = parts.settings
     resume(parts, folder)
-    before = starting_scores(parts, folder) if settings.init or settings.model.weights else {}
+    starts_with_names = settings.recipe == "aligned" and settings.aligned.start == "names"
+    knows = settings.init or settings.model.weights or starts_with_names
+    before = starting_scores(parts, folder) if knows else {}
     starting_inspection(parts, folder)
     to_go = parts.length.steps - parts.state.step
     say(f"{folder}: {to_go} of {parts.length.steps} steps to go")

@@ -28,6 +28,7 @@ CAUSES = {
     "not-utf8": "a caption in another encoding; convert it to UTF-8",
     "bad-json": "a .json caption file that is not JSON, or has no 'caption'",
     "unreadable": "the operating system refused to read the file",
+    "no-second-caption": "an image without a second caption (--reading.second-captions)",
 }
 TRANSIENT = "unreadable"  # the only cause that may disappear: a disk that was away comes back
 FEWEST_SEEN = 200  # below this many samples, a share says little

@@ -154,6 +154,7 @@ class TableSource(ImageFiles, Source):
         if not self._captions:
             raise UserError(f"{table} has a header but no rows")
         super().__init__(table.parent, list(self._captions))
+        self.table = table
         # If all paths are wrong, the table is at fault, not its samples. The first image that exists is enough.
         if not any(os.path.isfile(self.folder / key) for key in self._names):
             raise UserError(
@@ -273,7 +274,7 @@ def _refuse_unless_text(kind: Any, flag: str, name: str, table: Path) -> None:
     from pyarrow import types
 
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    cell = kind.value_type if is_list and flag == "caption-column" else kind
+    cell = kind.value_type if is_list and "caption" in flag else kind
     cell = cell.value_type if types.is_dictionary(cell) else cell
     is_text = str(cell) in ("string", "large_string", "string_view", "null")
     if not (is_text or types.is_primitive(cell) or types.is_decimal(cell)):
@@ -288,6 +289,10 @@ def _places(header: list[str], columns: dict[str, str], table: Path) -> list[int
             continue
         folded = {column.lower(): column for column in header}
         near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+        if not flag.endswith("-column"):  # a file of fixed columns, which no flag names
+            raise UserError(
+                f"{table} has no column {name!r}; its columns are {', '.join(map(repr, header))}. Rename it."
+            )
         hint = f" Did you mean --reading.{flag} {folded[near[0]]!r}?" if near else f" Name it: --reading.{flag} NAME."
         raise UserError(f"{table} has no column {name!r}; its columns are {', '.join(map(repr, header))}.{hint}")
     return [header.index(name) for name in columns.values()]

@@ -108,7 +108,8 @@ def examine_data(where: str, reading: CheckingSettings, most: int) -> Iterator[F
         carved = " (carved from the rest)" if part == "val" and "val" not in parts else ""
         yield Finding("fine", f"{part}: {len(source)} images{carved}")
         if part == "train" and len(source) < FEW_PAIRS:
-            yield Finding("note", f"{len(source)} training images are few", "start from trained weights: train --init")
+            advice = "train on frozen towers (train --recipe aligned), or start from trained weights (--init)"
+            yield Finding("note", f"{len(source)} training images are few", advice)
         yield from _samples(part, source, most, reading)
     yield from _shards(where)
 

@@ -11,7 +11,8 @@
    what an uninterrupted run gets there, for any number of workers. With `rows` (frozen images) it reads captions only.
 5. A pair that cannot be used is replaced by another pair, drawn by a generator of the same place, until a
    pair is good. All processes stay in step; the damaged pairs travel in `Batch.damage` and are counted here.
-6. Captions become token ids; `teacher_features` (the cache of a teacher) are looked up by key and follow the view.
+6. Captions become token ids; `teacher_features` (the cache of a teacher) are looked up by key and follow the view;
+   `groups` tell which pairs share an image, a caption or a group.
 7. The main process receives batches in order through shared memory and hands them out.
 
 `pipe:` shards have no places: there a worker draws from a stream (`streams.ShardStream`) in steps 1 to 5.
@@ -30,7 +31,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -41,10 +42,20 @@ from torch.utils.data import DataLoader
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import NAMED, Damage, DamageCount
 from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, generator, permutation
-from dinorankclip.data.splits import chosen_among
+from dinorankclip.data.splits import chosen_among, group_of
 from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Batch, ImageRows, ImageSpec, Source, TeacherFeatureProvider, UserError, View, first_line
+from dinorankclip.types import (
+    Batch,
+    ImageRows,
+    ImageSpec,
+    SecondCaptionProvider,
+    Source,
+    TeacherFeatureProvider,
+    UserError,
+    View,
+    first_line,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +87,7 @@ class PairLoader:
         second_caption: bool = False,
         teacher_features: TeacherFeatureProvider | None = None,
         rows: ImageRows | None = None,
+        second_captions: SecondCaptionProvider | None = None,
     ) -> None:
         self._reading = reading = reading or ReadingSettings()
         if batch % world:
@@ -87,7 +99,7 @@ class PairLoader:
                 f"(at most {len(source)}; a quarter of it or less trains better)"
                 + "".join(f", or more --reading.{flag}" for flag, value in larger if value is not None) + "."
             )  # fmt: skip
-        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features)
+        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features, second_captions)
         self._stream: Callable[[int], Any] | None = None
         if is_stream(source):
             assert rows is None, "rows are found by index, and a stream has none"
@@ -152,9 +164,12 @@ class _Steps:
             try:
                 if self.rows is not None:  # an embedding of the whole image: there is no view to draw
                     row, key = self.rows(index), self.source.key(index)
-                    return self.recipe.captioned(key, row, View(), self.source.captions(index), captions)
-                views = generator(self.seed, Purpose.VIEW, epoch, place, attempt)
-                return self.recipe.sample(self.source.read(index), views, captions)
+                    sample = self.recipe.captioned(key, row, View(), self.source.captions(index), captions)
+                else:
+                    views = generator(self.seed, Purpose.VIEW, epoch, place, attempt)
+                    sample = self.recipe.sample(self.source.read(index), views, captions)
+                grouped = self.recipe.reading.group_column is not None
+                return replace(sample, group=group_of(self.source, index)) if grouped else sample
             except Damage as reason:
                 damage.append((self.source.key(index), reason.cause))
         count = DamageCount()

@@ -15,7 +15,6 @@ a list of image paths, one a line, relative to the list. `open_captions` takes a
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 from collections.abc import Callable, Sequence
@@ -40,6 +39,7 @@ from dinorankclip.data.folders_and_tables import (
     table_rows,
     without_image,
 )  # fmt: skip
+from dinorankclip.data.paths import is_pattern, nearest, refuse_missing
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.streams import PipeSource, refuse_stream
 from dinorankclip.data.tar_shards import ShardSource, shards_of_folder
@@ -49,11 +49,6 @@ from dinorankclip.types import CaptionSource, ImageSource, Source, UserError
 SPLITS = ("train", "val", "test", "all")
 SCENES = home() / "scenes"
 PAIRS = "pairs"  # subfolder of a folder that `data make scenes` has written
-ACCEPTED = (
-    " Pairs (--data of train) are: scenes (built in); a folder with train/, val/, test/, each of .tar shards (the "
-    "clip-benchmark retrieval layout) or of images with .txt files; one such folder; a .csv, .tsv or .parquet table; "
-    "FILE.tar, or 'a-{000..123}.tar'"
-)
 LIST_KIND = ".txt"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # Windows editors put it first
 _PIECE = 1 << 24  # bytes of a text file that are searched for line breaks at once
@@ -133,14 +128,8 @@ def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Sourc
         if path.suffix.lower() == ".tar":
             return {"all": lambda: ShardSource([path])}
         raise UserError(f"{where}: pairs are read from .tar, {', '.join(TABLE_KINDS)} or a folder, not from this")
-    if "://" in where:
-        commands = {"s3": f"aws s3 cp {where} -", "gs": f"gsutil cat {where}"}
-        fetch = commands.get(where.split("://")[0], f"curl -sfL {where}")
-        raise UserError(f"{where} is on another machine; stream it: --data 'pipe:{fetch}'")
-    if any(mark in where for mark in ("{", "::", "*", "?")):
-        return {"all": lambda: ShardSource(local_shards(where))}
-    built_in = " Did you mean scenes, the built-in data?" if difflib.get_close_matches(where, ["scenes"]) else ""
-    raise UserError(f"there is no {where}.{built_in or nearest(path) or ACCEPTED}")
+    refuse_missing(where)
+    return {"all": lambda: ShardSource(local_shards(where))}
 
 
 def _parts_of_folder(folder: Path, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
@@ -216,13 +205,6 @@ def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Sourc
     return PipeSource(train, reading.epoch_samples)
 
 
-def nearest(path: Path) -> str:
-    """Return a hint for a mistyped path: the nearest name in its folder."""
-    names = os.listdir(path.parent) if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    return f" Did you mean {path.parent / near[0]}?" if near else ""
-
-
 def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
     """Open the images that a user names after `--images`."""
     reading, path, where = reading or FindingSettings(), Path(where), str(where)
@@ -243,7 +225,7 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
         return ImageFiles(path.parent, list(cells))
     if where.startswith("pipe:"):
         raise UserError("images are read in any order, which pipe: shards cannot be; store them first")
-    if (is_file and kind == ".tar") or any(mark in where for mark in ("{", "::", "*", "?")):
+    if (is_file and kind == ".tar") or is_pattern(where):
         return ImageShards(local_shards(where))
     if is_file:
         raise UserError(f"{where}: images come from a folder, .tar, {LIST_KIND} list or {', '.join(TABLE_KINDS)} table")

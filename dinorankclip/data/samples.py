@@ -10,6 +10,7 @@ A view (`types.View`) lies on whole pixels of the decoded image, so cached teach
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,16 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.decode import MAX_PIXELS, decode, read_header
 from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.types import Batch, ImageSpec, RawSample, Source, TeacherFeatureProvider, UserError, View
+from dinorankclip.types import (
+    Batch,
+    ImageSpec,
+    RawSample,
+    SecondCaptionProvider,
+    Source,
+    TeacherFeatureProvider,
+    UserError,
+    View,
+)
 
 _WORD = (1 << 64) - 1
 LONGEST = 16  # times the short side: a longer image is cut to its centre before it is resized whole
@@ -162,6 +172,30 @@ class Sample:
     view: View
     caption: str
     second_caption: str | None = None
+    group: str | None = None  # a product or a patient, where the data has groups (`reading.group_column`)
+
+
+def shared_ids(sample: Sample) -> list[int]:
+    """Return what a sample may share with others, as ids (`losses/groups.py`): image, caption, group, second caption.
+
+    Captions are compared as the tokenizer reads them, whatever their case and white space. -1 stands for a thing that
+    the sample lacks, an empty group included. Ids are hashes, equal on every machine.
+    """
+    captions = [
+        None if text is None else " ".join(text.lower().split()) for text in (sample.caption, sample.second_caption)
+    ]
+    things = (
+        ("image", sample.key),
+        ("caption", captions[0]),
+        ("group", sample.group or None),
+        ("caption", captions[1]),
+    )
+    return [-1 if name is None else _hashed(kind, name) for kind, name in things]
+
+
+def _hashed(kind: str, name: str) -> int:
+    data = f"{kind}\0{name}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1  # 63 bits, not negative
 
 
 @dataclass(frozen=True)
@@ -173,6 +207,7 @@ class Recipe:
     reading: ReadingSettings
     second_caption: bool = False
     teacher_features: TeacherFeatureProvider | None = None
+    second_captions: SecondCaptionProvider | None = None  # None: another caption of the image is its second caption
 
     def sample(self, raw: RawSample, view_draws: np.random.Generator, caption_draws: np.random.Generator) -> Sample:
         """Decode, crop, flip and resize the image, and pick a caption; `Damage` if the image cannot be used."""
@@ -180,19 +215,31 @@ class Recipe:
         view = random_view(view_draws, header.height, header.width, self.reading.crop_scale, self.reading.flip)
         pixels = decode(raw.image, header, least=enough_pixels(view, self.image.size))
         view = snap(view, *pixels.shape[:2])
-        return self.captioned(raw.key, render(pixels, view, self.image.size), view, raw.captions, caption_draws)
+        shown = render(pixels, view, self.image.size)
+        return self.captioned(raw.key, shown, view, raw.captions, caption_draws, raw.second_captions)
 
     def captioned(
-        self, key: str, image: Tensor, view: View, captions: Sequence[str], draws: np.random.Generator
+        self,
+        key: str,
+        image: Tensor,
+        view: View,
+        captions: Sequence[str],
+        draws: np.random.Generator,
+        carried: tuple[str, ...] = (),
     ) -> Sample:
-        """Join an image that is ready with one of its captions, and with another caption if `second_caption`."""
+        """Join an image that is ready with one of its captions, and with a second caption if `second_caption`.
+        `carried` are second captions that came with the image."""
         caption = captions[below(draws, len(captions))]
         if not self.second_caption:
             return Sample(key, image, view, caption)
-        if not (others := [other for other in captions if other != caption]):
+        if self.second_captions is not None:
+            if not (others := list(carried or self.second_captions(key))):
+                raise Damage("no-second-caption")
+        elif not (others := [other for other in captions if other != caption]):
             raise UserError(
-                f"image {key} has only one caption, and ALIP compares two captions of each image. Use data with "
-                "several captions an image (a generated second caption will do), or another --method."
+                f"image {key} has only one caption, and ALIP compares two captions of each image. Give generated "
+                "second captions (--reading.second-captions FILE; docs/data.md has their format and a script that "
+                "makes them with any captioner), use data with several captions an image, or another --method."
             )
         return Sample(key, image, view, caption, others[below(draws, len(others))])
 
@@ -210,6 +257,7 @@ class Recipe:
             second_texts=self.tokenizer(seconds) if self.second_caption else None,
             teacher_features=self.teacher_features(keys, views, captions) if self.teacher_features else {},
             damage=damage,
+            groups=torch.tensor([shared_ids(sample) for sample in samples]),
         )
 
 

@@ -59,6 +59,13 @@ def undivided(source: Source) -> Source:
     return source.source if isinstance(source, SplitPart) else source
 
 
+def group_of(source: Source, index: int) -> str | None:
+    """Return the group of a sample; None if its data has no groups."""
+    if isinstance(source, SplitPart):
+        return group_of(source.source, int(source.indices[index]))
+    return source.group(index) if isinstance(source, Grouped) else None
+
+
 def chosen_among(source: Source) -> int:
     """Count the samples that these were chosen from (`reading.train_items`); without a choice, these samples."""
     return (isinstance(source, SplitPart) and source.chosen_from) or len(source)
@@ -93,10 +100,10 @@ def choose(train: Source, items: int, short_epochs: bool = False) -> SplitPart:
 
 
 def _cut(source: Source, reading: FindingSettings) -> dict[str, np.ndarray]:
-    group_of = source.group if isinstance(source, Grouped) else source.key
     groups: dict[str, list[int]] = {}
     for index in range(len(source)):
-        groups.setdefault(group_of(index), []).append(index)
+        group = group_of(source, index)
+        groups.setdefault(source.key(index) if group is None else group, []).append(index)
     most = min(reading.val_most, max(1, round(reading.val_fraction * len(source))))
     if len(groups) < 2:
         found = f"{len(source)} images in {len(groups)} group"

@@ -27,7 +27,7 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
 from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, generator, permutation
-from dinorankclip.data.tar_shards import CAPTION_KINDS, IMAGE_KINDS, split_name
+from dinorankclip.data.tar_shards import CAPTION_KINDS, IMAGE_KINDS, SECOND_KIND, split_name
 from dinorankclip.io import digest
 from dinorankclip.types import Batch, RawSample, Source, UserError
 
@@ -139,7 +139,7 @@ def _samples(tar: tarfile.TarFile) -> Iterator[SampleOrDamage]:
             if members:
                 yield _joined(key, members)
             key, members = named[0], {}
-        if named[1] in IMAGE_KINDS or named[1] in CAPTION_KINDS:
+        if named[1] in IMAGE_KINDS or named[1] in CAPTION_KINDS or named[1] == SECOND_KIND:
             file = tar.extractfile(member)
             assert file is not None, "a regular file has content"
             members[named[1]] = file.read()
@@ -153,10 +153,11 @@ def _joined(key: str, members: dict[str, bytes]) -> SampleOrDamage:
     try:
         if not images:
             raise Damage("missing-image")
+        second = captions_from_text(members[SECOND_KIND]) if SECOND_KIND in members else ()
         if "txt" in members:
-            return RawSample(key, images[0], captions_from_text(members["txt"]))
+            return RawSample(key, images[0], captions_from_text(members["txt"]), second)
         if "json" in members:
-            return RawSample(key, images[0], captions_from_json(members["json"]))
+            return RawSample(key, images[0], captions_from_json(members["json"]), second)
         raise Damage("no-caption")
     except Damage as damage:
         return key, damage

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 IMAGE_KINDS = frozenset(("jpg", "jpeg", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "jp2", "avif"))
 CAPTION_KINDS = frozenset(("txt", "json"))
+SECOND_KIND = "second.txt"  # a second caption; data/second_captions.py reads it
 CAUSE_LIST = list(CAUSES)
 SHOWN_TARS = "[!.]*.tar"  # macOS puts ._0.tar beside 0.tar on disks that are not its own
 _NO_CAPTION = CAUSE_LIST.index("no-caption")

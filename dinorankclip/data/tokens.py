@@ -112,7 +112,7 @@ class BytePairs:
 
     def __call__(self, caption: str) -> list[int]:
         ids: list[int] = []
-        for word in self._words.findall(_cleaned(caption)):
+        for word in self._words.findall(cleaned(caption)):
             if word in self._special:
                 ids.append(self._special[word])
             else:
@@ -130,7 +130,8 @@ class BytePairs:
         return pieces
 
 
-def _cleaned(caption: str) -> str:
+def cleaned(caption: str) -> str:
+    """Mend broken Unicode, resolve HTML entities, join white space and lower the case, as open_clip does."""
     if not (caption.isascii() and caption.isprintable()) or "&" in caption:  # else there is nothing to mend
         import ftfy
 

@@ -17,14 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dinorankclip import distributed
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import MAX_PIXELS
-from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.evaluate.embeddings import EmbeddedImages, embed_images, embed_texts
+from dinorankclip.evaluate.embeddings import EmbeddedImages, Tokenize, embed_images, embed_texts
 from dinorankclip.evaluate.fidelity import FidelityEvaluator, OwnProjector
 from dinorankclip.evaluate.geometry import inspect_fusion, inspection_table
 from dinorankclip.evaluate.retrieval import retrieval_scores
@@ -34,11 +32,14 @@ from dinorankclip.formatting import RECALLS, bare, held_out, images_scored
 from dinorankclip.io import write_json
 from dinorankclip.losses.distillation_terms import ON_TOKENS
 from dinorankclip.methods import traits_of
+from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import FEW_SCORED
 from dinorankclip.run_files import BEFORE, FUSION, LAST, read_object
 from dinorankclip.train.assemble import RunParts
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
+
+ROWS_AT_ONCE = 1024  # stored rows that a model encodes at once
 
 
 @dataclass
@@ -48,14 +49,14 @@ class RetrievalEvaluator:
     name: str
     source: Source
     image: ImageSpec
-    tokenizer: Tokenizer
+    tokenizer: Tokenize
     rows: ImageRows | None = None  # stored rows of a frozen image tower
     max_pixels: int = MAX_PIXELS
     scores: list[Score] = field(default_factory=list, init=False)  # scores of the last call, with items
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]:
         if self.rows is not None:
-            images = _stored_images(self.source, self.rows)
+            images = _stored_images(self.source, self.rows, encoder)
         else:
             encoders = {"embedding": encoder.encode_image}
             images = embed_images(encoders, self.source, self.image, max_pixels=self.max_pixels)
@@ -69,7 +70,7 @@ class RetrievalEvaluator:
         yield "images", float(len(images.indices))
 
 
-def _stored_images(source: Source, rows: ImageRows) -> EmbeddedImages:
+def _stored_images(source: Source, rows: ImageRows, encoder: Encoder) -> EmbeddedImages:
     """Return what `embed_images` would return, unit-norm, from stored rows."""
     usable: dict[int, Tensor] = {}
     damaged: list[tuple[str, str]] = []
@@ -82,7 +83,8 @@ def _stored_images(source: Source, rows: ImageRows) -> EmbeddedImages:
             damaged.append((source.key(index), damage.cause))
     if not usable:
         raise UserError(f"none of the {len(source)} held-out pairs can be read: {damaged[0][0]} ({damaged[0][1]})")
-    table = F.normalize(torch.stack(list(usable.values())), dim=-1)
+    pieces = torch.stack(list(usable.values())).split(ROWS_AT_ONCE)
+    table = torch.cat([encoder.encode_image(piece).float().cpu() for piece in pieces])
     return EmbeddedImages({"embedding": table}, np.array(list(usable)), damaged)
 
 
@@ -90,7 +92,7 @@ def evaluators(parts: RunParts, *splits: str) -> list[RetrievalEvaluator]:
     """Return an evaluator for each of these held-out parts that the data has."""
     if not traits_of(parts.settings.method).contrasts:  # the trunk does not learn, so its retrieval is meaningless
         return []
-    image, max_pixels = parts.state.model.trunk.image_spec, parts.settings.reading.max_pixels
+    image, max_pixels = parts.state.model.image_spec, parts.settings.reading.max_pixels
     rows = parts.frozen.rows if parts.frozen else {}
     sources = {split: parts.held_out[split] for split in splits if split in parts.held_out}
     return [
@@ -117,7 +119,7 @@ def take_fidelity(parts: RunParts) -> dict[str, float]:
     Where the cache lacks the held-out parts, a note is printed and the result is empty.
     """
     distil, distillation = parts.settings.distil, parts.state.objective.distillation
-    if distil.cache is None or distillation is None:
+    if distil.cache is None or distillation is None or isinstance(parts.state.model, AlignedModel):
         return {}
     sources = {"train": parts.train, **parts.held_out}
     of_tokens = distil.criterion in ON_TOKENS
@@ -206,7 +208,9 @@ def _final_inspection(parts: RunParts, folder: Path) -> None:
 
 
 def _take_inspection(parts: RunParts) -> dict[str, Any]:
-    model = parts.state.model.eval()
-    numbers = inspect_fusion(model, parts.held_out["val"], parts.tokenizer, parts.settings.reading.max_pixels)
+    model, settings = parts.state.model.eval(), parts.settings
+    # The rows of a frozen image tower are embeddings, those of an aligned model are what its heads start from.
+    rows = parts.frozen.rows["val"] if parts.frozen is not None and isinstance(model, AlignedModel) else None
+    numbers = inspect_fusion(model, parts.held_out["val"], parts.tokenizer, settings.reading.max_pixels, rows)
     model.train()
     return numbers

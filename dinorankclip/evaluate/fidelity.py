@@ -158,7 +158,7 @@ def collect(
     columns: dict[str, list[Tensor]] = {"student": [], "teacher": [], "gram_distance": []}
     keys: list[str] = []
     shown: list[tuple[Tensor, Tensor]] = []
-    samples = islice(_samples(source, model.trunk.image_spec.size if shows_images else None, max_pixels), most)
+    samples = islice(_samples(source, model.image_spec.size if shows_images else None, max_pixels), most)
     while batch := list(islice(samples, BATCH)):
         pair = _of_images(model, cache, batch) if shows_images else _of_captions(model, cache, batch, tokenizer)
         gram = _teacher_gram(pair.teacher, branch, pair.mask)

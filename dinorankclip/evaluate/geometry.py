@@ -14,6 +14,7 @@ Shapes: N images or items, M texts, D embedding width, b draws.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,15 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dinorankclip.data.damage import Damage
 from dinorankclip.data.samples import iterate_pairs
-from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.evaluate.intervals import interval_of
 from dinorankclip.evaluate.scores import EmbeddedSet, Score
 from dinorankclip.formatting import Unit
 from dinorankclip.losses.contrastive import unit_rows
+from dinorankclip.models.folder import AnyModel
 from dinorankclip.models.fusion import alignment_bound, alignment_ratio, fused_angle
-from dinorankclip.models.joint import JointModel
-from dinorankclip.types import Source
+from dinorankclip.types import ImageRows, Source
 
 INSPECTED, BATCH = 1000, 250  # number of items in an inspection of fusion, and in a batch
 SHARES = {"min": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "max": 1.0}
@@ -126,15 +127,19 @@ class ModalityGapScorer:
 
 @torch.inference_mode()
 def inspect_fusion(
-    model: JointModel, source: Source, tokenizer: Tokenizer, max_pixels: int
+    model: AnyModel, source: Source, tokenizer: Callable[..., Tensor], max_pixels: int, rows: ImageRows | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Describe each branch on the first usable images of `source` and on their first captions."""
-    batches = iterate_pairs(source, model.trunk.image_spec, BATCH, max_pixels=max_pixels)
+    """Describe each branch on the first usable images of `source` and on their first captions. `rows` are stored rows
+    of frozen towers, which spare a look at the images."""
+    if rows is None:
+        batches = iterate_pairs(source, model.image_spec, BATCH, max_pixels=max_pixels)
+    else:
+        batches = _stored_pairs(source, rows)
     parts: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}  # gate [n, D], angle in degrees [n], ratio [n]
     for _keys, pixels, captions in islice(batches, INSPECTED // BATCH):
-        sides = {"image": model.see(model.normalised(pixels.to(model.device)))}
+        sides = {"image": model.image_side(pixels.to(model.device))}
         if model.text_fusion is not None:
-            sides["text"] = model.read(tokenizer([group[0] for group in captions]).to(model.device))
+            sides["text"] = model.text_side(tokenizer([group[0] for group in captions]).to(model.device))
         for branch, side in sides.items():
             if side.fused is not None:
                 trunk, gate = side.contrastive.float(), side.fused.gate.float()
@@ -142,6 +147,21 @@ def inspect_fusion(
                 ratio = alignment_ratio(gate, side.fused.residual.float(), trunk)
                 parts.setdefault(branch, []).append((gate.cpu(), angle.cpu(), ratio.cpu()))
     return {branch: _fusion_numbers(*map(torch.cat, zip(*some))) for branch, some in parts.items()}
+
+
+def _stored_pairs(source: Source, rows: ImageRows) -> Iterator[tuple[list[str], Tensor, list[tuple[str, ...]]]]:
+    """Yield keys, rows and captions of usable pairs, as `iterate_pairs` yields pixels."""
+    usable: list[tuple[str, Tensor, tuple[str, ...]]] = []
+    for index in range(len(source)):
+        with suppress(Damage):
+            usable.append((source.key(index), rows(index), source.captions(index)))
+        if len(usable) == BATCH:
+            keys, stored, captions = zip(*usable)
+            yield list(keys), torch.stack(stored), list(captions)
+            usable = []
+    if usable:
+        keys, stored, captions = zip(*usable)
+        yield list(keys), torch.stack(stored), list(captions)
 
 
 def _fusion_numbers(gate: Tensor, angle: Tensor, ratio: Tensor) -> dict[str, Any]:

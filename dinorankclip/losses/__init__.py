@@ -1,9 +1,12 @@
 """Losses: every numbered equation as a pure function, and the objective of a run. Imports no other room.
 
 contrastive.py             equation 1 (InfoNCE), CyCLIP, ALIP's weights, the angle between modalities
+groups.py                  pairs that share an image, a caption or a group: no negatives of each other
 plackett_luce.py           equations 2 and 6: the likelihood of a ranked list, of first and higher order
 plackett_luce_blocked.py   the same value and gradient in blocks, without a tensor over rows × positions × items
 transitions.py             equation 7: scores after a history, and the heads that learn them
+sigmoid.py                 SigLIP's loss in blocks of rows
+references.py              orders and transitions from a teacher's frozen features
 ranking.py                 equation 8: `RankingLoss`, its ramp and stages
 distillation.py            losses between student and teacher: Gram, relational, token by token, contrastive
 distillation_terms.py      `DistillationLoss`: these losses on cached teacher features, weighted and named
@@ -33,6 +36,7 @@ from dinorankclip.losses.distillation import (
     rkd_items,
     rkd_loss,
 )
+from dinorankclip.losses.groups import other_positives
 from dinorankclip.losses.objective import Objective
 from dinorankclip.losses.plackett_luce import (
     mean_plackett_luce_nll,
@@ -43,13 +47,16 @@ from dinorankclip.losses.plackett_luce import (
 )
 from dinorankclip.losses.ranking import RankingLoss
 from dinorankclip.losses.resampling import resample_gram, resample_grid, resample_tokens, word_matrix, word_pooling
+from dinorankclip.losses.sigmoid import sigmoid_loss, sigmoid_rows
 from dinorankclip.losses.telemetry import gradient_report
 from dinorankclip.losses.transitions import gated_query, history_norm, pair_history, transition_scores
 
 __all__ = [
     "Objective", "RankingLoss", "alip_weights", "cone_separation", "cosine_gram", "cosine_loss", "crd_loss",
     "cyclip_consistency", "cyclip_rows", "gated_query", "gradient_report", "gram_distance", "gram_loss", "gram_loss_to",
-    "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mse_loss", "normalise_gram", "pair_history",
+    "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mse_loss", "normalise_gram",
+    "other_positives", "pair_history",
     "plackett_luce_nll", "rankclip_nll", "reference_order", "resample_gram", "resample_grid", "resample_tokens",
-    "rkd_items", "rkd_loss", "symmetrised", "transition_scores", "unit_rows", "word_matrix", "word_pooling",
+    "rkd_items", "rkd_loss", "sigmoid_loss", "sigmoid_rows", "symmetrised", "transition_scores", "unit_rows",
+    "word_matrix", "word_pooling",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 Row functions serve training: they take unit-norm embeddings [M, D] of the pairs of all processes and the slice `own` of
 a process's N rows, and return one value for each own row. On one process N = M, and `own` can be left out.
+`groups` [M, C] are ids of the pairs (groups.py): pairs that share an id are not each other's negatives.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from dinorankclip.losses.groups import other_positives
 
 SHORTEST = 1e-8  # a row shorter than this has no direction; dividing by its length would blow up its gradient
 EVERY_ROW = slice(None)
@@ -37,27 +40,37 @@ def unit_rows(rows: Tensor) -> Tensor:
     return (rows / length.masked_fill(too_short, 1.0)).masked_fill(too_short, 0.0)
 
 
-def info_nce_rows(image: Tensor, text: Tensor, scale: Tensor | float, own: slice = EVERY_ROW) -> Tensor:
+def info_nce_rows(
+    image: Tensor, text: Tensor, scale: Tensor | float, own: slice = EVERY_ROW, groups: Tensor | None = None
+) -> Tensor:
     """Return equation 1 by rows, with 1/τ = `scale`: [N]. `info_nce` is their mean over a whole batch.
 
         L_i = -½ log( exp(s·v_i·t_i) / Σ_j exp(s·v_i·t_j) ) - ½ log( exp(s·v_i·t_i) / Σ_j exp(s·v_j·t_i) )
 
+    j runs over i and the pairs that do not belong together with i: over all pairs, without `groups`. The own partner
+    stays the target: sharing a group says that a pair is no negative, but not that it matches as well.
+
     As loops:
         for i in range(M)[own]:
-            image_to_text = log(sum(exp(s * dot(v[i], t[j])) for j in range(M))) - s * dot(v[i], t[i])
-            text_to_image = log(sum(exp(s * dot(v[j], t[i])) for j in range(M))) - s * dot(v[i], t[i])
+            others = [j for j in range(M) if j == i or not set(groups[i]) & set(groups[j])]
+            image_to_text = log(sum(exp(s * dot(v[i], t[j])) for j in others)) - s * dot(v[i], t[i])
+            text_to_image = log(sum(exp(s * dot(v[j], t[i])) for j in others)) - s * dot(v[i], t[i])
             rows.append((image_to_text + text_to_image) / 2)
     """
     partner = torch.arange(len(image), device=image.device)[own]
-    image_to_text = F.cross_entropy(scale * image[own] @ text.T, partner, reduction="none")
-    text_to_image = F.cross_entropy(scale * text[own] @ image.T, partner, reduction="none")
+    texts, images = scale * image[own] @ text.T, scale * text[own] @ image.T
+    if groups is not None:
+        removed = other_positives(groups.to(image.device), partner)
+        texts, images = (logits.masked_fill(removed, float("-inf")) for logits in (texts, images))
+    image_to_text = F.cross_entropy(texts, partner, reduction="none")
+    text_to_image = F.cross_entropy(images, partner, reduction="none")
     return (image_to_text + text_to_image) / 2
 
 
-def info_nce(image: Tensor, text: Tensor, scale: Tensor | float) -> Tensor:
+def info_nce(image: Tensor, text: Tensor, scale: Tensor | float, groups: Tensor | None = None) -> Tensor:
     """Return equation 1 of a batch [N, D], whose rows are normalised here: the mean of `info_nce_rows`, a scalar."""
     with torch.autocast(image.device.type, enabled=False):
-        return info_nce_rows(unit_rows(image), unit_rows(text), scale).mean()
+        return info_nce_rows(unit_rows(image), unit_rows(text), scale, groups=groups).mean()
 
 
 def cyclip_rows(image: Tensor, text: Tensor, own: slice = EVERY_ROW) -> tuple[Tensor, Tensor]:

@@ -22,8 +22,11 @@ from dinorankclip import distributed
 from dinorankclip.config import LossSettings
 from dinorankclip.losses.contrastive import CYCLIP_CROSS, CYCLIP_IN, alip_weights, cyclip_rows, info_nce_rows, unit_rows
 from dinorankclip.losses.distillation_terms import DistillationLoss
+from dinorankclip.losses.groups import gathered_groups, other_positives
 from dinorankclip.losses.ranking import RankingLoss
+from dinorankclip.losses.sigmoid import sigmoid_rows
 from dinorankclip.methods import traits_of
+from dinorankclip.run_files import CHANCE
 from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
 
 ALIP_START, ALIP_MOMENTUM = 1.0, 0.99  # ALIP's running thresholds: H starts at 1; H ← 0.99·H + 0.01·mean
@@ -43,6 +46,8 @@ class Inputs:
     progress: Progress
     detailed: bool
     teacher_features: Mapping[str, Tensor]
+    bias: Tensor | None = None
+    own_groups: Tensor | None = None
 
     @cached_property
     def image(self) -> Tensor:
@@ -52,9 +57,25 @@ class Inputs:
     def text(self) -> Tensor:
         return self.gathered("text")
 
+    @cached_property
+    def groups(self) -> Tensor | None:
+        """Return ids [M, C] of all processes' pairs; None where no two pairs belong together."""
+        return gathered_groups(self.own_groups)
+
     def gathered(self, name: str) -> Tensor:
         """Return unit-norm rows [M, D] of all processes."""
         return unit_rows(distributed.gather_rows(self.embeddings.named[name]))
+
+    def teacher(self) -> dict[str, Tensor]:
+        """Return the frozen features of all processes' pairs that are there, by modality: of a distillation cache, or
+        of an aligned model's own towers."""
+        found = {}
+        for modality in ("image", "text"):
+            name = f"{modality}_summary"
+            rows = self.teacher_features.get(name, self.embeddings.named.get(name))
+            if rows is not None:
+                found[modality] = distributed.gather_rows(rows.detach())
+        return found
 
     @property
     def own(self) -> slice:
@@ -85,10 +106,16 @@ class Objective(nn.Module):
             settings = replace(settings, order=traits.fixed_order)
         self.distillation = distillation
         self.ranking: RankingLoss | None = None
+        self.several_positives = settings.several_positives
         self.terms = tuple(TERMS[name] for name in traits.terms) + ((DISTILLATION,) if distillation is not None else ())
         for term in self.terms:
             if term.register is not None:
                 term.register(self, dim, settings, seed)
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Return whether the lists need frozen features, `image_summary` and `text_summary`, of the batch."""
+        return self.ranking is not None and self.ranking.needs_teacher
 
     def forward(
         self,
@@ -97,12 +124,16 @@ class Objective(nn.Module):
         progress: Progress,
         detailed: bool = False,
         teacher_features: Mapping[str, Tensor] | None = None,
+        bias: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> LossTerms:
         """Return the terms. `scale` is exponentiated; `detailed` adds numbers for a log line, which cost a little.
 
-        `teacher_features` belong to the batch and are on the device of the embeddings.
+        `teacher_features` belong to the batch and are on the device of the embeddings. `bias` is the model's logit
+        bias, which the sigmoid loss needs. `groups` [N, C] are the ids of `Batch.groups`.
         """
-        inputs = Inputs(embeddings, scale, progress, detailed, teacher_features or {})
+        groups = groups if self.several_positives else None
+        inputs = Inputs(embeddings, scale, progress, detailed, teacher_features or {}, bias, groups)
         terms: dict[str, Tensor] = {}
         report: dict[str, float] = {}
         device = next(iter(embeddings.named.values())).device
@@ -116,8 +147,17 @@ class Objective(nn.Module):
 
 def contrastive(objective: Objective, inputs: Inputs) -> Terms:
     """Return InfoNCE (CLIP)."""
-    rows = info_nce_rows(inputs.image, inputs.text, inputs.scale, inputs.own)
-    return {"contrastive": rows.mean()}, _scale_report(inputs)
+    rows = info_nce_rows(inputs.image, inputs.text, inputs.scale, inputs.own, inputs.groups)
+    return {"contrastive": rows.mean()}, _scale_report(inputs) | _chance_report(inputs)
+
+
+def sigmoid(objective: Objective, inputs: Inputs) -> Terms:
+    """Return the sigmoid loss (SigLIP)."""
+    if inputs.bias is None:
+        raise ValueError("the sigmoid loss needs the model's logit bias: Trunk.start_sigmoid() adds it")
+    rows = sigmoid_rows(inputs.image, inputs.text, inputs.scale, inputs.bias, inputs.own, inputs.groups)
+    report = _scale_report(inputs) | ({"logit_bias": inputs.bias.item()} if inputs.detailed else {})
+    return {"sigmoid": rows.mean()}, report
 
 
 def cyclic(objective: Objective, inputs: Inputs) -> Terms:
@@ -131,9 +171,9 @@ def agreement(objective: Objective, inputs: Inputs) -> Terms:
     if "second_text" not in inputs.embeddings.named:
         raise UserError(NO_SECOND_TEXT)
     image, text, own = inputs.image, inputs.text, inputs.own
-    first_rows = info_nce_rows(image, text, inputs.scale, own)
+    first_rows = info_nce_rows(image, text, inputs.scale, own, inputs.groups)
     second = inputs.gathered("second_text")
-    second_rows = info_nce_rows(image, second, inputs.scale, own)
+    second_rows = info_nce_rows(image, second, inputs.scale, own, inputs.groups)
     # cosines of all pairs, so that the thresholds of all processes stay equal
     cosines = torch.stack([(text * second).sum(1), (text * image).sum(1), (second * image).sum(1)]).detach()
     thresholds = objective.alip_thresholds
@@ -156,13 +196,21 @@ def ranking(objective: Objective, inputs: Inputs) -> Terms:
     """Return the ranking terms of order 1 (RankCLIP) or above (DinoRankCLIP)."""
     assert objective.ranking is not None, "registered with the term"
     ranked = objective.ranking.own_rows(
-        inputs.image, inputs.text, inputs.own, inputs.scale, inputs.progress, inputs.detailed
+        inputs.image,
+        inputs.text,
+        inputs.own,
+        inputs.scale,
+        inputs.progress,
+        inputs.detailed,
+        inputs.groups,
+        inputs.teacher() if objective.needs_teacher else None,
     )
     return ranked.terms, ranked.report
 
 
 def register_ranking(objective: Objective, dim: int, settings: LossSettings, seed: int) -> None:
-    objective.ranking = RankingLoss(dim, seed=seed, **asdict(settings))
+    options = {name: value for name, value in asdict(settings).items() if name != "several_positives"}
+    objective.ranking = RankingLoss(dim, seed=seed, **options)
 
 
 def distillation(objective: Objective, inputs: Inputs) -> Terms:
@@ -175,6 +223,15 @@ def _scale_report(inputs: Inputs) -> dict[str, float]:
     return {"logit_scale": inputs.scale.detach().log().item()} if inputs.detailed else {}
 
 
+def _chance_report(inputs: Inputs) -> dict[str, float]:
+    """Return InfoNCE of equal logits where pairs belong together: less than ln M, since such pairs are left out."""
+    if not inputs.detailed or inputs.groups is None:
+        return {}
+    everyone = torch.arange(len(inputs.groups), device=inputs.groups.device)
+    left = len(everyone) - other_positives(inputs.groups, everyone[inputs.own]).sum(1)
+    return {CHANCE: left.double().log().mean().item()}
+
+
 class Term(NamedTuple):
     compute: Callable[[Objective, Inputs], Terms]
     register: Callable[[Objective, int, LossSettings, int], None] | None = None  # registers parameters and buffers
@@ -182,6 +239,7 @@ class Term(NamedTuple):
 
 TERMS = {
     "contrastive": Term(contrastive),
+    "sigmoid": Term(sigmoid),
     "cyclic": Term(cyclic),
     "agreement": Term(agreement, register_thresholds),
     "ranking": Term(ranking, register_ranking),

@@ -108,7 +108,9 @@ def first_derivatives(backward: Callable) -> Callable:
     @wraps(backward)
     def checked(ctx, *gradients: Tensor):
         if torch.is_grad_enabled():  # true in backward only with create_graph=True
-            raise NotImplementedError("ranked lists have second derivatives only with backend='reference'")
+            raise NotImplementedError(
+                "losses in blocks have no second derivatives; ranked lists have them with backend='reference'"
+            )
         return backward(ctx, *gradients)
 
     return checked

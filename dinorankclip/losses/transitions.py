@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dinorankclip.distributed import gather_rows
 from dinorankclip.methods import HIGHEST_ORDER
 from dinorankclip.seeds import drawing_from
 
@@ -118,7 +119,7 @@ class TripleHead(nn.Module):
             product = (items @ scaled.flatten(0, 1).T).view(len(items), -1, first.shape[1]).transpose(0, 1)
             return F.linear(history_norm(product + first[rows, None] + second), weight)
 
-        return torch.cat(_in_blocks(some, len(items), len(items) * first.shape[1]))
+        return torch.cat(in_blocks(some, len(items), len(items) * first.shape[1]))
 
     def _listed(self, items: Tensor, before: Tensor, last: Tensor, weight: Tensor) -> Tensor:
         """Return queries of the pairs (before, last) [N, K'] only, for short lists or a process with few rows."""
@@ -129,7 +130,7 @@ class TripleHead(nn.Module):
             product = self.product(_pick(items, a) * _pick(items, b))
             return F.linear(history_norm(product + _pick(first, a) + _pick(second, b)), weight)
 
-        return torch.cat(_in_blocks(some, len(before), before.shape[1] * items.shape[1]))
+        return torch.cat(in_blocks(some, len(before), before.shape[1] * items.shape[1]))
 
 
 class DeepHead(nn.Module):
@@ -179,7 +180,7 @@ class DeepHead(nn.Module):
             g = g + self.narrow(F.gelu(self.widen(history_norm(g))))
             return F.linear(history_norm(g), weight)
 
-        return torch.cat(_in_blocks(some, len(order), past[0].shape[1] * weight.shape[0] * (MLP_RATIO + self.order)))
+        return torch.cat(in_blocks(some, len(order), past[0].shape[1] * weight.shape[0] * (MLP_RATIO + self.order)))
 
 
 def _linear(width_in: int, width_out: int, bias: bool = False) -> nn.Linear:
@@ -207,13 +208,51 @@ def _pick_late(table: Tensor, index: Tensor, length: int) -> Tensor:
     return _pick(F.pad(table, (0, 0, 0, 1)), F.pad(index, (missing, 0), value=len(table)))
 
 
-def _in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int) -> list[Tensor]:
+def in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int) -> list[Tensor]:
     """Apply `some` to all rows, in blocks of bounded memory; several blocks are recomputed in backward."""
     step = max(1, BLOCK // max(1, numbers_per_row))
     if step >= rows:
         return [some(slice(0, rows))]
     cuts = [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
     return [checkpoint(some, cut, use_reentrant=False, preserve_rng_state=False) for cut in cuts]
+
+
+def start_of_gate(order: int) -> float:
+    """Return s_r at the start: the paper's s_2 = -3, s_r = s_2 - 2(r-2)."""
+    return -3.0 - 2.0 * (order - 2)
+
+
+def centred_queries(
+    queries: Tensor,
+    active: Sequence[int],
+    counted: Tensor | None = None,
+    gather: Callable[[Tensor], Tensor] = gather_rows,
+) -> Tensor:
+    """Return queries minus their mean over histories [N, K, H], so that no candidate's correction has a mean.
+
+    A correction is q(history)·k(d). Its mean over histories, mean(q)·k(d), depends on the candidate alone: it would be
+    a popularity of d, not a transition. Histories of order r are those of all positions from r-1 on of all lists.
+
+    queries [N, K, H] of one kind of lists, blocks of h for each active order, zero where a history is too short.
+    counted, bool [N, K]: positions that count; None: all. `gather` brings rows of numbers [1, …] of all processes
+    together, with gradient: histories of other processes are histories of the batch, too.
+
+    As loops, for the block of order r:
+        places = [(i, k) for i in range(N) for k in range(r - 1, K) if counted[i][k]]
+        for n in range(h):
+            mean = sum(queries[i][k][n] for i, k in places) / len(places)
+            for i, k in places:
+                out[i][k][n] = queries[i][k][n] - mean        # 0 at other places
+    """
+    rows, length, width = queries.shape
+    position = torch.arange(length, device=queries.device)
+    acts = torch.stack([position >= r - 1 for r in active], -1).expand(rows, -1, -1)  # [N, K, orders]
+    if counted is not None:
+        acts = acts & counted[:, :, None]
+    acts = acts.to(queries.dtype).repeat_interleave(width // len(active), -1)
+    own = torch.stack([(queries * acts).sum((0, 1)), acts.sum((0, 1))])
+    total, count = gather(own[None]).sum(0)
+    return (queries - total / count.clamp_min(1)) * acts
 
 
 class TransitionHeads(nn.Module):
@@ -239,7 +278,7 @@ class TransitionHeads(nn.Module):
         super().__init__()
         if not 0 <= order <= HIGHEST_ORDER:
             raise ValueError(f"order {order} is not between 0 and {HIGHEST_ORDER}")
-        starts = [-3.0 - 2.0 * (r - 2) for r in range(2, order + 1)] if gate_start is None else list(gate_start)
+        starts = [start_of_gate(r) for r in range(2, order + 1)] if gate_start is None else list(gate_start)
         self.order, self.head_dim = order, head_dim
         self.item_scale = math.sqrt(dim)
         self.heads, self.gates = nn.ModuleDict(), nn.ParameterDict()

@@ -1,4 +1,4 @@
-"""Defines the model (trunk, students and fusion), its folder on disk, the object of `load_model`, and exports.
+"""Defines the models (trunk, students, fusion; heads on frozen towers), their folder on disk, `load_model` and exports.
 
 trunk.py               the contrastive trunk: an open_clip model, its captions cut to their length
 open_clip_blocks.py    open_clip's transformer blocks, run on sequences of several lengths
@@ -7,6 +7,10 @@ students.py            image students (ViT, convolutional), text students, and t
 fusion.py              the equations of fusion, and the gate
 fusion_variants.py     pyramid, attention, refiner, and the six variants that are built from them
 joint.py               trunk, students and fusion wired to one model
+towers.py              frozen teachers as towers, and the rows of their features
+class_name_bridge.py   images in caption space without pairs: the closed form behind `starter`
+aligned.py             heads and fusions over two frozen towers: the model of `--recipe aligned`
+starter.py             `starter` as a model: the installed towers as they are
 weights_file.py        safetensors files, hashes of weights, models without initial draws
 folder.py              the model folder: save, find, load; the vocabulary beside an export
 loaded.py              `load_model`: pictures and captions in, embeddings out

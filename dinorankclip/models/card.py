@@ -14,14 +14,16 @@ from typing import Any, TypeVar
 
 from dinorankclip import __version__, run_files
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored, written
-from dinorankclip.methods import likelihood_words, traits_of_stored
+from dinorankclip.methods import words_of_stored
+from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.folder import CONFIG
 from dinorankclip.models.joint import fusion_start_words, parameters_by_part
 from dinorankclip.models.loaded import LoadedModel
-from dinorankclip.models.trunk import trunk_config, trunk_name
+from dinorankclip.models.towers import ImageTower, TextTower
+from dinorankclip.models.trunk import trunk_config, trunk_name, without_start
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
 
-RECORD = "provenance.json"  # in exported folders, so that an export of an export has it, too
+RECORD = run_files.PROVENANCE  # so that an export of an export has it, too
 FEW_SCORED = 50  # below this many images a rate may be 14 points off by chance alone
 Text = TypeVar("Text", str, None)
 _PATHS = ("data", "init")  # settings that may be paths
@@ -47,7 +49,8 @@ def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]
     if not settings.get("init") or not trunk:
         return settings
     name = trunk_name(trunk)
-    size = None if name and trunk_config(name) == trunk else trunk["vision_cfg"]["image_size"]
+    usual = name and without_start(trunk_config(name)) == without_start(trunk)
+    size = None if usual else trunk["vision_cfg"]["image_size"]
     own = {"trunk": name or "without a name (see model.json)", "image_size": size}
     return settings | {"model": settings["model"] | own}
 
@@ -187,29 +190,40 @@ def _description(model: LoadedModel) -> str:
     if parts.image_fusion is not None or parts.text_fusion is not None:
         gate = "" if parts.fusion.gate else ", without gate"
         extra += f" Fusion: {parts.fusion.variant}{gate}{fusion_start_words(parts.fusion)}."
+    pieces = "CLIP's byte pairs"
+    if isinstance(parts, AlignedModel):
+        pieces = "pieces of words"
+        extra += f" Frozen towers: {_tower(parts.image_tower)} (image) and {_tower(parts.text_tower)} (text)."
     return (
         f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
-        f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: CLIP's byte "
-        f"pairs, at most {model.text_spec.context_length}.{extra}\n\n"
+        f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: {pieces}, "
+        f"at most {model.text_spec.context_length}.{extra}\n\n"
         f"| part | parameters |\n| --- | --- |\n{rows}\n| all | {sum(counts.values()) / 1e6:.2f} M |\n\n"
         f"Identity of design and weights: `{model.identity}`"
     )
+
+
+def _tower(tower: ImageTower | TextTower) -> str:
+    """Return name, licence and note of a tower."""
+    card = tower.teacher.card
+    return f"{card.name}, licence {card.licence}{f', {card.note}' if card.note else ''}"
 
 
 def _training(known: dict[str, Any]) -> str:
     settings = known.get("settings")
     if not settings:
         return "Unknown: the model does not come from a run of this program, or its run folder is gone."
-    budget, optim, loss = settings["budget"], settings["optim"], settings["loss"]
-    words = {"order": loss["order"], "likelihood": likelihood_words(loss.get("rankclip_eps", 0.0))}
-    method = traits_of_stored(settings["method"]).words.format(**words)
+    budget, optim = settings["budget"], settings["optim"]
+    method = words_of_stored(settings)
     # An order that is named but has no effect is no cause of a score.
     if inert := run_files.inert_words(known.get("inert_orders", [])):
         method += f"; {inert}: the corrections ended below a thousandth of the spread they correct"
+    aligned = settings.get("recipe") == "aligned"
+    base = "heads on frozen towers" if aligned else f"trunk {settings['model']['trunk']}"
     start = settings.get("init") or settings.get("model", {}).get("weights")
     lines = [
         f"- method: `{settings['method']}`, {method}",
-        f"- started from: {start or 'random weights'}; trunk {settings['model']['trunk']}, seed {settings['seed']}",
+        f"- started from: {start or 'random weights'}; {base}, seed {settings['seed']}",
         f"- {known['step']} steps of {budget['batch']} pairs, {known['step'] * budget['batch']:,} pairs seen "
         f"({budget['epochs']} epochs planned)",
         f"- AdamW, learning rate {optim['lr']:g}, weight decay {optim['weight_decay']:g}",

@@ -30,12 +30,15 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dinorankclip.io import whole_folder
+from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import RECORD, card, provenance
-from dinorankclip.models.folder import OPEN_CLIP_CONFIG, find_model, save_model, write_vocabulary
+from dinorankclip.models.folder import OPEN_CLIP_CONFIG, TOWERS, find_model, save_model, write_vocabulary
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import LoadedModel, load_model, trial_pairs, try_out
 from dinorankclip.models.open_clip_weights import PREFIX, RESIZING
+from dinorankclip.models.starter import STARTER
 from dinorankclip.models.weights_file import skip_init, write_weights
+from dinorankclip.teachers.portable import write_copy
 from dinorankclip.types import UserError, first_line
 
 FORMATS = {"folder": "", "open-clip": "open_clip", "onnx": "onnx"}  # format → subfolder if there are several formats
@@ -86,9 +89,18 @@ def _readable_size(count: int) -> str:
 
 
 def write_export(
-    where: str, out: Path, formats: Sequence[str], data_note: str = "", licence: str = "", replace: bool = False
+    where: str,
+    out: Path,
+    formats: Sequence[str],
+    data_note: str = "",
+    licence: str = "",
+    replace: bool = False,
+    towers: str = "inside",
 ) -> Written:
-    """Export the model a user calls `where` to the folder `out` in all `formats`."""
+    """Export the model a user calls `where` to the folder `out` in all `formats`.
+
+    `towers` says where the frozen towers of an aligned model are: "inside" the folder, or "named" in it.
+    """
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise UserError(f"no format is called '{', '.join(unknown)}'; there are {', '.join(FORMATS)}")
@@ -96,7 +108,7 @@ def write_export(
         demand_onnx()
     with export_place(out, replace, RECORD) as aside:
         # This is looked up once: a run that goes on training may soon have another last checkpoint.
-        origin = None if where.startswith(PREFIX) else find_model(where)
+        origin = None if where == STARTER or where.startswith(PREFIX) else find_model(where)
         model = load_model(origin or where, device="cpu", precision="fp32")
         try_out(model)
         known = provenance(origin, where, data_note)
@@ -106,7 +118,7 @@ def write_export(
             folder, name = aside / inside, f"{out.name}/{inside}" if inside else out.name
             folder.mkdir(exist_ok=True)
             if kind == "folder":
-                write_model_folder(model, folder, known, name, licence)
+                write_model_folder(model, folder, known, name, licence, towers)
             elif kind == "open-clip":
                 warning = write_open_clip_folder(model, folder, known, name, licence)
                 written.remarks += [f"note: {warning}"] if warning else []
@@ -157,9 +169,13 @@ def _put_back(older: Path, out: Path) -> None:
             older.rmdir()  # empty, if it was never moved
 
 
-def write_model_folder(model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = "") -> None:
+def write_model_folder(
+    model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = "", towers: str = "inside"
+) -> None:
     """Write everything needed to use the model into an empty folder that will be called `name`."""
     save_model(model.parts, folder, seal=True)
+    if isinstance(model.parts, AlignedModel) and towers == "inside":
+        write_towers(model.parts, folder)
     _write_side_files(model, folder, known, LOADING_OURS.format(name=name), licence)
 
 
@@ -168,7 +184,10 @@ def _write_side_files(
 ) -> None:
     """Write preprocessing, vocabulary, provenance and card."""
     (folder / CARD).write_text(card(model, known, loading, warning, licence))
-    write_vocabulary(folder, model.text_spec)
+    if isinstance(model.parts, AlignedModel):
+        write_tower_vocabulary(model.parts, folder)
+    else:
+        write_vocabulary(folder, model.text_spec)
     _write_json(folder / RECORD, known)
     spec = model.image_spec
     preprocessing = {  # in words and numbers that another program can follow
@@ -183,6 +202,21 @@ def _write_side_files(
     _write_json(folder / PREPROCESSING, preprocessing)
 
 
+def write_towers(model: AlignedModel, folder: Path) -> None:
+    """Copy both frozen towers into the folder of an aligned model, which then needs no other package."""
+    for side, tower in (("image", model.image_tower), ("text", model.text_tower)):
+        place = folder / TOWERS / side
+        place.mkdir(parents=True)
+        write_copy(tower.design.spec, tower.teacher, place)
+
+
+def write_tower_vocabulary(model: AlignedModel, folder: Path) -> None:
+    """Copy the word pieces of a sentence encoder, for programs that make ids for text.onnx."""
+    source = model.text_tower.teacher.source
+    if source is not None and (source / "tokenizer.json").is_file() and not (folder / TOWERS).exists():
+        shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
+
+
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n")
 
@@ -191,6 +225,8 @@ def write_open_clip_folder(
     model: LoadedModel, folder: Path, known: dict[str, Any], name: str, licence: str = ""
 ) -> str:
     """Write the trunk into an empty folder that will be called `name`. Return a note on omitted parts, or ""."""
+    if isinstance(model.parts, AlignedModel):
+        raise UserError("an aligned model has no trunk for open_clip: export it as folder or onnx")
     warning = _fusion_left_out(model)
     if warning:
         known = known | {"scores": None, "set_scores": None}  # scores are of the whole model
@@ -230,7 +266,7 @@ def _fusion_left_out(model: LoadedModel) -> str:
 class _UnitRows(nn.Module):
     """Wraps one encoder as a module of one input, for the exporter. `model` registers the weights."""
 
-    def __init__(self, model: JointModel, encode: Callable[[Tensor], Tensor]):
+    def __init__(self, model: nn.Module, encode: Callable[[Tensor], Tensor]):
         super().__init__()
         self.model = model
         self.encode = encode

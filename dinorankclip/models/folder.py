@@ -1,5 +1,7 @@
 """Saves and loads model folders: `model.json` (the design) and `model.safetensors` (the weights), without pickle.
 
+The folder of an aligned model (format 2) names its frozen towers, or holds them in `towers/`.
+
 A checkpoint of a run is such a folder with the training state beside it. An exported folder has a card, the
 preprocessing and the vocabulary beside it, and in `model.json` the hash of its weights.
 
@@ -21,23 +23,33 @@ from torch import Tensor
 
 from dinorankclip import run_files
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
+from dinorankclip.models.towers import ImageTower, TextTower, TowerDesign, check_tower
 from dinorankclip.models.weights_file import read_weights, skip_init, weights_hash, write_weights
+from dinorankclip.teachers.portable import local_spec
 from dinorankclip.types import TextSpec, UserError
 
-FORMAT = 1
+FORMAT, ALIGNED_FORMAT = 1, 2
 CONFIG = "model.json"
 WEIGHTS = "model.safetensors"
 VOCABULARY = "vocabulary.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
-_KEYS = {"format", "trunk", "students", "fusion", "weights_hash"}
+TOWERS = "towers"
+_KEYS = {
+    FORMAT: {"format", "trunk", "students", "fusion", "weights_hash"},
+    ALIGNED_FORMAT: {"format", "aligned", TOWERS, "weights_hash"},
+}
 _MOST_NAMED = 3  # most names in an error text
 
+AnyModel = JointModel | AlignedModel
 Description = TypeVar("Description", Students, FusionDesign)
 
 
-def design_of(model: JointModel) -> dict[str, Any]:
+def design_of(model: AnyModel) -> dict[str, Any]:
     """Return the design of a model as plain data. Students and fusion are left out where the model has none."""
+    if isinstance(model, AlignedModel):
+        return {"aligned": dataclasses.asdict(model.design)}
     design: dict[str, Any] = {"trunk": model.trunk.config}
     if model.students != Students():
         design["students"] = dataclasses.asdict(model.students)
@@ -49,13 +61,16 @@ def design_of(model: JointModel) -> dict[str, Any]:
     return design
 
 
-def save_model(model: JointModel, folder: Path, *, seal: bool = False) -> None:
+def save_model(model: AnyModel, folder: Path, *, seal: bool = False) -> None:
     """Write into an existing folder; `seal` adds the hash of the weights, which loading then verifies.
 
     The caller makes the write atomic: checkpoints and exports rename a finished folder into place.
     """
-    weights = model.state_dict()
-    config = {"format": FORMAT, **design_of(model)}
+    weights = model.own_state()
+    config = {"format": ALIGNED_FORMAT if isinstance(model, AlignedModel) else FORMAT, **design_of(model)}
+    if isinstance(model, AlignedModel) and not seal:
+        # A checkpoint stays on this machine and says where its towers are; an export must not.
+        config[TOWERS] = {"image": model.image_tower.spec, "text": model.text_tower.spec}
     if seal:
         config["weights_hash"] = weights_hash(weights)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
@@ -102,10 +117,14 @@ def _is_of_transformers(path: Path) -> bool:
         return False
 
 
-def load_folder(where: str | Path) -> JointModel:
+def load_folder(where: str | Path) -> AnyModel:
     """Build the model that a folder describes and load its weights, all of which must fit."""
     folder = find_model(where)
     config = _read_config(folder)
+    if config["format"] == ALIGNED_FORMAT:
+        aligned = _aligned_model(config["aligned"], folder, config.get(TOWERS))
+        load_weights(aligned, folder, config.get("weights_hash"))
+        return aligned
     students = _described(Students, config.get("students", {}), folder)
     fusion = _described(FusionDesign, config.get("fusion", {}), folder)
     try:
@@ -128,13 +147,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     version = config.get("format") if isinstance(config, dict) else None
-    if not isinstance(version, int) or not isinstance(config.get("trunk"), dict):
-        raise UserError(f"{path} is no description of a DinoRankCLIP model: it lacks 'format' or 'trunk'")
-    if version > FORMAT:
-        raise UserError(f"{path} has format {version}, this version reads {FORMAT}: install a newer dinorankclip")
-    if version != FORMAT:
-        raise UserError(f"{path} has format {version}; this version reads format {FORMAT}")
-    unknown = sorted(config.keys() - _KEYS)
+    described = "aligned" if version == ALIGNED_FORMAT else "trunk"
+    if not isinstance(version, int) or not isinstance(config.get(described), dict):
+        raise UserError(f"{path} is no description of a DinoRankCLIP model: it lacks 'format' or '{described}'")
+    if version not in _KEYS:
+        newer = ": install a newer dinorankclip" if version > max(_KEYS) else ""
+        raise UserError(f"{path} has format {version}, this version reads {FORMAT} and {ALIGNED_FORMAT}{newer}")
+    unknown = sorted(config.keys() - _KEYS[version])
     if unknown:
         raise UserError(f"{path} has entries that this version does not know: {', '.join(unknown)}")
     return config
@@ -147,13 +166,37 @@ def _described(kind: type[Description], values: Any, folder: Path) -> Descriptio
     return kind(**values)
 
 
-def load_weights(model: JointModel, folder: Path, expected_hash: str | None = None) -> None:
+def _aligned_model(described: dict[str, Any], folder: Path, places: dict[str, str] | None) -> AlignedModel:
+    """Build an aligned model with its towers: those in the folder, else those at `places`, else the installed ones."""
+    values = dict(described)
+    try:
+        for side in ("image", "text"):
+            values[side] = TowerDesign(**values[side])
+        values["fusion"] = _described(FusionDesign, values.get("fusion", {}), folder)
+        design = AlignedDesign(**values)
+    except (TypeError, KeyError) as error:
+        raise UserError(f"{folder / CONFIG} describes no aligned model: {error}") from error
+    inside = folder / TOWERS
+    specs = places or {side: getattr(design, side).spec for side in ("image", "text")}
+    if inside.is_dir():
+        specs = {side: local_spec(spec, inside / side) for side, spec in specs.items()}
+    image, text = ImageTower(specs["image"], design.image.size), TextTower(specs["text"])
+    check_tower(image, design.image)
+    check_tower(text, design.text)
+    try:
+        with skip_init():
+            return AlignedModel(design, image, text)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder / CONFIG} describes no model that can be built: {error}") from error
+
+
+def load_weights(model: AnyModel, folder: Path, expected_hash: str | None = None) -> None:
     """Copy a folder's weights into a model, after a check that all of them fit."""
     path = folder / WEIGHTS
     if not path.is_file():
         raise UserError(f"{folder} has {CONFIG} but no {WEIGHTS}: copy the whole folder again")
     weights = read_weights(path)
-    if faults := _faults(model.state_dict(), weights):
+    if faults := _faults(model.own_state(), weights):
         more = f"; and {len(faults) - _MOST_NAMED} more faults" if len(faults) > _MOST_NAMED else ""
         raise UserError(f"{path} does not fit {CONFIG}: {'; '.join(faults[:_MOST_NAMED])}{more}")
     if expected_hash is not None and weights_hash(weights) != expected_hash:
@@ -164,7 +207,7 @@ def load_weights(model: JointModel, folder: Path, expected_hash: str | None = No
             f"{path} holds values that are not finite ({_first_names(broken)}): the model is damaged, or its training "
             "diverged; use another checkpoint"
         )
-    model.load_state_dict(weights, strict=True)
+    model.load_state_dict(weights, strict=False)  # compared above; frozen towers are not among the weights
 
 
 def _faults(expected: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:

@@ -21,11 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.fusion import Fused, Fusion, fused_angle
 from dinorankclip.models.fusion_variants import build_fusion
 from dinorankclip.models.students import StudentFeatures, image_student, text_student, token_table
 from dinorankclip.models.trunk import OwnImageTokens, OwnTextTokens, Trunk
-from dinorankclip.types import Embeddings
+from dinorankclip.types import Embeddings, ImageSpec, TextSpec
 
 if TYPE_CHECKING:
     from dinorankclip.models.students import ImageStudent, TextStudent
@@ -90,7 +91,7 @@ class JointModel(nn.Module):
         # Branches whose trunk learns from the teacher in a student's stead: set for training, stored nowhere.
         self.own_tokens: dict[str, OwnImageTokens | OwnTextTokens] = {}
         self.set_parts(students or Students(), fusion or FusionDesign(), seed)
-        spec = self.trunk.image_spec
+        spec = self.image_spec
         # Pixels arrive as uint8; (p/255 - mean)/std becomes one multiply and one add.
         mean, std = torch.tensor(spec.mean).view(3, 1, 1), torch.tensor(spec.std).view(3, 1, 1)
         self.register_buffer("pixel_scale", 1.0 / (255.0 * std), persistent=False)
@@ -150,6 +151,25 @@ class JointModel(nn.Module):
         return self.trunk.dim
 
     @property
+    def image_spec(self) -> ImageSpec:
+        return self.trunk.image_spec
+
+    @property
+    def text_spec(self) -> TextSpec:
+        return self.trunk.text_spec
+
+    @property
+    def logit_scale(self) -> nn.Parameter:
+        return self.trunk.logit_scale
+
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.text_spec)
+
+    def own_state(self) -> dict[str, Tensor]:
+        """Return the weights that belong into a model folder: all of them."""
+        return self.state_dict()
+
+    @property
     def device(self) -> torch.device:
         return self.pixel_scale.device
 
@@ -198,6 +218,14 @@ class JointModel(nn.Module):
             features = self.text_student(texts, token_table(self.trunk.towers))
         return self._fuse(self.trunk.encode_text, texts, features, self.text_fusion)
 
+    def image_side(self, images: Tensor) -> Encoded:
+        """Encode uint8 images [B, 3, S, S]."""
+        return self.see(self.normalised(images))
+
+    def text_side(self, texts: Tensor) -> Encoded:
+        """Encode token ids [B, L]."""
+        return self.read(texts)
+
     def _fuse(
         self, encode: Callable[[Tensor], Tensor], items: Tensor, features: StudentFeatures | None, fusion: Fusion | None
     ) -> Encoded:
@@ -212,11 +240,17 @@ class JointModel(nn.Module):
 
     def scale(self) -> Tensor:
         """Return s = exp(logit_scale), the inverse temperature, with gradient."""
-        return self.trunk.logit_scale.exp()
+        return self.logit_scale.exp()
+
+    def bias(self) -> Tensor | None:
+        """Return b, the bias of logits, with gradient; None in a model that was never trained with the sigmoid loss."""
+        return self.trunk.logit_bias
 
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
-        rows = self.see(self.normalised(images.to(self.device))).raw.float()
+        """Map uint8 images [B, 3, S, S], or raw embeddings of a frozen image side [B, D], to embeddings [B, D]."""
+        images = images.to(self.device)
+        rows = (images if images.ndim == 2 else self.see(self.normalised(images)).raw).float()
         return F.normalize(rows, dim=-1) if normalize else rows
 
     @torch.inference_mode()
@@ -228,6 +262,23 @@ class JointModel(nn.Module):
         """Normalise uint8 images, as trunk and students expect them."""
         pixels = images.float()
         return torch.addcmul(self.pixel_shift, pixels, self.pixel_scale, out=pixels)  # in place: no gradient
+
+    def pooled_image_features(self, pixels: Tensor) -> Tensor:
+        """Map normalised pixels [B, 3, S, S] to the trunk's features before projection [B, W], for probes.
+
+        A fused model adds its student's class token: [B, W + C].
+        """
+        pooled = pooled_features(self.trunk.towers.visual, pixels)
+        if self.image_fusion is None or self.image_student is None:
+            return pooled
+        return torch.cat([pooled, self.image_student(pixels).summary], -1)
+
+    def image_details(self, pixels: Tensor) -> Details:
+        """Return the details of normalised pixels [B, 3, S, S]."""
+        details = details_of(self.see(pixels))
+        if details.tokens is not None and self.image_student is not None:
+            details = replace(details, tokens=details.tokens.unflatten(1, self.image_student.grid))
+        return replace(details, trunk_tokens=_patch_map(self.trunk.towers.visual, pixels).float())
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
@@ -279,14 +330,6 @@ class Details:
     mask: Tensor | None = None  # bool [B, L], True at tokens of the caption (the start token included); captions only
     gate: Tensor | None = None  # [B, D], α of the fusion
     angle: Tensor | None = None  # [B], degrees between the fused and the trunk's embedding
-
-
-def image_details(model: JointModel, pixels: Tensor) -> Details:
-    """Return the details of normalised pixels [B, 3, S, S]."""
-    details = details_of(model.see(pixels))
-    if details.tokens is not None and model.image_student is not None:
-        details = replace(details, tokens=details.tokens.unflatten(1, model.image_student.grid))
-    return replace(details, trunk_tokens=_patch_map(model.trunk.towers.visual, pixels).float())
 
 
 def details_of(encoded: Encoded) -> Details:

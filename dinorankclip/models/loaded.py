@@ -29,9 +29,11 @@ from dinorankclip.data.samples import render_whole
 from dinorankclip.data.scenes.make import SampleSpec, SetSplit, sample_files
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
-from dinorankclip.models.folder import check_vocabulary, design_of, find_model, load_folder
-from dinorankclip.models.joint import Details, JointModel, details_of, image_details, pooled_features
+from dinorankclip.models.folder import AnyModel, check_vocabulary, design_of, find_model, load_folder
+from dinorankclip.models.joint import Details, details_of
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model
+from dinorankclip.models.starter import STARTER, starter_model
+from dinorankclip.models.towers import TowerTokenizer
 from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.types import ImageSpec, TextSpec, UserError
 
@@ -40,12 +42,13 @@ PIXELS_AT_ONCE = 64 * 224 * 224
 TEXTS_AT_ONCE = 256
 _SLACK = 4.0  # augmentations and trial inputs go beyond black and white; pixels that were not normalised go far beyond
 
+STARTER_NOTE = "the installed towers as they are, no pair seen"
 Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
 Output = TypeVar("Output")  # rows or details
 
 
 def load_model(where: str | Path, device: str = "auto", precision: str = "auto") -> LoadedModel:
-    """Load a run folder, a checkpoint, an exported folder or `open_clip:NAME:FILE`.
+    """Load a run folder, a checkpoint, an exported folder, `open_clip:NAME:FILE` or `starter`.
 
     A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns); nothing is ever
     downloaded. "auto" chooses the GPU if there is one, and bf16 where it is native; `model.reason`
@@ -54,6 +57,8 @@ def load_model(where: str | Path, device: str = "auto", precision: str = "auto")
     if precision not in ("auto", "fp32", "bf16"):
         raise UserError(f"precision '{precision}': there are auto, fp32 and bf16")
     placement = choose(str(device), precision)
+    if str(where) == STARTER:
+        return LoadedModel(starter_model(), STARTER, placement, STARTER_NOTE)
     if not str(where).startswith(PREFIX):
         folder = find_model(where)
         check_vocabulary(folder)
@@ -67,14 +72,14 @@ def load_model(where: str | Path, device: str = "auto", precision: str = "auto")
 class LoadedModel:
     """Holds frozen trunk, students and fusion. Methods return ordinary fp32 tensors without history, on `device`."""
 
-    def __init__(self, parts: JointModel, name: str, placement: Placement, note: str = ""):
+    def __init__(self, parts: AnyModel, name: str, placement: Placement, note: str = ""):
         self.parts = parts.to(placement.device).eval().requires_grad_(False)
         self.name = name
         self.placement = placement
         self.reason = f"{placement.reason}; {note}" if note else placement.reason
-        self.image_spec: ImageSpec = parts.trunk.image_spec
-        self.text_spec: TextSpec = parts.trunk.text_spec
-        self.tokenizer = Tokenizer(self.text_spec)
+        self.image_spec: ImageSpec = parts.image_spec
+        self.text_spec: TextSpec = parts.text_spec
+        self.tokenizer = parts.tokenizer()
 
     @property
     def dim(self) -> int:
@@ -87,7 +92,7 @@ class LoadedModel:
     @functools.cached_property
     def identity(self) -> str:
         """Return a hex hash of design and weights: the key under which embeddings of this model may be stored."""
-        return identity(design_of(self.parts), weights_hash(self.parts.state_dict()))
+        return identity(design_of(self.parts), weights_hash(self.parts.own_state()))
 
     def preprocess(self, picture: Picture) -> Tensor:
         """Map a path, bytes, a Pillow image or uint8 pixels [H, W, 3] to uint8 [3, S, S], as evaluation does."""
@@ -120,23 +125,12 @@ class LoadedModel:
         return F.normalize(rows, dim=-1) if normalize else rows
 
     def image_features(self, images: Tensor) -> Tensor:
-        """Map images as in `encode_image` to the trunk's pooled features [B, W] before projection, for linear probes.
-
-        A fused model adds its student's class token: [B, W + C].
-        """
-
-        def features(pixels: Tensor) -> Tensor:
-            pooled = pooled_features(self.parts.trunk.towers.visual, pixels)
-            student = self.parts.image_student
-            if self.parts.image_fusion is None or student is None:
-                return pooled
-            return torch.cat([pooled, student(pixels).summary], -1)
-
-        return self._rows("features", features, self._pixels(images))
+        """Map images as in `encode_image` to the features before projection [B, W], for linear probes."""
+        return self._rows("features", self.parts.pooled_image_features, self._pixels(images))
 
     def look(self, images: Tensor) -> Details:
         """Return embeddings, patch tokens, gate values and angles of images as in `encode_image`."""
-        return _joined(self._each(lambda pixels: image_details(self.parts, pixels), self._pixels(images)))
+        return _joined(self._each(self.parts.image_details, self._pixels(images)))
 
     def read(self, texts: Sequence[str] | Tensor) -> Details:
         """Return embeddings, tokens, gate values and angles of captions, or of their ids [B, L]."""
@@ -218,7 +212,7 @@ def _check_images(images: Tensor, spec: ImageSpec) -> None:
         )
 
 
-def _check_ids(ids: Tensor, tokenizer: Tokenizer) -> None:
+def _check_ids(ids: Tensor, tokenizer: Tokenizer | TowerTokenizer) -> None:
     """Demand integers [B, L] from the model's tokenizer: L up to the context length, each row with its end-of-text."""
     context = tokenizer.spec.context_length
     if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 2 or not 1 <= ids.shape[1] <= context:

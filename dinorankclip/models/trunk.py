@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import math
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -31,6 +32,9 @@ from dinorankclip.types import ImageSpec, TextSpec, UserError
 BUILT_IN = Path(__file__).parent / "trunks"
 open_clip.add_model_config(BUILT_IN)
 
+# Where the sigmoid loss starts (Zhai et al. 2023): logits are 10·cos - 10, so that most of the many pairs that do not
+# match are answered right from the beginning. The names are open_clip's, and stand in the config of such a trunk.
+SIGMOID_START = {"init_logit_scale": math.log(10.0), "init_logit_bias": -10.0}
 LENGTH_STEP = 4  # captions are padded to a multiple of this
 # Errors that a damaged or foreign weights file may raise.
 _UNREADABLE = (SafetensorError, UnpicklingError, EOFError, StopIteration, AttributeError, TypeError)
@@ -55,11 +59,17 @@ def trunk_name(config: dict[str, Any]) -> str | None:
 
     def without_size(config: dict[str, Any]) -> dict[str, Any]:
         vision = {key: value for key, value in config["vision_cfg"].items() if key != "image_size"}
-        return config | {"vision_cfg": vision}
+        return without_start(config) | {"vision_cfg": vision}
 
     target = without_size(config)
     alike = [name for name in open_clip.list_models() if without_size(trunk_config(name)) == target]
-    return next((name for name in alike if trunk_config(name) == config), alike[0] if alike else None)
+    equal = [name for name in alike if without_start(trunk_config(name)) == without_start(config)]
+    return next(iter(equal or alike), None)
+
+
+def without_start(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without the start of logit scale and bias, which shapes no tower."""
+    return {key: value for key, value in config.items() if key not in SIGMOID_START}
 
 
 class Trunk(nn.Module):
@@ -91,6 +101,20 @@ class Trunk(nn.Module):
     @property
     def logit_scale(self) -> nn.Parameter:
         return self.towers.logit_scale
+
+    @property
+    def logit_bias(self) -> nn.Parameter | None:
+        """Return the bias of logits, a scalar; None where the loss has none (every loss but the sigmoid loss)."""
+        return self.towers.logit_bias
+
+    def start_sigmoid(self) -> None:
+        """Add a logit bias and set the temperature, as the sigmoid loss starts; a trunk with a bias keeps both."""
+        if self.logit_bias is not None:
+            return
+        with torch.no_grad():
+            self.logit_scale.fill_(SIGMOID_START["init_logit_scale"])
+        self.towers.logit_bias = nn.Parameter(torch.full_like(self.logit_scale, SIGMOID_START["init_logit_bias"]))
+        self.config = self.config | SIGMOID_START
 
     def load_weights(self, path: str | Path) -> None:
         """Load weights in open_clip's format (safetensors, or a checkpoint that loads without unpickling code)."""

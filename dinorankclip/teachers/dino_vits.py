@@ -110,7 +110,7 @@ def timm_teacher(name: str, file: str | Path | None = None, input_size: int | No
     preprocessing = Preprocessing(size, tuple(config.mean), tuple(config.std), "bilinear" if bilinear else "bicubic")
     grid = grid_of(size, vit.patch_embed.patch_size[0], source)
     card = TeacherCard(source, config.license or "see timm")
-    teacher = Teacher(card, _timm_tokens(vit), weights_files.hash_of(tensors), preprocessing, grid)
+    teacher = Teacher(card, _timm_tokens(vit), weights_files.hash_of(tensors), preprocessing, grid, source=path)
     check_final_norm(teacher, vit.norm)
     return teacher
 

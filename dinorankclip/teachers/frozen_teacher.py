@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -30,6 +31,7 @@ CaptionReader = Callable[[Sequence[str]], tuple[Tensor, Tensor, Tensor]]
 
 USUAL_SIZE = 224  # 14×14 tokens for patches of 16 pixels, as in the paper
 THREADS = 2  # threads that read and resize images
+LONG_CAPTION = 1000  # words, more than any text tower reads
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,10 @@ class TextFeatures:
 class _Frozen:
     """Holds a network that can no longer change."""
 
-    def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str) -> None:
+    def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str, source: Path | None = None) -> None:
         self.card = card
         self.weights_hash = weights_hash
+        self.source = source  # the file or folder of the weights; None if there is none
         self._network = network.float().eval().requires_grad_(False)
         self._device = torch.device("cpu")
 
@@ -101,6 +104,11 @@ class _Frozen:
     @property
     def licence(self) -> str:
         return self.card.licence
+
+    @property
+    def network(self) -> nn.Module:
+        """Return the frozen network, for a model that has this teacher as its tower."""
+        return self._network
 
     def to(self, device: torch.device | str) -> Self:
         """Move to a device and return the teacher itself."""
@@ -122,8 +130,9 @@ class Teacher(_Frozen):
         weights_hash: str,
         preprocessing: Preprocessing,
         grid: tuple[int, int],
+        source: Path | None = None,
     ) -> None:
-        super().__init__(card, network, weights_hash)
+        super().__init__(card, network, weights_hash, source)
         self.preprocessing = preprocessing
         self.grid = grid
 
@@ -153,9 +162,31 @@ class Teacher(_Frozen):
 class TextTeacher(_Frozen):
     """A text teacher. Its network maps (ids [B, T], mask [B, T]) to (tokens [B, T, C], summary [B, C'])."""
 
-    def __init__(self, card: TeacherCard, network: nn.Module, weights_hash: str, reader: CaptionReader) -> None:
-        super().__init__(card, network, weights_hash)
+    def __init__(
+        self,
+        card: TeacherCard,
+        network: nn.Module,
+        weights_hash: str,
+        reader: CaptionReader,
+        source: Path | None = None,
+    ) -> None:
+        super().__init__(card, network, weights_hash, source)
         self._reader = reader
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of different ids: the rows of the network's largest table of embeddings."""
+        tables = (module for module in self._network.modules() if isinstance(module, nn.Embedding))
+        return max(table.num_embeddings for table in tables)
+
+    @property
+    def most_tokens(self) -> int:
+        """Return the length to which longer captions are cut."""
+        return self.ids(["a " * LONG_CAPTION]).shape[1]
+
+    def ids(self, captions: Sequence[str]) -> Tensor:
+        """Return the ids of captions, int64 [B, T], padded with 0 after the end token."""
+        return self._reader(captions)[0]
 
     def tokens(self, captions: Sequence[str]) -> TextFeatures:
         ids, mask, word_ids = (tensor.to(self._device) for tensor in self._reader(captions))

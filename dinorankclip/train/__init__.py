@@ -3,9 +3,12 @@
 assemble.py       from settings to the objects of a run: data, model, objective, optimiser; `resume`
 distil_setup.py   students, teacher cache and loss of a run with distillation
 frozen_rows.py    training with a frozen image side, whose rows are computed once
+aligned_setup.py  model, batch and epochs of `--recipe aligned`
+tower_rows.py     rows of frozen towers, computed once: every image, every different caption
 loop.py           the training loop: fetch, gradients, step, log, score, save
 step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, AdamW step
 checkpoints.py    the training state, its checkpoint folders; why a run ended early, and the command that goes on
 run_folder.py     the run folder: its settings, log, machine and list of damaged samples
+timed_budget.py   a budget in minutes or core-seconds → a number of steps
 cost.py           the estimated and the actual cost of a run, and its training data
 """

@@ -4,31 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import TrainSettings, for_method, preset
+from dinorankclip.config import TrainSettings, default_settings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
-from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.data.second_captions import open_second_captions
 from dinorankclip.device import Placement, choose, keep_freed_memory
 from dinorankclip.losses.objective import Objective
 from dinorankclip.methods import traits_of
-from dinorankclip.models.folder import load_folder
+from dinorankclip.models.aligned import AlignedModel
+from dinorankclip.models.folder import AnyModel, load_folder
 from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion_start_words
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model, refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.run_files import CHECKPOINTS
+from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train import checkpoints
+from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
 from dinorankclip.train.checkpoints import TrainingState
-from dinorankclip.train.distil_setup import distillation_loss, fusion_design, open_cache, students_and_fusion, teach
+from dinorankclip.train.distil_setup import (
+    FakeTeacherCache,
+    distillation_loss,
+    fusion_design,
+    open_cache,
+    students_and_fusion,
+    teach,
+)
 from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
 from dinorankclip.train.step import Updater, freeze
+from dinorankclip.train.tower_rows import tower_rows
 from dinorankclip.types import Source, UserError
 
 Choice = TypeVar("Choice", str, FusionDesign)
@@ -42,7 +54,7 @@ class RunParts:
     placement: Placement
     state: TrainingState
     length: Length
-    tokenizer: Tokenizer
+    tokenizer: Any  # a Tokenizer, or the rows of captions of frozen towers
     loader: PairLoader
     train: Source
     held_out: dict[str, Source]
@@ -67,18 +79,27 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     model = build_model(settings).to(placement.device)
     freeze(model, settings.optim.freeze)
     frozen = None
-    if settings.model.frozen_image_tower:
+    tokenizer: Any = model.tokenizer()
+    if isinstance(model, AlignedModel):
+        frozen, tokenizer = tower_rows(model, {"train": train, **held_out}, settings.reading, dry)
+        if settings.init is None:
+            set_scales(model, frozen, tokenizer, train)
+    elif settings.model.frozen_image_tower:
         freeze_image_side(model)
         frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
     model.train()  # after freezing: frozen batch norms keep their statistics
     _refuse_batch_statistics(model, settings)
-    tokenizer = Tokenizer(model.trunk.text_spec)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer)
-    distillation = distillation_loss(settings.distil, model, cache, settings.seed)
+    distillation = None
+    if isinstance(model, JointModel):
+        distillation = distillation_loss(settings.distil, model, cache, settings.seed)
+    second = open_second_captions(train, settings.reading) if traits_of(settings.method).second_caption else None
     objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
+    if objective.needs_teacher:
+        _provide_summaries(model, cache)
     loader = PairLoader(
         train,
-        model.trunk.image_spec,
+        model.image_spec,
         tokenizer,
         batch=settings.budget.batch,
         seed=settings.seed,
@@ -88,20 +109,26 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         second_caption=traits_of(settings.method).second_caption,
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
+        second_captions=second,
     )
-    length = Length(loader.steps_per_epoch, settings.budget.epochs)
+    length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
-    data = train.fingerprint + (f"+{cache.identity}" if cache else "")
+    data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
     state = TrainingState(model, objective, updater, data)
     return RunParts(settings, placement, state, length, tokenizer, loader, train, held_out, frozen)
 
 
-def build_model(settings: TrainSettings) -> JointModel:
+def build_model(settings: TrainSettings) -> AnyModel:
     """Build the model from `init` (a folder or open_clip model), from open_clip weights (`model.weights`) or anew."""
+    if settings.recipe == "aligned":
+        return _aligned_model(settings)
     if settings.init is not None:
-        if replace(settings.model, frozen_image_tower=False) != preset(settings.preset).model:
+        usual = default_settings(settings.preset, settings.method, settings.recipe)
+        if replace(settings.model, frozen_image_tower=False) != usual.model:
             raise UserError("--init brings the whole model of that folder: leave out --model.*")
         model = _trained_model(settings.init)
+        if isinstance(model, AlignedModel):
+            raise UserError(f"--init {settings.init} is an aligned model of frozen towers: add --recipe aligned")
         model.set_parts(*_continued(model, settings), settings.seed)
     else:
         config = trunk_config(settings.model.trunk, settings.model.image_size)
@@ -111,11 +138,32 @@ def build_model(settings: TrainSettings) -> JointModel:
             if caution := weights_caution(settings.model.trunk):
                 say(f"note: {caution}")
             model.trunk.load_weights(settings.model.weights)
+    if traits_of(settings.method).biased:
+        model.trunk.start_sigmoid()
     teach(model, settings)
     return model
 
 
-def _trained_model(where: str) -> JointModel:
+def _aligned_model(settings: TrainSettings) -> AlignedModel:
+    """Build an aligned model anew, or continue with that of `--init`."""
+    if settings.init is None:
+        return new_aligned_model(settings)
+    model = load_folder(settings.init) if not settings.init.startswith(PREFIX) else None
+    if not isinstance(model, AlignedModel):
+        raise UserError(f"--init {settings.init} is no aligned model: leave out --recipe aligned, or --init")
+    model.set_dropout(settings.aligned.dropout)
+    return model
+
+
+def _provide_summaries(model: AnyModel, cache: TeacherCache | FakeTeacherCache | None) -> None:
+    """Make an aligned model, or the cache of another model, give the teachers' summaries to the ranking loss."""
+    if isinstance(model, AlignedModel):
+        model.gives_summaries = True
+    elif cache is not None:
+        cache.fields |= {"summary"}
+
+
+def _trained_model(where: str) -> AnyModel:
     if not where.startswith(PREFIX):
         return load_folder(where)
     model, caution = open_clip_model(where)
@@ -126,9 +174,9 @@ def _trained_model(where: str) -> JointModel:
 
 def _continued(model: JointModel, settings: TrainSettings) -> tuple[Students, FusionDesign]:
     """Return the students and the fusion with which a trained model (`--init`) continues. The model keeps its own
-    unless the user selects others; defaults of preset and method do not count as a selection."""
+    unless the user selects others; defaults of preset, method and recipe do not count as a selection."""
     asked, asked_fusion = students_and_fusion(settings)
-    usual = for_method(preset(settings.preset), settings.method)
+    usual = default_settings(settings.preset, settings.method, settings.recipe)
     names = {}
     for branch in ("image", "text"):
         own, name = getattr(model.students, branch), getattr(asked, branch)
@@ -162,7 +210,7 @@ def _words(choice: str | FusionDesign) -> str:
     return choice.variant + ("" if choice.gate else " without gate") + fusion_start_words(choice)
 
 
-def _refuse_batch_statistics(model: JointModel, settings: TrainSettings) -> None:
+def _refuse_batch_statistics(model: nn.Module, settings: TrainSettings) -> None:
     """Refuse BatchNorm with chunks or several processes: it sees a part of the batch, and results would differ."""
     cut = distributed.world().size > 1 or (settings.budget.chunk or settings.budget.batch) < settings.budget.batch
     if cut and any(isinstance(module, _BatchNorm) and module.training for module in model.modules()):

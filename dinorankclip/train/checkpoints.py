@@ -23,18 +23,29 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dinorankclip import distributed
-from dinorankclip.config import as_dict, flatten, for_method, preset
+from dinorankclip.config import as_dict, default_settings, difference, flatten
 from dinorankclip.io import write_json
 from dinorankclip.losses.objective import Objective
-from dinorankclip.models.folder import load_weights, save_model
-from dinorankclip.models.joint import JointModel
+from dinorankclip.models.folder import AnyModel, load_weights, save_model
 from dinorankclip.models.weights_file import read_weights, write_weights
-from dinorankclip.run_files import BEST, CHECKPOINTS, ENDED, LAST, NUMBERS, STEP, TENSORS
+from dinorankclip.run_files import (
+    BEST,
+    CHECKPOINTS,
+    ENDED,
+    LAST,
+    NUMBERS,
+    STEP,
+    TENSORS,
+    is_run,
+    read_settings,
+    stored_scores,
+)  # fmt: skip
 from dinorankclip.train.run_folder import has_begun
 from dinorankclip.train.step import Updater, random_state, set_random_state
 from dinorankclip.types import UserError
 
 STOPPED, FAILED, DIVERGED = "stopped", "failed", "diverged"
+LENGTHS = ("budget.epochs", "budget.steps", "budget.minutes", "budget.core_seconds")
 LOWER = 10  # after divergence, the advice divides the learning rate by this number
 
 
@@ -42,7 +53,7 @@ LOWER = 10  # after divergence, the advice divides the learning rate by this num
 class TrainingState:
     """Holds everything that a resumed run needs."""
 
-    model: JointModel
+    model: AnyModel
     objective: Objective
     updater: Updater
     data_fingerprint: str
@@ -89,7 +100,7 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        return self.model.trunk.logit_scale.device
+        return self.model.logit_scale.device
 
 
 def save(state: TrainingState, folder: Path, keep: int) -> None:
@@ -215,21 +226,52 @@ def way_on(run: Path, settings: dict[str, Any]) -> str:
     """Return the advice after divergence: the remaining checkpoints and a command. `settings` is as in config.json.
     The command lowers the rate. It starts from the best checkpoint, whose scores were finite, or begins anew."""
     left = _checkpoints_left(run / CHECKPOINTS)
-    usual = for_method(preset(settings["preset"]), settings["method"]).optim.lr
-    rate = float(f"{min(settings['optim']['lr'] / LOWER, usual):.2g}")
+    usual = default_settings(settings["preset"], settings["method"], settings.get("recipe"))
+    rate = float(f"{min(settings['optim']['lr'] / LOWER, usual.optim.lr):.2g}")
     changed = settings | {"optim": settings["optim"] | {"lr": rate}, "run": str(run)}
     best = run / CHECKPOINTS / BEST
     if not best.exists():
         again = ["--restart"] if has_begun(run) else []
         return f"{left}Begin anew with a lower rate:\n  {train_command(changed, *again)}"
+    changed = _from_weights(run, best, changed)
+    return f"{left}Go on from the best in a new run, with a lower rate:\n  {train_command(changed)}"
+
+
+def _from_weights(run: Path, weights: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of a new run beside `run` that begins with these weights."""
+    usual = default_settings(settings["preset"], settings["method"], settings.get("recipe"))
     frozen = settings["model"].get("frozen_image_tower", False)
     # The folder brings the whole model; other settings of it would be refused.
-    model = as_dict(preset(settings["preset"]).model) | {"frozen_image_tower": frozen}
+    model = as_dict(usual.model) | {"frozen_image_tower": frozen}
     number = 2
     while (name := run.with_name(f"{run.name}-{number}")).exists():
         number += 1
-    changed |= {"init": str(best), "model": model, "run": str(name)}
-    return f"{left}Go on from the best in a new run, with a lower rate:\n  {train_command(changed)}"
+    return settings | {"init": str(weights), "model": model, "run": str(name)}
+
+
+def refuse_longer(run: Path, settings: dict[str, Any]) -> None:
+    """Refuse to prolong a finished run, whose schedule ended with it; name the command of a new run from its weights.
+
+    `settings` is as in config.json. Other differences to the run's settings are left to `run_folder.claim`.
+    """
+    try:
+        finished = is_run(run) and "step" in stored_scores(run)
+        lines = difference(read_settings(run), settings) if finished else []
+        old, new = flatten(read_settings(run)) if finished else {}, flatten(settings)
+    except UserError:
+        return  # a damaged file: `claim` reports it, and the end of training replaces scores
+    names = [line.split(":")[0] for line in lines]
+    if not names or not set(names) <= set(LENGTHS):
+        return
+    added = {name: new[name] - old[name] for name in names if None not in (old.get(name), new[name])}
+    if min(added.values(), default=0) < 0:
+        return  # the run is longer than asked
+    more = {name.removeprefix("budget."): amount for name, amount in added.items()}
+    longer = _from_weights(run, run, settings | {"budget": settings["budget"] | more})
+    raise UserError(
+        f"{run} has finished, and its schedule ended with it:\n  " + "\n  ".join(lines) +
+        f"\nTrain on from its weights in a new run:\n  {train_command(longer)}"
+    )  # fmt: skip
 
 
 def _checkpoints_left(folder: Path) -> str:
@@ -245,14 +287,15 @@ def _checkpoints_left(folder: Path) -> str:
 
 
 def train_command(settings: dict[str, Any], *more: str) -> str:
-    """Return the `train` command for `settings` (as in config.json): differences to the preset, then `more`."""
-    base = preset(settings["preset"])
-    usual = flatten(as_dict(for_method(base, settings["method"])))
-    words = ["dinorankclip", "train", "--preset", settings["preset"]]
-    words += ["--method", settings["method"]] if settings["method"] != base.method else []
+    """Return the `train` command for `settings` (as in config.json): differences to the defaults, then `more`."""
+    preset, method, recipe = settings["preset"], settings["method"], settings.get("recipe")
+    usual = flatten(as_dict(default_settings(preset, method, recipe)))
+    words = ["dinorankclip", "train", "--preset", preset]
+    words += ["--method", method] if method != default_settings(preset, recipe=recipe).method else []
+    words += ["--recipe", recipe] if recipe else []
     asked = flatten(settings)
     for name, value in usual.items():
-        if name not in ("preset", "method") and asked.get(name, value) != value:
+        if name not in ("preset", "method", "recipe") and asked.get(name, value) != value:
             words += _flag(name, asked[name])
     return shlex.join([*words, *more])
 

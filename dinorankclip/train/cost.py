@@ -25,7 +25,7 @@ from dinorankclip.data.benchmark_sets import SetLocation
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import PAIRS, SCENES, located, splits_of
 from dinorankclip.device import Placement
-from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, likelihood_words, traits_of_stored
+from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, title_of_stored, traits_of_stored
 from dinorankclip.models.card import with_own_trunk
 from dinorankclip.models.joint import parameters_by_part
 from dinorankclip.models.students import describe
@@ -62,7 +62,7 @@ def dry_run(
             batch = next(batches)
             ready = time.perf_counter()
             backward(state.model, state.objective, batch, progress, placement, settings.budget.chunk)
-            state.updater.step(progress, state.model.trunk.logit_scale)
+            state.updater.step(progress, state.model.logit_scale)
             if placement.device.type == "cuda":
                 torch.cuda.synchronize()
             if step > 0:
@@ -76,7 +76,7 @@ def dry_run(
     checkpoint = 4 * (everything + 2 * trainable)  # bytes: weights and AdamW's two moments
     disk = checkpoint * (settings.record.keep + 2)  # the newest is written before the oldest goes
     memory = _peak_memory(placement.device)
-    say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs} epochs)")
+    say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs:.4g} epochs)")
     say(f"  {'step':<18}{step_seconds:10.3f} s, and {wait:.3f} s waiting for data")
     say(f"  {'speed':<18}{rate:10.0f} pairs/s")
     say(f"  {'whole run':<18}{lasting(3600 * hours)} (validation not counted)")
@@ -131,8 +131,7 @@ class Spending:
     def method(self) -> str:
         """Return the name of the method for readers: `rank, order 3`, then fusion and distillation."""
         settings, traits = self.settings, traits_of_stored(self.settings["method"])
-        likelihood = likelihood_words(settings.get("loss", {}).get("rankclip_eps", 0.0))
-        words = [traits.title.format(likelihood=likelihood) or settings["method"]]
+        words = [title_of_stored(settings)]
         if traits.fixed_order is None:
             inert = files.inert_words(list(self.inert))
             words.append(f"order {settings['loss']['order']}" + (f" ({inert})" if inert else ""))

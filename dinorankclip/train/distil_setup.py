@@ -22,7 +22,7 @@ from dinorankclip.io import if_free
 from dinorankclip.losses.distillation_terms import Branch, DistillationLoss, keeping_for, needed
 from dinorankclip.methods import AUTO, traits_of
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
-from dinorankclip.teachers.cache_format import REDUCED, CacheLayout
+from dinorankclip.teachers.cache_format import REDUCED, CacheLayout, Keep
 from dinorankclip.teachers.cache_read import WHOLE_VIEW, TeacherCache, half_as_fine
 from dinorankclip.teachers.cache_request import CacheSpec, amount, automatic_folder, cache_of_data, is_complete
 from dinorankclip.teachers.registry import check_teacher_spec, shape_of
@@ -98,8 +98,15 @@ def cache_spec_of(settings: TrainSettings) -> CacheSpec:
         distil.teacher,
         distil.teacher_size,
         distil.text_teacher if distil.branches == "image+text" else None,
-        CacheLayout(keeping_for(distil.criterion)),
+        CacheLayout(_kept(distil)),
     )
+
+
+def _kept(settings: DistilSettings) -> Keep:
+    """Return what a cache of `auto` keeps of tokens; refuse a choice that the criterion cannot use."""
+    keep = settings.keep or keeping_for(settings.criterion)
+    needed(settings.criterion, keep)
+    return keep
 
 
 @contextmanager
@@ -183,7 +190,7 @@ class FakeTeacherCache:
         self.grid, self.compare_grid = (grid, grid), (side, side)
         self.width, self.summary_width = min(REDUCED, image.width), image.summary
         self.plan = {"text": {"reduced": min(REDUCED, text.width), "summary_width": text.summary}}
-        self.fields = needed(settings.criterion, keeping_for(settings.criterion))
+        self.fields = needed(settings.criterion, _kept(settings))
         self._tokenizer = tokenizer
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]:

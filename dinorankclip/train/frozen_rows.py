@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from dinorankclip import distributed
@@ -30,6 +31,7 @@ from dinorankclip.data.streams import refuse_stream
 from dinorankclip.io import digest, home
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import refuse_non_finite
+from dinorankclip.models.trunk import without_start
 from dinorankclip.models.weights_file import identity, weights_hash
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import ImageRows, ImageSpec, Source, UserError
@@ -46,10 +48,11 @@ class FrozenImages:
 
     rows: dict[str, ImageRows]
     identity: str
+    identify: Callable[[Any], str]
 
-    def demand(self, model: JointModel) -> None:
+    def demand(self, model: nn.Module) -> None:
         """Raise `UserError` if a checkpoint holds another image side."""
-        if image_identity(model) != self.identity:
+        if self.identify(model) != self.identity:
             raise UserError(
                 "the model this run started from (--init, --model.weights) has changed since: its image side is not "
                 "that of the run's checkpoint, so the stored image embeddings do not belong to this run. Restore the "
@@ -65,7 +68,11 @@ def freeze_image_side(model: JointModel) -> None:
 
 def image_identity(model: JointModel) -> str:
     """Hash the design and the weights of the image side, whatever the text side is."""
-    design = {"trunk": model.trunk.config, "student": model.students.image, "fusion": asdict(model.fusion)}
+    design = {
+        "trunk": without_start(model.trunk.config),
+        "student": model.students.image,
+        "fusion": asdict(model.fusion),
+    }
     weights = {name: tensor for name, tensor in model.state_dict().items() if name.startswith(IMAGE_SIDE)}
     return identity(design, weights_hash(weights))
 
@@ -76,7 +83,7 @@ def frozen_images(
     """Return rows of all parts after computing the missing rows. Every process must call this.
     A dry run prints the cost of the computation instead, and uses random rows."""
     encode = partial(model.encode_image, normalize=False)
-    maker = RowMaker(encode, image_identity(model), model.trunk.image_spec, model.dim, reading.max_pixels)
+    maker = RowMaker(encode, image_identity(model), model.image_spec, model.dim, reading.max_pixels)
     learning = model.training
     model.eval()
     rows: dict[str, ImageRows] = {}
@@ -94,7 +101,7 @@ def frozen_images(
             say(f"{words}, {'stored before' if stored else 'embedded once'} ({size} in {made.folder})")
             rows[part] = made
     model.train(learning)
-    return FrozenImages(rows, maker.identity)
+    return FrozenImages(rows, maker.identity, image_identity)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dinorankclip import distributed
-from dinorankclip.config import RecordSettings, TrainSettings, as_dict
+from dinorankclip.config import BudgetSettings, RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import undamped_shares
@@ -31,12 +31,21 @@ CHOOSES_BEST, ITS_CHANCE = "val/mean R@1", "val/chance R@1"
 
 @dataclass(frozen=True)
 class Length:
+    """Holds the length of a run: whole epochs, or a number of steps (`fixed`), which is `epochs` epochs or parts."""
+
     steps_per_epoch: int
-    epochs: int
+    epochs: float
+    fixed: int | None = None
+
+    @classmethod
+    def of(cls, budget: BudgetSettings, steps_per_epoch: int) -> Length:
+        if budget.steps is None:
+            return cls(steps_per_epoch, budget.epochs)
+        return cls(steps_per_epoch, budget.steps / steps_per_epoch, budget.steps)
 
     @property
     def steps(self) -> int:
-        return self.steps_per_epoch * self.epochs
+        return self.fixed if self.fixed is not None else round(self.steps_per_epoch * self.epochs)
 
 
 def pretrain(
@@ -64,7 +73,7 @@ def pretrain(
                 progress = Progress(state.step, length.steps, length.epochs)
                 log, compare = due(state.step, record, length.steps)
                 terms = backward(state.model, state.objective, batch, progress, placement, budget.chunk, log, compare)
-                norm = state.updater.step(progress, state.model.trunk.logit_scale)
+                norm = state.updater.step(progress, state.model.logit_scale)
                 state.step += 1
                 bar.update(budget.batch)
                 clock.tick()
@@ -73,8 +82,9 @@ def pretrain(
                     records.write(state.step, numbers)
                     damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
-                epoch_ends = state.step % length.steps_per_epoch == 0
-                if epoch_ends:
+                ends, is_last = state.step % length.steps_per_epoch == 0, state.step == length.steps
+                epoch_ends = ends or is_last
+                if is_last or (ends and state.step // length.steps_per_epoch % record.score_every == 0):
                     score(state, evaluators, records, length, bar)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:
@@ -126,7 +136,8 @@ def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Record
         if numbers:
             records.write(state.step, numbers)
         shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in numbers.items() if name.endswith("R@1"))
-        bar.write(f"epoch {state.step // length.steps_per_epoch}/{length.epochs}  {shown}")
+        epoch = f"epoch {state.step // length.steps_per_epoch}/{length.epochs}"
+        bar.write(f"{epoch if length.fixed is None else f'step {state.step}/{length.steps}'}  {shown}")
         if numbers.get(CHOOSES_BEST, -1.0) > state.best:
             state.best, state.best_step = numbers[CHOOSES_BEST], state.step
 

@@ -9,6 +9,7 @@ The learning rate is a function of the step alone, so a resumed run follows the 
 
 from __future__ import annotations
 
+import inspect
 import math
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -47,10 +48,11 @@ MOST_NAMED = 3  # a message names at most this many parameters
 
 
 class Model(Protocol):
-    """Encodes images, texts and second texts; `scale` returns exp(logit_scale)."""
+    """Encodes images, texts and second texts; `scale` returns exp(logit_scale), `bias` the logit bias if it has one."""
 
     def __call__(self, *inputs: Tensor | None) -> Embeddings: ...
     def scale(self) -> Tensor: ...
+    def bias(self) -> Tensor | None: ...
 
 
 class NonFinite(UserError):
@@ -86,12 +88,15 @@ def backward(
         tuple(None if t is None else t[start : start + size].to(device, non_blocking=True) for t in whole)
         for start in range(0, len(batch.keys), size)
     ]
-    # Only a batch with teacher features has the argument: an objective without distillation need not know of it.
     features = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.teacher_features.items()}
-    extra = {"teacher_features": features} if features else {}
+    # An objective gets an input that some batches or models lack only if there is one and `forward` names it: an
+    # objective of another kind need not know of it.
+    known = inspect.signature(objective.forward).parameters
 
     def loss_of(named: dict[str, Tensor]) -> LossTerms:
-        return objective(Embeddings(named), model.scale(), progress, detailed, **extra)
+        optional: dict[str, Any] = {"teacher_features": features or None, "bias": model.bias(), "groups": batch.groups}
+        given = {name: value for name, value in optional.items() if value is not None and name in known}
+        return objective(Embeddings(named), model.scale(), progress, detailed, **given)
 
     if len(chunks) == 1:
         with placement.autocast():

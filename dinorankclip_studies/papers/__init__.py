@@ -3,7 +3,8 @@
 paper_data.py    numbers that a paper prints, score names by kind of study
 claims_file.py   reads claims.toml
 
-A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml, contradictions.md;
+A paper's folder holds data: paper_values.json, measures.toml, cells.toml, tables.toml, claims.toml,
+hyperparameters.toml (departures.py reads it), contradictions.md;
 and Python for computed parts: plans.py (studies, claims), paper_tables.py, extra_tables.py, figures. Its
 `__init__.py` says `PAPER = Paper(__name__, …)` and lists the figures. To add a paper, add a folder, and its name to
 `PAPERS`.

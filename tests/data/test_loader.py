@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 from pair_making import DAMAGED, ListSource, damaged_members, good_members, raw, write_tar
@@ -14,7 +15,9 @@ from pair_making import DAMAGED, ListSource, damaged_members, good_members, raw,
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.loader import PairLoader, advice
+from dinorankclip.data.splits import SplitPart
 from dinorankclip.data.tar_shards import ShardSource
+from dinorankclip.losses.groups import other_positives
 from dinorankclip.types import ImageSpec, UserError
 
 READING = ReadingSettings(workers=0, crop_scale=(0.5, 1.0), flip=True, max_damaged=0.9)
@@ -51,8 +54,48 @@ def same(one, other):
     return (
         torch.equal(one.images, other.images)
         and torch.equal(one.texts, other.texts)
+        and torch.equal(one.groups, other.groups)
         and (one.keys, one.views, one.captions, one.damage) == (other.keys, other.views, other.captions, other.damage)
     )
+
+
+def shared(batch):
+    """Pairs (i, j), i < j, of samples that share an id."""
+    found = other_positives(batch.groups, torch.arange(len(batch.keys))).nonzero().tolist()
+    return {(i, j) for i, j in found if i < j}
+
+
+class Products(ListSource):
+    """Pairs with products: the first two are mugs, the last two have none."""
+
+    def group(self, index):
+        return ["mug", "mug", "lamp", "", ""][index]
+
+
+def test_pairs_share_captions_and_groups(tokenizer):
+    source = Products([raw(n, [text]) for n, text in enumerate(["a", "b", "A  Chair", "a chair ", "c"])])
+    for column, together in ((None, {("2", "3")}), ("product", {("2", "3"), ("0", "1")})):
+        reading = ReadingSettings(workers=0, group_column=column)
+        (batch,) = batches(source, tokenizer, 1, reading, batch=5)
+        assert batch.groups.shape == (5, 4) and batch.groups.dtype == torch.int64
+        numbers = [source.key(index) for index in range(5)]
+        names = {tuple(sorted(str(numbers.index(batch.keys[i])) for i in pair)) for pair in shared(batch)}
+        assert names == together
+        part = SplitPart(source, np.arange(5))  # a part of a table has the groups of its table
+        assert torch.equal(batches(part, tokenizer, 1, reading, batch=5)[0].groups, batch.groups)
+
+
+def test_a_second_caption_is_shared_as_the_first_one_is(tokenizer):
+    source = ListSource([raw(0, ["a", "b"]), raw(1, ["b", "a"]), raw(2, ["c", "d"])])
+    for batch in batches(source, tokenizer, 6, ReadingSettings(workers=0), batch=3, second_caption=True):
+        pair = sorted(batch.keys.index(source.key(index)) for index in (0, 1))
+        assert shared(batch) == {tuple(pair)}
+
+
+def test_an_image_that_replaces_a_damaged_one_is_no_negative_of_itself(tokenizer):
+    source = ListSource([raw(0, ["a", "b", "c"]), "corrupt"])
+    (batch,) = batches(source, tokenizer, 1, batch=2)
+    assert batch.keys == [source.key(0)] * 2 and shared(batch) == {(0, 1)}
 
 
 def test_shapes_and_types(source, tokenizer):

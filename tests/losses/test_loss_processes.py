@@ -13,12 +13,19 @@ from dinorankclip.types import Embeddings, Progress
 PAIRS, DIM = 10, 6
 CASES = {
     "clip": ("clip", LossSettings()),
+    "siglip": ("siglip", LossSettings()),
     "cyclip": ("cyclip", LossSettings()),
     "alip": ("alip", LossSettings()),
     "rankclip": ("rankclip", LossSettings()),
     "order 3": ("rank", LossSettings(order=3, head_dim=4)),
     "order 5, short lists, without self": ("rank", LossSettings(5, 4, list_length=7, include_self=False)),
+    "clip, groups": ("clip", LossSettings()),
+    "siglip, groups": ("siglip", LossSettings()),
+    "alip, groups": ("alip", LossSettings()),
+    "order 3, groups": ("rank", LossSettings(order=3, head_dim=4)),
 }
+# pairs 0 and 7, 2 and 3, 4 and 8 and 9 belong together: within a process and across
+GROUPS = torch.tensor([[0, 10], [1, 11], [2, 12], [3, 12], [4, 14], [5, 15], [6, 16], [0, 17], [8, 14], [9, 14]])
 
 
 def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
@@ -31,11 +38,14 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
         own = {n: x[rows].clone().requires_grad_() for n, x in whole.items()}
         scale = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
         objective = Objective(DIM, method, settings, seed=1).double()
-        out = objective(Embeddings(own), scale, Progress(500, 640, 64))
+        bias = torch.tensor(-5.0, dtype=torch.float64, requires_grad=True) if method == "siglip" else None
+        groups = GROUPS[rows] if case.endswith("groups") else None
+        out = objective(Embeddings(own), scale, Progress(500, 640, 64), bias=bias, groups=groups)
         telemetry = gradient_report(out.terms, (own["image"], own["text"]))
         out.total.backward()
         size = distributed.world().size
         parameters = {n: p for n, p in objective.named_parameters()} | {"scale": scale}
+        parameters |= {} if bias is None else {"bias": bias}
         distributed.mean_gradients(parameters.values())
         used = ("image", "text", "second_text") if method == "alip" else ("image", "text")
         results[case] = {
@@ -61,6 +71,13 @@ def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     mp.spawn(process, (str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+
+
+def test_groups_change_the_loss():
+    values = run(slice(0, PAIRS))
+    assert all(
+        values[case]["loss"] < values[case.removesuffix(", groups")]["loss"] for case in CASES if "groups" in case
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -4,6 +4,7 @@ import math
 import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from dinorankclip.config import LossSettings
-from dinorankclip.losses import Objective, RankingLoss
+from dinorankclip.losses import Objective, RankingLoss, ranking
 from dinorankclip.losses.plackett_luce import plackett_luce_nll
 from dinorankclip.types import Embeddings, Progress
 
@@ -52,6 +53,21 @@ def test_before_every_stage_order_3_is_order_1_bit_for_bit():
         loss.set_progress(20, 640, 64)
     for a, b in zip(*(value_and_gradient(loss, *batch(dtype=torch.float32)) for loss in (first, third))):
         assert torch.equal(a, b)
+
+
+def test_lists_that_cost_more_than_a_model_are_warned_of_once(monkeypatch):
+    monkeypatch.setattr(ranking, "LONG_LISTS", 40**3 - 1)
+    image, text = batch(40)
+    loss = RankingLoss(8, 2).double()
+    with pytest.warns(UserWarning, match=r"40 positions of 40 pairs at order 2 .* list_length=32"):
+        loss(image, text, 20.0)
+    for quiet in (loss, RankingLoss(8, 1).double(), RankingLoss(8, 2, list_length=32).double()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quiet(image, text, 20.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RankingLoss(8, 2).double()(image[:39], text[:39], 20.0)
 
 
 def test_order_0_is_a_constant():

@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 
 from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.models.folder import CONFIG, WEIGHTS, find_model, load_folder, load_weights
+from dinorankclip.models.joint import FusionDesign, JointModel, Students
 from dinorankclip.models.loaded import load_model
 from dinorankclip.types import UserError
-from tests.models.model_making import saved, small_model
+from tests.models.model_making import saved, small_config, small_model
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,23 @@ def test_other_formats_and_entries(folder):
     raises_refusal(folder, "format 0; this version reads format 1")
     change_config(folder, format=1, surprise=True)
     raises_refusal(folder, "entries that this version does not know: surprise")
+
+
+def test_the_start_of_a_fusion_travels_with_the_model(tmp_path):
+    """A folder of an older version has no start; where it is the usual, a new folder has none either."""
+    parts = Students("vit-micro", "vit-micro")
+    usual = saved(tmp_path / "usual", JointModel(small_config(), 0, parts, FusionDesign("full")))
+    assert json.loads((usual / CONFIG).read_text())["fusion"] == {"variant": "full", "gate": True}
+    design = FusionDesign("full", start="zero", gate_bias=-1.5)
+    model = JointModel(small_config(), 0, parts, design)
+    with torch.no_grad():
+        model.image_fusion.residual.projection.weight.fill_(0.1)
+    loaded = load_folder(saved(tmp_path / "zero", model))
+    assert loaded.fusion == design and loaded.image_fusion.gate.bias[0] == -1.5
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(loaded.eval().see(pixels).raw, model.eval().see(pixels).raw)
+    change_config(tmp_path / "zero", fusion={"variant": "full", "gate": True, "start": "ajar"})
+    raises_refusal(tmp_path / "zero", "no start of a fusion is called 'ajar'")
 
 
 def test_unknown_parts(folder):

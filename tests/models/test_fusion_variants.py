@@ -199,6 +199,38 @@ def test_where_a_fusion_starts(variant, gate):
 
 
 @pytest.mark.parametrize(("variant", "gate"), EVERY)
+def test_a_start_at_zero_is_the_trunk_and_learns_at_once(variant, gate):
+    v, goal = draw(6, D, seed=9) * 3, draw(6, D, seed=8)
+    module = build_fusion(variant, gate, D, C, "image", start="zero")
+    fused = module(v, image_features())
+    assert fused.residual.eq(0).all() and torch.equal(fused.embedding, v)
+    if variant not in GATED or not gate:
+        return
+    torch.testing.assert_close(fused.gate, torch.full((6, D), 0.5))
+    moved = []
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    for _ in range(2):
+        loss = 1 - F.cosine_similarity(module(v, image_features()).embedding, goal).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        moved.append((module.residual.projection.weight.grad.abs().max(), module.gate.bias.grad.abs().max()))
+        optimizer.step()
+    assert moved[0][0] > 1e-3 and moved[0][1] == 0  # u is zero: the projection moves first
+    assert moved[1][1] > 1e-5  # and the gate in the step after it
+    # The residual is the projection itself, whatever the trunk's length.
+    one, far = (module(v * factor, image_features()).residual for factor in (1.0, 10.0))
+    assert torch.equal(one, far)
+
+
+def test_a_gate_starts_at_the_bias_that_is_asked_for():
+    for start, bias, alpha in (("closed", None, 0.0179862), ("closed", -2.0, 0.1192029), ("zero", -1.0, 0.2689414)):
+        module = build_fusion("full", True, D, C, "image", start=start, gate_bias=bias)
+        torch.testing.assert_close(module(draw(6, D), image_features()).gate, torch.full((6, D), alpha))
+    with pytest.raises(UserError, match="no start of a fusion is called 'open'; there are closed, zero"):
+        build_fusion("full", True, D, C, "image", start="open")
+
+
+@pytest.mark.parametrize(("variant", "gate"), EVERY)
 def test_a_gate_forced_to_zero_gives_the_trunk_back(variant, gate):
     module, v = away_from_the_start(build_fusion(variant, gate, D, C, "image")), draw(6, D, seed=9)
     free = module(v, image_features())

@@ -38,10 +38,11 @@ def gelus():
         lambda: gelus()[0],
         lambda: gelus()[1],
         lambda: small_model("full"),
+        lambda: JointModel(small_config(), 0, Students(None, "vit-micro"), FusionDesign("full", start="zero")),
         lambda: JointModel(small_config(), 0, Students("vit-micro", None), FusionDesign("full")),
         lambda: JointModel(small_config(), 0, Students(None, "vit-mini")),
     ],
-    ids=["plain", "quick_gelu", "fused", "only images fused", "student without fusion"],
+    ids=["plain", "quick_gelu", "fused", "fused from zero", "only images fused", "student without fusion"],
 )
 def test_it_gives_the_models_embeddings(tmp_path, build):
     folder = saved(tmp_path / "model", stirred(build()))

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset, with_changes
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.plan import check_plan
@@ -54,19 +54,23 @@ def test_settings_of_parts_that_are_off_do_not_matter():
 
 def test_keys_are_of_differences_to_the_defaults():
     # A setting that a later version adds has its default in all runs of today: their keys stay.
-    today = changed_at(TrainSettings(), "loss.gate_l1_size", "plain")
+    today = with_changes(TrainSettings(), {"loss.gate_l1_size": "plain", "loss.several_positives": False})
     assert key_of(today) == key_of(replace(today, run="x")) == "44136fa355b3"
     # A default that is not what older runs did is in the key, unless it has no effect.
     assert key_of(TrainSettings()) != key_of(today)
-    first, plain = (changed_at(settings, "loss.order", 1) for settings in (TrainSettings(), today))
+    lists = changed_at(today, "loss.gate_l1_size", "lists")
+    first, plain = (changed_at(settings, "loss.order", 1) for settings in (lists, today))
     assert key_of(first) == key_of(plain)
+    assert key_of(changed_at(plain, "loss.several_positives", True)) != key_of(plain)
 
 
 def test_a_file_that_lacks_a_setting_means_what_its_runs_did():
     stored = as_dict(TrainSettings())
     assert settings_from_json(stored).loss.gate_l1_size == "lists"
-    del stored["loss"]["gate_l1_size"]
+    assert settings_from_json(stored).loss.several_positives
+    del stored["loss"]["gate_l1_size"], stored["loss"]["several_positives"]
     assert settings_from_json(stored).loss.gate_l1_size == "plain"
+    assert not settings_from_json(stored).loss.several_positives
 
 
 def test_settings_come_back_from_json():

@@ -138,8 +138,18 @@ LITE0_STAGES = (
     (6, 3, 320, 1),
 )
 
+LITE2_STAGES = (
+    (1, 3, 16, 1),
+    (6, 3, 24, 3),
+    (6, 5, 48, 3),
+    (6, 3, 88, 4),
+    (6, 5, 120, 4),
+    (6, 5, 208, 5),
+    (6, 3, 352, 1),
+)
 
-def lite0():
+
+def lite0(stages=LITE0_STAGES):
     draw, tensors = Random(5), {}
 
     def convolution(name, norm, out, into, kernel):
@@ -150,7 +160,7 @@ def lite0():
 
     convolution("_conv_stem", "_bn0", 32, 3, 3)
     channels, number = 32, 0
-    for expansion, kernel, out, repeats in LITE0_STAGES:
+    for expansion, kernel, out, repeats in stages:
         for _ in range(repeats):
             block, wide = f"_blocks.{number}", channels * expansion
             if expansion > 1:

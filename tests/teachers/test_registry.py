@@ -63,9 +63,10 @@ def test_a_random_teacher_has_the_shape_in_the_registry():
     assert (features.tokens.shape[-1], features.summary.shape[-1]) == (text.width, text.summary)
 
 
-def test_lite0_has_the_shape_in_the_registry(tmp_path):
-    torch.save(layouts.lite0(), tmp_path / "w.pth")
-    spec = f"efficientnet-lite0:{tmp_path / 'w.pth'}"
+@pytest.mark.parametrize(("size", "stages"), [(0, layouts.LITE0_STAGES), (2, layouts.LITE2_STAGES)])
+def test_a_lite_network_has_the_shape_in_the_registry(size, stages, tmp_path):
+    torch.save(layouts.lite0(stages), tmp_path / "w.pth")
+    spec = f"efficientnet-lite{size}:{tmp_path / 'w.pth'}"
     assert_shape_of_teacher(spec, open_teacher(spec, 64), 64)
 
 

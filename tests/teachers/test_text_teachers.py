@@ -109,6 +109,15 @@ def test_minilm_in_its_true_layout(tmp_path):
             tokens = bert(input_ids=ids[None]).last_hidden_state[0]
         torch.testing.assert_close(features.tokens[row, :length], tokens, atol=1e-5, rtol=0)
         torch.testing.assert_close(features.summary[row], tokens.mean(0), atol=1e-5, rtol=0)
+    # Levels: the mean of the word embeddings, of the middle layer, and the maximum of the last layer.
+    ids, mask, _ = teacher._reader(CAPTIONS)
+    _, summary, levels = teacher.network.with_levels(ids, mask)
+    with torch.no_grad():
+        hidden = bert(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True).hidden_states
+    length = int(mask[0].sum())
+    by_hand = [hidden[0][0, :length].mean(0), hidden[1][0, :length].mean(0), hidden[2][0, :length].amax(0)]
+    torch.testing.assert_close(levels[0], torch.cat(by_hand), atol=1e-5, rtol=0)
+    torch.testing.assert_close(summary, features.summary)
     # A caption beyond the limit loses whole words and keeps its end token.
     long = teacher._reader(["red " * 124 + "snowboarder"])
     assert long[0].shape == (1, 128) and int(long[0][0, -1]) == 3

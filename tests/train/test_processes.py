@@ -48,10 +48,13 @@ def test_two_processes_and_cached_chunks_equal_one_shot(pairs, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["cyclip", "alip", "rankclip", "rank"])
+@pytest.mark.parametrize("method", ["siglip", "cyclip", "alip", "rankclip", "rank"])
 def test_every_method_on_two_processes_in_chunks_equals_one_shot(pairs, tmp_path, method):
     changes = {"loss__staged": False} if method == "rank" else {}
     one = recorded(pairs, tmp_path / "one", 1, method, **changes)
     two = recorded(pairs, tmp_path / "two", 2, method, **changes, budget__chunk=3)
     losses, gradients = largest_differences(one, two)
-    assert losses < 1e-5 and gradients < 1e-5, (losses, gradients)
+    # The sigmoid loss's gradient of the scale is a difference of large sums. Where it changes its sign, the largest
+    # entry of a step is small beside their rounding.
+    close = 1e-4 if method == "siglip" else 1e-5
+    assert losses < 1e-5 and gradients < close, (losses, gradients)

@@ -153,7 +153,8 @@ def test_clipped_apart_a_large_gradient_of_students_leaves_the_trunk_alone(apart
     updater.optimizer.step = lambda: seen.update({n: p.grad.clone() for n, p in updater.parameters.items()})
     total = updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
     assert total == pytest.approx(math.sqrt(9 + 4000**2 + 0.25), rel=1e-6)  # the log has the norm of all
-    share = {"trunk": 1 / 3, "image_student": 1 / 4000, "image_fusion": 1.0} if apart else dict.fromkeys(size, 1 / total)
+    apart_shares = {"trunk": 1 / 3, "image_student": 1 / 4000, "image_fusion": 1.0}
+    share = apart_shares if apart else dict.fromkeys(size, 1 / total)
     for name, grad in seen.items():
         part = name.split(".")[1]
         torch.testing.assert_close(grad, torch.full_like(grad, size[part] * share[part]), rtol=1e-5, atol=0.0)
@@ -207,7 +208,7 @@ def test_freezing_by_pattern():
         freeze(model, ("trunk.vision.*",))
 
 
-@pytest.mark.parametrize("method", ["clip", "cyclip", "alip", "rankclip", "rank"])
+@pytest.mark.parametrize("method", ["clip", "siglip", "cyclip", "alip", "rankclip", "rank"])
 def test_two_passes_give_the_gradient_of_one_shot(method):
     batch = random_batch(second=method == "alip")
     progress = Progress(9, 10, 10)
@@ -215,6 +216,8 @@ def test_two_passes_give_the_gradient_of_one_shot(method):
     for chunk in (None, 5):  # 12 pairs: chunks of 5, 5 and 2
         model = JointModel(trunk_config("drc-tiny"), seed=1)
         objective = Objective(model.dim, method)
+        if method == "siglip":
+            model.trunk.start_sigmoid()
         terms = backward(model, objective, batch, progress, CPU, chunk)
         grads = {n: p.grad for n, p in [*model.named_parameters(), *objective.named_parameters()]}
         found.append((float(terms.total.detach()), grads))
@@ -238,6 +241,43 @@ def test_a_non_finite_term_is_named_and_nothing_changes():
     with pytest.raises(NonFinite, match="process 0: ranking"):
         backward(model, Diverged(), random_batch(), Progress(0, 10, 1), CPU)
     assert all(p.grad is None and torch.equal(p, before[n]) for n, p in model.named_parameters())
+
+
+class Noting(nn.Module):
+    """An objective that knows nothing of biases, groups and teachers, or names what it wants."""
+
+    def forward(self, embeddings, scale, progress, detailed=False, groups=None):
+        self.groups = groups
+        return LossTerms(embeddings.image.sum(), {"sum": embeddings.image.sum()})
+
+
+def test_an_objective_gets_the_inputs_that_it_names():
+    model = JointModel(trunk_config("drc-tiny"))
+    model.trunk.start_sigmoid()
+    batch = dataclasses.replace(
+        random_batch(), groups=torch.arange(12)[:, None], teacher_features={"x": torch.ones(12)}
+    )
+    objective = Noting()
+    backward(model, objective, batch, Progress(0, 10, 1), CPU)
+    assert objective.groups is batch.groups
+    with pytest.raises(NonFinite):
+        backward(model, Diverged(), batch, Progress(0, 10, 1), CPU)
+
+
+@pytest.mark.parametrize("method", ["clip", "siglip", "alip", "rank"])
+def test_pairs_that_belong_together_count_in_chunks_as_in_one_shot(method):
+    groups = torch.arange(12).remainder(7)[:, None]  # pairs 0 and 7, 1 and 8, … in different chunks
+    found = []
+    for chunk, ids in ((None, groups), (5, groups), (None, None)):
+        model = JointModel(trunk_config("drc-tiny"), seed=1)
+        model.trunk.start_sigmoid()
+        batch = dataclasses.replace(random_batch(second=method == "alip"), groups=ids)
+        terms = backward(model, Objective(model.dim, method), batch, Progress(9, 10, 10), CPU, chunk)
+        found.append((float(terms.total.detach()), model.trunk.towers.text_projection.grad))
+    (one, one_grad), (two, two_grad), (plain, plain_grad) = found
+    assert abs(one - two) < 1e-5 and one < plain
+    torch.testing.assert_close(two_grad, one_grad, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(plain_grad, one_grad, atol=1e-5)
 
 
 def test_a_refused_step_leaves_the_objective_as_it_was():

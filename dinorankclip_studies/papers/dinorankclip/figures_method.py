@@ -15,6 +15,8 @@ from PIL import Image
 
 from dinorankclip.evaluate.fidelity import Fidelity, FidelityEvaluator, collect
 from dinorankclip.methods import LABEL
+from dinorankclip.models.joint import JointModel
+from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.report import figures
 from dinorankclip.report.figures import BLACK, BLUE, COLOURS, FAINT, GREEN, GREY, ORANGE, PURPLE, SEQUENTIAL
 from dinorankclip.types import UserError
@@ -131,7 +133,7 @@ def gram_heatmaps(models: StudyModels, teacher: str) -> figures.Drawn:
     for cell, label in STUDENTS.items():
         try:
             cache, source = models.teacher(cell, "test"), models.pairs(cell, "test")
-            sides[label] = collect(models.model(cell).parts, cache, source, "image", SHOWN)
+            sides[label] = collect(_joint(models.model(cell)), cache, source, "image", SHOWN)
         except (figures.Unavailable, UserError) as error:
             if not sides:
                 raise figures.Unavailable(f"Gram heatmaps: {error}") from error
@@ -243,10 +245,17 @@ def cosines_of(models: StudyModels) -> tuple[Mapping[str, np.ndarray], float]:
     return cosines, of_mean
 
 
+def _joint(model: LoadedModel) -> JointModel:
+    """Return the parts of a model with a trunk; cells with students have no other."""
+    assert isinstance(model.parts, JointModel), "frozen towers have no students"
+    return model.parts
+
+
 def _fidelity(models: StudyModels, cell: str) -> Fidelity:
     """Measure the image student as training does at the end of a run."""
     model, distil = models.model(cell), models.settings(cell)["distil"]
     models.teacher(cell, "train")  # raises if the cache is gone
     sources = {part: models.pairs(cell, part) for part in ("train", "val", "test")}
-    evaluator = FidelityEvaluator(distil["cache"], distil["compare_grid"], sources, model.tokenizer)
-    return evaluator.measure(model.parts, "image")
+    joint = _joint(model)
+    evaluator = FidelityEvaluator(distil["cache"], distil["compare_grid"], sources, joint.tokenizer())
+    return evaluator.measure(joint, "image")

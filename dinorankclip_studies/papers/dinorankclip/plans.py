@@ -40,8 +40,8 @@ _STEPS = PAPER.values["tab:cost-accuracy"]
 PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
 # A study has many small runs: each has one thread, no TensorBoard, and a checkpoint at each epoch's end.
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
-# The runs on record have the plain L1 of gates; keys of cells and their results belong to it.
-AS_RUN = LossSettings(gate_l1_size="plain")
+# The runs on record have the plain L1 of gates and the plain loss; keys of cells and their results belong to them.
+AS_RUN = LossSettings(gate_l1_size="plain", several_positives=False)
 
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale", "share"}
 

@@ -1,0 +1,128 @@
+"""Turns a budget in time into a number of steps, before the first step of a run.
+
+A schedule needs to know its last step, and a resumed run must follow the same schedule. So a few steps are timed on
+throw-away objects, the number of steps is fixed, and config.json stores it: the run is then exactly that of
+`--budget.steps N`. Only steps count, with the waiting for data: preparation and scoring come on top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dinorankclip import distributed
+from dinorankclip.config import TrainSettings, as_dict, with_changes
+from dinorankclip.io import write_json
+from dinorankclip.run_files import CONFIG, is_run, read_settings
+from dinorankclip.train.assemble import RunParts, assemble
+from dinorankclip.train.run_folder import has_begun, say
+from dinorankclip.train.step import backward
+from dinorankclip.types import Progress, UserError
+
+WARM_UP, FEWEST, MOST = 2, 5, 200  # steps: not timed; timed at least; timed at most
+TIMED_SECONDS = 5.0  # steps are timed for about this long
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Holds the cost of a step: seconds on the clock, and seconds of all cores of all processes and their readers."""
+
+    seconds: float
+    core_seconds: float
+
+
+def in_time(settings: TrainSettings) -> bool:
+    """Return whether the length of the run is yet to be measured."""
+    budget = settings.budget
+    return budget.steps is None and (budget.minutes is not None or budget.core_seconds is not None)
+
+
+def as_measured_in(run: Path, settings: TrainSettings) -> TrainSettings:
+    """Return the settings with the number of steps that was measured when the run began."""
+    if not in_time(settings) or not is_run(run) or not has_begun(run):
+        return settings
+    try:
+        stored = read_settings(run)["budget"]
+    except UserError:  # a damaged file: `claim` reports it
+        return settings
+    asked = as_dict(settings)["budget"]
+    if any(stored.get(name) != asked[name] for name in ("minutes", "core_seconds")):
+        return settings
+    return with_changes(settings, {"budget.steps": stored.get("steps")})
+
+
+def measured(settings: TrainSettings, run: Path | None) -> TrainSettings:
+    """Return the settings with the number of steps that fits the budget, and store them in the run folder."""
+    if not in_time(settings):
+        return settings
+    parts = assemble(settings, dry=run is None)
+    cost = step_cost(parts)
+    budget = settings.budget
+    steps = steps_within(cost, budget.minutes, budget.core_seconds)
+    epochs = steps / parts.length.steps_per_epoch
+    say(
+        f"a step takes {cost.seconds:.3g} s, {cost.core_seconds:.3g} core-seconds: {steps} steps ({epochs:.3g} epochs) "
+        "fit the budget"
+    )
+    settings = with_changes(settings, {"budget.steps": steps})
+    if run is not None and distributed.world().leads:
+        write_json(run / CONFIG, as_dict(settings))
+    return settings
+
+
+def steps_within(cost: StepCost, minutes: float | None, core_seconds: float | None) -> int:
+    """Return the number of whole steps that fit the budget, at least 1."""
+    if minutes is not None:
+        return max(1, int(60 * minutes / cost.seconds))
+    assert core_seconds is not None, "one of the two is given"
+    return max(1, int(core_seconds / cost.core_seconds))
+
+
+def step_cost(parts: RunParts) -> StepCost:
+    """Time real steps of a run, which spoil its weights. The result is the same on every process."""
+    length, model = parts.length, parts.state.model
+    progress = Progress(length.steps - 1, length.steps, length.epochs)  # late in a run all orders of the loss act
+    with closing(iter(parts.loader)) as batches:
+
+        def take(count: int) -> tuple[float, float]:
+            clock, cores = time.perf_counter(), core_time()
+            for _ in range(count):
+                batch = next(batches)
+                backward(model, parts.state.objective, batch, progress, parts.placement, parts.settings.budget.chunk)
+                parts.state.updater.step(progress, model.logit_scale)
+            if parts.placement.device.type == "cuda":
+                torch.cuda.synchronize()
+            mean = distributed.mean_over_processes({"s": time.perf_counter() - clock, "cores": core_time() - cores})
+            return mean["s"], mean["cores"] * distributed.world().size
+
+        take(WARM_UP)
+        seconds, cores = take(FEWEST)
+        more = min(MOST, int(FEWEST * TIMED_SECONDS / max(seconds, 1e-9))) - FEWEST
+        if more > 0:
+            further = take(more)
+            seconds, cores = seconds + further[0], cores + further[1]
+    steps = FEWEST + max(0, more)
+    return StepCost(max(seconds / steps, 1e-9), max(cores / steps, 1e-9))
+
+
+def core_time() -> float:
+    """Return the seconds that all cores have spent on this process and on its reading processes, live and ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    live = sum(_core_time_of(child.pid) for child in multiprocessing.active_children() if child.pid is not None)
+    return time.process_time() + ended.ru_utime + ended.ru_stime + live
+
+
+def _core_time_of(pid: int) -> float:
+    """Return user and system time of a process; 0 where the system does not tell (no /proc)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0

@@ -41,14 +41,15 @@ def test_the_level_is_that_of_the_loops(monkeypatch, piece):
 
 
 def test_what_is_there_stands_out_and_what_is_not_does_not():
-    """Photos of 20 kinds; queries for these kinds, and for 60 kinds that no photo shows."""
-    kinds = random_rows(80, 0)
+    """Photos of 20 kinds; queries for these kinds, and for 400 kinds that no photo shows."""
+    kinds = random_rows(420, 0)
     draw = np.random.default_rng(1)
     photos = unit(np.repeat(kinds[:20], 15, axis=0) + 0.15 * draw.normal(size=(300, 64)))
-    queries = unit(kinds + 0.15 * draw.normal(size=(80, 64)))
+    queries = unit(kinds + 0.15 * draw.normal(size=(420, 64)))
     found = Background(random_rows(107, 3), photos)
     levels = np.array([found.standing(photos @ query).level for query in queries])
-    assert (levels[:20] > STANDS_OUT).all() and np.mean(levels[20:] > STANDS_OUT) <= 0.25
+    # Half a spread above the median is 31 % of a normal distribution; the background itself is a sample.
+    assert (levels[:20] > 3).all() and 0.2 < np.mean(levels[20:] > STANDS_OUT) < 0.45
     assert found.hub_share < 0.2 and not found.flat
 
 

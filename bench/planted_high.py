@@ -4,8 +4,9 @@ Lists of 16 items of width 16 are drawn anew for each of 400 AdamW steps at 1e-3
 clipped), with the loss of lists in RankCLIP's size at full weight, 2/(16K), heads at 30 times the trunk's rate and
 gates at 4 times that of the heads. L1 of the gates has the size of the lists (`loss.gate_l1_size lists`) or is plain.
 
-There: lists are drawn from a head of order r that reads the oldest of the r-1 items before a position alone, so that
-lower orders cannot find it, and that favours no item whatever came before. Recovered is the share of the gap between a
+There: lists are drawn from a head of order r whose attention falls on the oldest of the r-1 items before a position, which
+lower orders do not see, and which favours no item whatever came before. It also reads the last item, as every head of
+its kind; lower orders find that part, and the gap below leaves it out. Recovered is the share of the gap between a
 learner of order r-1 and the model that drew the lists which a learner of order r closes, in NLL of new lists of new
 items: (NLL of r-1 - NLL of r) / (NLL of r-1 - NLL of the truth). Half or more counts as recovered. Planted is what the
 truth saves beside utilities alone. Faint transitions save less than the 0.08 nats a position that plain L1 asks for a
@@ -43,13 +44,13 @@ PLANTED = {  # order, and a factor on W_q beside the usual strength of a plant
     "order 4, faint": (4, 0.25),
     "order 5": (5, 1.5),
 }
-READS = 6.0  # how much louder than the last item the oldest item is
+READS = 6.0  # on the attended item, which makes it about 2.5 times as loud as the last item
 HIGH = (4, 5)
 L1_SIZES = ("lists", "plain")
 
 
 class OldestItem(Plant):
-    """Draws lists in which item k depends on the item r-1 places before it, and on no more."""
+    """Draws lists in which item k depends on the item r-1 places before it, and less on the last item."""
 
     def __init__(self, order: int, louder: float, sizes: Sizes, seed: int):
         super().__init__((order,), sizes, seed)

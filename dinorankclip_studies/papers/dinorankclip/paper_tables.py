@@ -144,6 +144,7 @@ def tables_of(kind: str) -> tuple[Experiment, ...]:
 def _table(table: Mapping[str, Any], measures: Measures) -> Experiment:
     words = {f"n{items}": f"{items * measures.items_factor:,}" for items in (300, 1000, 2000)}
     words |= {"items": measures.items, "ranking": about_ranking(measures)}
+    words |= {"alip": "ALIP" if measures.scales else "ALIP-style"}
     scale = table.get("scale", MAIN)
     return Experiment(
         table["name"],

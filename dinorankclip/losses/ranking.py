@@ -349,11 +349,11 @@ class RankingLoss(nn.Module):
             ("text", texts, {"cross": ("image", image_text, text_image), "in": ("text", text_text, image_image)}),
         ):
             factor = scale if self.utility == "scaled" else 1
-            given = [
-                {"paired": other, "model": prediction} | ({"teacher": seen[ranks]} if seen else {})
+            references = [
+                seen[ranks] if seen else prediction if self.reference == "model" else other
                 for ranks, prediction, other in lists.values()
             ]
-            orders = [reference_order(_without(each[self.reference].detach(), removed), length) for each in given]
+            orders = [reference_order(_without(each.detach(), removed), length) for each in references]
             utilities = [_without(factor * prediction, removed) for _, prediction, _ in lists.values()]
             counted = [None if removed is None else ~removed.gather(1, order) for order in orders]
             ranked = list(zip(utilities, orders, counted))
@@ -393,7 +393,9 @@ class RankingLoss(nn.Module):
         if isinstance(heads, FixedTransitions):
             table = (items @ items.T).to(ranked[0][0].dtype)
             tables = [centred_table(table, y, counted, gather) if self.centred else table for _, y, counted in ranked]
-            values = [mean_table_nll(t, y, each, heads.weight()) for (t, y, _), each in zip(ranked, tables)]
+            values = [
+                mean_table_nll(t, y, each, heads.weight(), self.backend) for (t, y, _), each in zip(ranked, tables)
+            ]
             queries = [heads.queries(each, y[:SPREAD_ROWS]) for each, y in zip(tables, orders)] if with_spreads else []
             keys = torch.eye(len(table), dtype=table.dtype, device=table.device) if with_spreads else table
         else:

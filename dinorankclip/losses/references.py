@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from dinorankclip import distributed
 from dinorankclip.losses.contrastive import unit_rows
 from dinorankclip.losses.plackett_luce import corrected_nll
-from dinorankclip.losses.transitions import in_blocks, start_of_gate
+from dinorankclip.losses.plackett_luce_blocked import MeanOfTableLists
+from dinorankclip.losses.transitions import start_of_gate
 
 REFERENCES = ("paired", "model", "teacher")
 TRANSITIONS = ("learnt", "teacher", "model")
@@ -86,21 +87,18 @@ class FixedTransitions(nn.Module):
         return self.weight().to(table.dtype) * F.pad(table[order[:, :-1]], (0, 0, 1, 0))
 
 
-def mean_table_nll(theta: Tensor, order: Tensor, table: Tensor, weight: Tensor) -> Tensor:
+def mean_table_nll(theta: Tensor, order: Tensor, table: Tensor, weight: Tensor, backend: str = "auto") -> Tensor:
     """Return the mean NLL of lists whose correction is weight · table[item just listed, candidate], a scalar.
 
-    theta [N, M] as in `plackett_luce_nll`, order [N, K], table [M, M] without gradient, weight a scalar. The rows of
-    the table are fetched, which costs N·K·M, where queries and keys of a teacher's width C would cost N·K·M·C.
+    theta [N, M], order [N, K] and backend as in `plackett_luce_nll`, table [M, M] without gradient, weight a scalar.
+    Rows of the table are fetched, which costs N·K·M, where queries and keys of a teacher's width C cost N·K·M·C.
 
     As loops: `plackett_luce_nll` with
         u[d] = theta[i, d] + (weight * table[order[i, k-1], d] if k > 0 else 0)
     """
-
-    def some(rows: slice) -> Tensor:
-        fetched = F.pad(table[order[rows, :-1]], (0, 0, 1, 0))
-        return corrected_nll(theta[rows], order[rows], weight * fetched)
-
-    return torch.cat(in_blocks(some, len(theta), order.shape[1] * theta.shape[1])).mean()
+    if backend != "reference":
+        return MeanOfTableLists.apply(theta, order, table, weight)
+    return corrected_nll(theta, order, weight * F.pad(table[order[:, :-1]], (0, 0, 1, 0))).mean()
 
 
 def centred_table(table: Tensor, order: Tensor, counted: Tensor | None, gather: Gather) -> Tensor:

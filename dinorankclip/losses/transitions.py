@@ -119,7 +119,7 @@ class TripleHead(nn.Module):
             product = (items @ scaled.flatten(0, 1).T).view(len(items), -1, first.shape[1]).transpose(0, 1)
             return F.linear(history_norm(product + first[rows, None] + second), weight)
 
-        return torch.cat(in_blocks(some, len(items), len(items) * first.shape[1]))
+        return torch.cat(_in_blocks(some, len(items), len(items) * first.shape[1]))
 
     def _listed(self, items: Tensor, before: Tensor, last: Tensor, weight: Tensor) -> Tensor:
         """Return queries of the pairs (before, last) [N, K'] only, for short lists or a process with few rows."""
@@ -130,7 +130,7 @@ class TripleHead(nn.Module):
             product = self.product(_pick(items, a) * _pick(items, b))
             return F.linear(history_norm(product + _pick(first, a) + _pick(second, b)), weight)
 
-        return torch.cat(in_blocks(some, len(before), before.shape[1] * items.shape[1]))
+        return torch.cat(_in_blocks(some, len(before), before.shape[1] * items.shape[1]))
 
 
 class DeepHead(nn.Module):
@@ -180,7 +180,7 @@ class DeepHead(nn.Module):
             g = g + self.narrow(F.gelu(self.widen(history_norm(g))))
             return F.linear(history_norm(g), weight)
 
-        return torch.cat(in_blocks(some, len(order), past[0].shape[1] * weight.shape[0] * (MLP_RATIO + self.order)))
+        return torch.cat(_in_blocks(some, len(order), past[0].shape[1] * weight.shape[0] * (MLP_RATIO + self.order)))
 
 
 def _linear(width_in: int, width_out: int, bias: bool = False) -> nn.Linear:
@@ -208,7 +208,7 @@ def _pick_late(table: Tensor, index: Tensor, length: int) -> Tensor:
     return _pick(F.pad(table, (0, 0, 0, 1)), F.pad(index, (missing, 0), value=len(table)))
 
 
-def in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int) -> list[Tensor]:
+def _in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int) -> list[Tensor]:
     """Apply `some` to all rows, in blocks of bounded memory; several blocks are recomputed in backward."""
     step = max(1, BLOCK // max(1, numbers_per_row))
     if step >= rows:

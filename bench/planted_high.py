@@ -4,8 +4,8 @@ Lists of 16 items of width 16 are drawn anew for each of 400 AdamW steps at 1e-3
 clipped), with the loss of lists in RankCLIP's size at full weight, 2/(16K), heads at 30 times the trunk's rate and
 gates at 4 times that of the heads. L1 of the gates has the size of the lists (`loss.gate_l1_size lists`) or is plain.
 
-There: lists are drawn from a head of order r whose attention falls on the oldest of the r-1 items before a position, which
-lower orders do not see, and which favours no item whatever came before. It also reads the last item, as every head of
+There: lists are drawn from a head of order r whose attention falls on the oldest of the r-1 items before a position,
+which lower orders do not see. It favours no item whatever came before. It also reads the last item, as every head of
 its kind; lower orders find that part, and the gap below leaves it out. Recovered is the share of the gap between a
 learner of order r-1 and the model that drew the lists which a learner of order r closes, in NLL of new lists of new
 items: (NLL of r-1 - NLL of r) / (NLL of r-1 - NLL of the truth). Half or more counts as recovered. Planted is what the

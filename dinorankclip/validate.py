@@ -61,8 +61,10 @@ def validated(settings: TrainSettings) -> TrainSettings:
     _check_numbers(settings)
     if settings.recipe == "aligned":
         _check_aligned(settings)
-    elif settings.budget.batch < 1 or settings.budget.epochs < 1:
-        raise UserError("--budget.batch and --budget.epochs must be at least 1; 0 is for --recipe aligned")
+    else:
+        for name in ("batch", "epochs"):
+            if (value := getattr(settings.budget, name)) < 1:
+                raise UserError(f"--budget.{name} {value}: it must be at least 1 (0 is for --recipe aligned)")
     if settings.budget.minutes is not None and settings.budget.core_seconds is not None:
         raise UserError("--budget.minutes and --budget.core-seconds: a run has one budget; leave out one of the two")
     _check_lists(settings)

@@ -122,6 +122,17 @@ class LossSettings:
     η_r·λ_r as it is; beside rankclip's size, opening order 4 or 5 then costs 0.08 or 0.8 nats a position."""
     rankclip_eps: float = 0.0
     """The ε inside the logarithm of RankCLIP's public code, 1e-10 there; order 1 and whole lists only. 0: exact."""
+    reference: Literal["paired", "model", "teacher"] = "paired"
+    """Where the order of a list comes from. paired: the other modality's similarity (the paper). model: the similarity
+    that is ranked, so lists only sharpen it (a control). teacher: frozen features, --recipe aligned or a cache."""
+    centred: bool = False
+    """Take the mean over the batch's histories from each order's corrections, so that they cannot hold a popularity of
+    candidates, which is the same after every history."""
+    transitions: Literal["learnt", "teacher", "model"] = "learnt"
+    """learnt: heads. teacher, model (order 2 alone): the cosine of the item just listed and the candidate, of frozen
+    features or of the model's embeddings without gradient; only the gate learns."""
+    transition_scale: float = 1.0
+    """c of --loss.transitions teacher and model, λ₂·c·cosine: at 1 a candidate gains at most one nat."""
     several_positives: bool = True
     """Pairs with the same image, caption or group (--reading.group-column) are never each other's negatives, in
     contrast and lists. Off: the plain loss, in which equal captions push each other away."""

@@ -29,6 +29,7 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("reading.max_damaged", lambda x: 0 <= x <= 1, "a share, 0 to 1"),
     ("optim.weight_decay distil.weight distil.text_ratio", lambda x: 0 <= x < INFINITE, "0 or more"),
     ("loss.in_weight loss.cross_weight loss.direction_weights", lambda x: 0 <= x < INFINITE, "0 or more"),
+    ("loss.transition_scale", lambda x: 0 < x < INFINITE, "above 0"),
     ("loss.gate_l1", lambda x: 0 <= x < INFINITE, "0 or more, a number for each order from 2 on"),
     ("loss.gate_start fusion.gate_bias", lambda x: abs(x) < INFINITE, "a finite number"),
     ("loss.rankclip_eps", lambda x: 0 <= x < 1, "from 0 to below 1; RankCLIP's public code has 1e-10"),
@@ -62,12 +63,13 @@ def validated(settings: TrainSettings) -> TrainSettings:
     if settings.recipe == "aligned":
         _check_aligned(settings)
     else:
-        for name in ("batch", "epochs"):
-            if (value := getattr(settings.budget, name)) < 1:
-                raise UserError(f"--budget.{name} {value}: it must be at least 1 (0 is for --recipe aligned)")
+        for name, value in (("batch", settings.budget.batch), ("epochs", settings.budget.epochs)):
+            if value < 1:  # 0 means "by the number of pairs", which --recipe aligned alone can choose
+                raise UserError(f"--budget.{name} {value}: it must be at least 1")
     if settings.budget.minutes is not None and settings.budget.core_seconds is not None:
         raise UserError("--budget.minutes and --budget.core-seconds: a run has one budget; leave out one of the two")
     _check_lists(settings)
+    _check_forms_of_lists(settings)
     if settings.model.frozen_image_tower:
         _check_frozen_tower(settings)
         # Every image is embedded once, in the view of evaluation.
@@ -136,6 +138,28 @@ def _check_lists(settings: TrainSettings) -> None:
             flag, orders = f"--loss.{name.replace('_', '-')}", f"one for each order from 2 to {loss.order}"
             expected = f"give {wanted}, {orders}" if wanted else f"order {loss.order} has no gates: leave it out"
             raise UserError(f"{flag} has {len(values)} numbers; {expected}")
+
+
+def _check_forms_of_lists(settings: TrainSettings) -> None:
+    """Refuse a form of lists or transitions that the order does not have, and a teacher that is not there."""
+    loss, ranks = settings.loss, traits_of(settings.method).ranks
+    if loss.transitions != "learnt" and not (ranks and loss.order == 2):
+        raise UserError(f"--loss.transitions {loss.transitions} has order 2 alone: add --method rank --loss.order 2")
+    if loss.transition_scale != 1 and loss.transitions == "learnt":
+        raise UserError("--loss.transition-scale: learnt heads find their own scale; add --loss.transitions teacher")
+    if loss.centred and not (ranks and loss.order > 1):
+        raise UserError(
+            "--loss.centred: there are no transitions below order 2; use --method rank with a higher --loss.order"
+        )
+    if loss.reference != "paired" and not (ranks and loss.order > 0):
+        raise UserError(f"--loss.reference {loss.reference}: --method {settings.method} ranks nothing; leave it out")
+    asked = [f"--loss.{name} teacher" for name in ("reference", "transitions") if getattr(loss, name) == "teacher"]
+    cached = settings.distil.cache is not None and settings.distil.branches == "image+text"
+    if asked and settings.recipe != "aligned" and not cached:
+        raise UserError(
+            f"{asked[0]} needs frozen features of images and captions: use --recipe aligned, or --distil.cache with "
+            "--distil.branches image+text"
+        )
 
 
 def _check_learning(settings: TrainSettings) -> None:

@@ -6,6 +6,7 @@ plackett_luce.py           equations 2 and 6: the likelihood of a ranked list, o
 plackett_luce_blocked.py   the same value and gradient in blocks, without a tensor over rows × positions × items
 transitions.py             equation 7: scores after a history, and the heads that learn them
 sigmoid.py                 SigLIP's loss in blocks of rows
+references.py              orders and transitions from a teacher's frozen features
 ranking.py                 equation 8: `RankingLoss`, its ramp and stages
 distillation.py            losses between student and teacher: Gram, relational, token by token, contrastive
 distillation_terms.py      `DistillationLoss`: these losses on cached teacher features, weighted and named
@@ -35,6 +36,7 @@ from dinorankclip.losses.distillation import (
     rkd_items,
     rkd_loss,
 )
+from dinorankclip.losses.groups import other_positives
 from dinorankclip.losses.objective import Objective
 from dinorankclip.losses.plackett_luce import (
     mean_plackett_luce_nll,
@@ -52,7 +54,8 @@ from dinorankclip.losses.transitions import gated_query, history_norm, pair_hist
 __all__ = [
     "Objective", "RankingLoss", "alip_weights", "cone_separation", "cosine_gram", "cosine_loss", "crd_loss",
     "cyclip_consistency", "cyclip_rows", "gated_query", "gradient_report", "gram_distance", "gram_loss", "gram_loss_to",
-    "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mse_loss", "normalise_gram", "pair_history",
+    "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mse_loss", "normalise_gram",
+    "other_positives", "pair_history",
     "plackett_luce_nll", "rankclip_nll", "reference_order", "resample_gram", "resample_grid", "resample_tokens",
     "rkd_items", "rkd_loss", "sigmoid_loss", "sigmoid_rows", "symmetrised", "transition_scores", "unit_rows",
     "word_matrix", "word_pooling",

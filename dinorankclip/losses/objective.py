@@ -66,6 +66,17 @@ class Inputs:
         """Return unit-norm rows [M, D] of all processes."""
         return unit_rows(distributed.gather_rows(self.embeddings.named[name]))
 
+    def teacher(self) -> dict[str, Tensor]:
+        """Return the frozen features of all processes' pairs that are there, by modality: of a distillation cache, or
+        of an aligned model's own towers."""
+        found = {}
+        for modality in ("image", "text"):
+            name = f"{modality}_summary"
+            rows = self.teacher_features.get(name, self.embeddings.named.get(name))
+            if rows is not None:
+                found[modality] = distributed.gather_rows(rows.detach())
+        return found
+
     @property
     def own(self) -> slice:
         """Return the slice of this process's rows among all rows."""
@@ -100,6 +111,11 @@ class Objective(nn.Module):
         for term in self.terms:
             if term.register is not None:
                 term.register(self, dim, settings, seed)
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Return whether the lists need frozen features, `image_summary` and `text_summary`, of the batch."""
+        return self.ranking is not None and self.ranking.needs_teacher
 
     def forward(
         self,
@@ -180,7 +196,14 @@ def ranking(objective: Objective, inputs: Inputs) -> Terms:
     """Return the ranking terms of order 1 (RankCLIP) or above (DinoRankCLIP)."""
     assert objective.ranking is not None, "registered with the term"
     ranked = objective.ranking.own_rows(
-        inputs.image, inputs.text, inputs.own, inputs.scale, inputs.progress, inputs.detailed, inputs.groups
+        inputs.image,
+        inputs.text,
+        inputs.own,
+        inputs.scale,
+        inputs.progress,
+        inputs.detailed,
+        inputs.groups,
+        inputs.teacher() if objective.needs_teacher else None,
     )
     return ranked.terms, ranked.report
 

@@ -81,10 +81,15 @@ def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor
 
 
 def _reference(theta: Tensor, order: Tensor, queries: Tensor | None, keys: Tensor | None) -> Tensor:
+    return corrected_nll(theta, order, None if queries is None or keys is None else queries @ keys.T)
+
+
+def corrected_nll(theta: Tensor, order: Tensor, corrections: Tensor | None) -> Tensor:
+    """Return `plackett_luce_nll` of equation 6 with a tensor of all corrections [N, K, M]: [N]."""
     length = order.shape[1]
     scores = theta[:, None, :].expand(-1, length, -1)
-    if queries is not None and keys is not None:
-        scores = scores + queries @ keys.T
+    if corrections is not None:
+        scores = scores + corrections
     # finished[i, k, d]: item d stands before position k in row i
     position = torch.full_like(theta, length, dtype=torch.long)
     position.scatter_(1, order, torch.arange(length, device=order.device).expand_as(order))

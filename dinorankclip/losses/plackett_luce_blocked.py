@@ -197,6 +197,50 @@ class MeanOfTransitionLists(torch.autograd.Function):
         return *(grad_mean * gradient if needed else None for gradient, needed in gradients), None, None
 
 
+class MeanOfTableLists(torch.autograd.Function):
+    """Computes the mean NLL of lists with a correction weight · table[item just listed, d], a scalar.
+
+    theta [N, M], order [N, K], table [M, M] without gradient, weight a scalar. Gradients come from the scores of the
+    forward pass, in blocks of rows. A correction is fetched, not multiplied, so time grows as N·K·M.
+    """
+
+    @staticmethod
+    def forward(ctx, theta: Tensor, order: Tensor, table: Tensor, weight: Tensor) -> Tensor:
+        n_rows, n_items, length = *theta.shape, order.shape[1]
+        rows_at_once = max(1, (CPU_ITEMS if theta.device.type == "cpu" else DEVICE_SCORES // length) // n_items)
+        finished = torch.full((length, length), REMOVED, dtype=theta.dtype, device=theta.device).tril_(-1)
+        grad_theta, grad_weight = torch.zeros_like(theta), torch.zeros_like(weight)
+        nll = theta.new_zeros(())
+        smallest = torch.finfo(theta.dtype).min
+        for rows in _cuts(n_rows, rows_at_once):
+            some_theta, listed = theta[rows], order[rows]
+            present = (some_theta.gather(1, listed) != REMOVED).to(theta.dtype) / n_rows  # weight of a position [R, K]
+            fetched = table.new_zeros(len(listed), length, n_items)
+            fetched[:, 1:] = table[listed[:, :-1]]
+            scores = torch.addcmul(some_theta[:, None], fetched, weight.to(theta.dtype))
+            at_listed = listed[:, None].expand(-1, length, -1)  # [R, K, K]: of each position, the listed items
+            of_listed = scores.gather(2, at_listed)
+            scores.scatter_(2, at_listed, of_listed + finished)
+            top = scores.amax(2, keepdim=True).clamp_min_(smallest)
+            powers = exponential_(scores.sub_(top))
+            total = powers.sum(2)
+            chosen = of_listed.diagonal(dim1=1, dim2=2).masked_fill(present == 0, 0.0)
+            nll += ((total.log() + top.squeeze(2)).masked_fill_(present == 0, 0.0) - chosen).mul_(present).sum()
+            share = present / total
+            grad = torch.bmm(share[:, None], powers).squeeze(1).scatter_add_(1, listed, -present)
+            grad_theta[rows] = grad.masked_fill_(some_theta == REMOVED, 0.0)
+            mean = powers.mul_(fetched).sum(2).mul_(share)
+            grad_weight += (mean - present * fetched.gather(2, listed[:, :, None]).squeeze(2)).sum()
+        ctx.save_for_backward(grad_theta, grad_weight)
+        return nll
+
+    @staticmethod
+    @first_derivatives
+    def backward(ctx, grad_mean: Tensor):
+        grad_theta, grad_weight = ctx.saved_tensors
+        return grad_mean * grad_theta, None, None, grad_mean.to(grad_weight.dtype) * grad_weight
+
+
 def _walk(blocks: Blocks, slopes: _Slopes | None = None) -> tuple[Tensor, Tensor]:
     """Return nll [N] and log-sum-exp [N, K] of all lists; add the gradients to `slopes` on the way."""
     log_sum = blocks.queries.new_empty(blocks.n_rows, blocks.length)

@@ -4,6 +4,8 @@ Each pair has four lists. A list ranks the items of one modality by one similari
 another similarity gives (the reference, without gradient):
   cross  image i ranks texts   as text i ranks images   | text i ranks images as image i ranks texts
   in     image i ranks images  as text i ranks texts    | text i ranks texts  as image i ranks images
+Two other references: "model", the predicted similarity itself; "teacher", i first and then the items by frozen features
+of the modality that ranks, so both lists of image i have the order of the image teacher, those of text i the text's.
 
 Shapes: N own pairs, M pairs over all processes, D embedding width, K listed positions, H width of queries and keys.
 """
@@ -26,8 +28,20 @@ from dinorankclip import distributed
 from dinorankclip.losses.contrastive import unit_rows
 from dinorankclip.losses.groups import gathered_groups, other_positives
 from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll, rankclip_nll, reference_order, symmetrised
-from dinorankclip.losses.telemetry import relative_spread
-from dinorankclip.losses.transitions import TransitionHeads
+from dinorankclip.losses.references import (
+    REFERENCES,
+    TRANSITIONS,
+    Features,
+    FixedTransitions,
+    Gather,
+    centred_table,
+    gathered_teacher,
+    mean_table_nll,
+    teacher_similarities,
+    unit_teacher,
+)
+from dinorankclip.losses.telemetry import SPREAD_ROWS, relative_spread
+from dinorankclip.losses.transitions import TransitionHeads, centred_queries
 from dinorankclip.run_files import gate_name, spread_name
 from dinorankclip.types import LossTerms, Progress
 
@@ -134,7 +148,7 @@ class RankingLoss(nn.Module):
     describes all options.
     """
 
-    transitions: Any  # nn.ModuleDict: modality → TransitionHeads
+    transitions: Any  # nn.ModuleDict: modality → TransitionHeads or FixedTransitions
 
     def __init__(
         self,
@@ -157,9 +171,20 @@ class RankingLoss(nn.Module):
         gate_l1: Sequence[float] | None = None,
         gate_l1_size: str = "lists",
         rankclip_eps: float = 0.0,
+        reference: str = "paired",
+        centred: bool = False,
+        transitions: str = "learnt",
+        transition_scale: float = 1.0,
         seed: int = 0,
     ):
         super().__init__()
+        if reference not in REFERENCES or transitions not in TRANSITIONS:
+            raise ValueError(
+                f"reference is {', '.join(REFERENCES)}; transitions are {', '.join(TRANSITIONS)}; not {reference!r} "
+                f"and {transitions!r}"
+            )
+        if transitions != "learnt" and order != 2:
+            raise ValueError(f"transitions={transitions!r} has order 2 alone, not {order}")
         if rankclip_eps and (order != 1 or list_length is not None):
             raise ValueError("rankclip_eps reproduces RankCLIP's public loss, which is of order 1 over whole lists")
         if list_length is not None and list_length < 1:
@@ -182,9 +207,12 @@ class RankingLoss(nn.Module):
         self.term_weights = {"in": in_weight, "cross": cross_weight}
         self.gate_l1 = {r: default_gate_l1(r) if gate_l1 is None else gate_l1[r - 2] for r in range(2, order + 1)}
         self.gate_l1_size = gate_l1_size
+        self.reference, self.centred, self.transitions_from = reference, centred, transitions
         self.transitions = nn.ModuleDict(
             {
                 modality: TransitionHeads(dim, order, head_dim, modality=modality, seed=seed, gate_start=gate_start)
+                if transitions == "learnt"
+                else FixedTransitions(transition_scale, gate_start)
                 for modality in ("image", "text")
             }
         )
@@ -195,20 +223,34 @@ class RankingLoss(nn.Module):
         """Tell `forward` that `step` steps of `total_steps` are done, in a run of `epochs` epochs."""
         self.progress = Progress(step, total_steps, epochs)
 
+    @property
+    def needs_teacher(self) -> bool:
+        """Return whether the loss takes an order or transitions from frozen features."""
+        return self.order > 0 and "teacher" in (self.reference, self.transitions_from)
+
     def forward(
-        self, image: Tensor, text: Tensor, scale: Scale, detailed: bool = False, groups: Tensor | None = None
+        self,
+        image: Tensor,
+        text: Tensor,
+        scale: Scale,
+        detailed: bool = False,
+        groups: Tensor | None = None,
+        teacher: Features | None = None,
     ) -> LossTerms:
         """Return the terms. `detailed` adds gates, spreads and unweighted values for a log line, at a small cost.
 
         `groups`, integers [N] or [N, C], keeps pairs that share a number out of each other's lists: class labels, say,
         or hashes of image, caption and product. A negative number is shared with no pair.
+        `teacher`, frozen features {"image": [N, C], "text": [N, C']} of the pairs, is for reference or transitions
+        "teacher".
         """
         self._check(image, text)
         first = distributed.world().rank * len(image)
         with torch.autocast(image.device.type, enabled=False):
             images, texts = unit_rows(distributed.gather_rows(image)), unit_rows(distributed.gather_rows(text))
             own = slice(first, first + len(image))
-            return self.own_rows(images, texts, own, scale, self.progress, detailed, gathered_groups(groups))
+            everyone = gathered_groups(groups), gathered_teacher(teacher if self.needs_teacher else None)
+            return self.own_rows(images, texts, own, scale, self.progress, detailed, *everyone)
 
     def _check(self, image: Tensor, text: Tensor) -> None:
         if image.shape != text.shape:
@@ -236,9 +278,10 @@ class RankingLoss(nn.Module):
         progress: Progress | None,
         detailed: bool = False,
         groups: Tensor | None = None,
+        teacher: Features | None = None,
     ) -> LossTerms:
-        """Return the loss of rows `own` of unit-norm images and texts [M, D] with ids `groups` [M, C], if any; without
-        `progress`, at full weight."""
+        """Return the loss of rows `own` of unit-norm images and texts [M, D] with ids `groups` [M, C] and features
+        `teacher` [M, C] of all processes, if any; without `progress`, at full weight."""
         if progress is None:
             active, mu = tuple(range(2, self.order + 1)), RAMP_TOP
         else:
@@ -248,7 +291,7 @@ class RankingLoss(nn.Module):
         length = self._length(len(images))
         if active:
             self._warn_of_long_lists(len(images[own]), images, length)
-        nll = self._nll(images, texts, own, scale, active, length, report if detailed else None, groups)
+        nll = self._nll(images, texts, own, scale, active, length, report if detailed else None, groups, teacher)
         terms = {
             f"rank_{name}": sized(mu * self.term_weights[name], length, self.size) * value
             for name, value in nll.items()
@@ -264,12 +307,15 @@ class RankingLoss(nn.Module):
         return LossTerms(reduce(add, terms.values()), terms, report)
 
     @torch.no_grad()
-    def nll_with(self, image: Tensor, text: Tensor, scale: Scale, orders: tuple[int, ...]) -> dict[str, float]:
+    def nll_with(
+        self, image: Tensor, text: Tensor, scale: Scale, orders: tuple[int, ...], teacher: Features | None = None
+    ) -> dict[str, float]:
         """Return the unweighted NLL of `in` and `cross` when only these orders above 1 act: leave one out to see its
         effect. Nothing is gathered from other processes."""
         with torch.autocast(image.device.type, enabled=False):
             whole, length = slice(0, len(image)), self._length(len(image))
-            nll = self._nll(unit_rows(image), unit_rows(text), whole, scale, orders, length, None)
+            unit = unit_rows(image), unit_rows(text)
+            nll = self._nll(*unit, whole, scale, orders, length, None, teacher=teacher, gather=_own_rows_alone)
         return {name: value.item() for name, value in nll.items()}
 
     def _nll(
@@ -282,6 +328,8 @@ class RankingLoss(nn.Module):
         length: int,
         report: dict[str, float] | None,
         groups: Tensor | None = None,
+        teacher: Features | None = None,
+        gather: Gather = distributed.gather_rows,
     ) -> dict[str, Tensor]:
         """Return the terms of equation 8: each is the half-sum over its two lists, each the mean over own rows."""
         if self.order == 0:  # every remaining item is equally likely: log(M!/(M-K)!), a constant
@@ -293,29 +341,74 @@ class RankingLoss(nn.Module):
         if self.detached_scale and isinstance(scale, Tensor):
             scale = scale.detach()
         removed = self._removed(images, own, groups)
+        frozen = unit_teacher(teacher, len(images)) if self.needs_teacher else {}
+        seen = {name: teacher_similarities(f, own) for name, f in frozen.items()} if self.reference == "teacher" else {}
         nll: dict[str, list[Tensor]] = {"in": [], "cross": []}
         for modality, items, lists in (  # a list uses the heads of the modality it ranks (D6)
-            ("image", images, {"cross": (text_image, image_text), "in": (image_image, text_text)}),
-            ("text", texts, {"cross": (image_text, text_image), "in": (text_text, image_image)}),
+            ("image", images, {"cross": ("text", text_image, image_text), "in": ("image", image_image, text_text)}),
+            ("text", texts, {"cross": ("image", image_text, text_image), "in": ("text", text_text, image_image)}),
         ):
             factor = scale if self.utility == "scaled" else 1
-            orders = [reference_order(_without(other.detach(), removed), length) for _, other in lists.values()]
-            utilities = [_without(factor * prediction, removed) for prediction, _ in lists.values()]
-            queries, keys = self.transitions[modality](items, orders, active) if active else ([None, None], None)
-            for term, theta, order, query in zip(lists, utilities, orders, queries):
-                if self.rankclip_eps:
-                    nll[term].append(rankclip_nll(theta, order, self.rankclip_eps).mean())
-                else:
-                    nll[term].append(mean_plackett_luce_nll(theta, order, query, keys, backend=self.backend))
-            if report is not None and keys is not None:
-                spreads = [relative_spread(t, o, q, keys, active) for t, o, q in zip(utilities, orders, queries)]
-                report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
+            references = [
+                seen[ranks] if seen else prediction if self.reference == "model" else other
+                for ranks, prediction, other in lists.values()
+            ]
+            orders = [reference_order(_without(each.detach(), removed), length) for each in references]
+            utilities = [_without(factor * prediction, removed) for _, prediction, _ in lists.values()]
+            counted = [None if removed is None else ~removed.gather(1, order) for order in orders]
+            ranked = list(zip(utilities, orders, counted))
+            if not active:
+                values = [self._first_order(theta, order) for theta, order, _ in ranked]
+            else:
+                features = {"learnt": items, "model": items.detach()}.get(self.transitions_from, frozen.get(modality))
+                values, spreads = self._corrected(modality, features, ranked, active, gather, report is not None)
+                if report is not None:
+                    report |= {spread_name(r, modality): sum(s[r] for s in spreads) / len(spreads) for r in active}
+            for term, value in zip(lists, values):
+                nll[term].append(value)
         (images_in, texts_in), (images_cross, texts_cross) = nll["in"], nll["cross"]  # by the modality that is ranked
         of_image, of_text = self.direction_weights  # by the modality that ranks
         return {
             "in": symmetrised(images_in, texts_in, (of_image, of_text)),
             "cross": symmetrised(images_cross, texts_cross, (of_text, of_image)),
         }
+
+    def _first_order(self, theta: Tensor, order: Tensor) -> Tensor:
+        if self.rankclip_eps:
+            return rankclip_nll(theta, order, self.rankclip_eps).mean()
+        return mean_plackett_luce_nll(theta, order, backend=self.backend)
+
+    def _corrected(
+        self,
+        modality: str,
+        items: Any,
+        ranked: list[tuple[Tensor, Tensor, Tensor | None]],
+        active: tuple[int, ...],
+        gather: Gather,
+        with_spreads: bool,
+    ) -> tuple[list[Tensor], list[dict[int, float]]]:
+        """Return the mean NLL of each list of `ranked` (utilities, order, positions that count) with the corrections
+        of active orders, and their relative spreads. items [M, ·]: embeddings, or features of fixed transitions."""
+        heads, orders = self.transitions[modality], [order for _, order, _ in ranked]
+        if isinstance(heads, FixedTransitions):
+            table = (items @ items.T).to(ranked[0][0].dtype)
+            tables = [centred_table(table, y, counted, gather) if self.centred else table for _, y, counted in ranked]
+            values = [
+                mean_table_nll(t, y, each, heads.weight(), self.backend) for (t, y, _), each in zip(ranked, tables)
+            ]
+            queries = [heads.queries(each, y[:SPREAD_ROWS]) for each, y in zip(tables, orders)] if with_spreads else []
+            keys = torch.eye(len(table), dtype=table.dtype, device=table.device) if with_spreads else table
+        else:
+            queries, keys = heads(items, orders, active)
+            if self.centred:
+                queries = [centred_queries(q, active, counted, gather) for q, (_, _, counted) in zip(queries, ranked)]
+            values = [
+                mean_plackett_luce_nll(theta, y, query, keys, backend=self.backend)
+                for (theta, y, _), query in zip(ranked, queries)
+            ]
+        if not with_spreads:
+            return values, []
+        return values, [relative_spread(t, y, q, keys, active) for (t, y, _), q in zip(ranked, queries)]
 
     def _removed(self, items: Tensor, own: slice, groups: Tensor | None) -> Tensor | None:
         """Return which items take no part in each own row, bool [N, M]: without `include_self` the item itself, and
@@ -350,3 +443,7 @@ class RankingLoss(nn.Module):
 
 def _without(rows: Tensor, removed: Tensor | None) -> Tensor:
     return rows if removed is None else rows.masked_fill(removed, float("-inf"))
+
+
+def _own_rows_alone(rows: Tensor) -> Tensor:
+    return rows

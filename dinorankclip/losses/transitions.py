@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dinorankclip.distributed import gather_rows
 from dinorankclip.methods import HIGHEST_ORDER
 from dinorankclip.seeds import drawing_from
 
@@ -216,6 +217,44 @@ def _in_blocks(some: Callable[[slice], Tensor], rows: int, numbers_per_row: int)
     return [checkpoint(some, cut, use_reentrant=False, preserve_rng_state=False) for cut in cuts]
 
 
+def start_of_gate(order: int) -> float:
+    """Return s_r at the start: the paper's s_2 = -3, s_r = s_2 - 2(r-2)."""
+    return -3.0 - 2.0 * (order - 2)
+
+
+def centred_queries(
+    queries: Tensor,
+    active: Sequence[int],
+    counted: Tensor | None = None,
+    gather: Callable[[Tensor], Tensor] = gather_rows,
+) -> Tensor:
+    """Return queries minus their mean over histories [N, K, H], so that no candidate's correction has a mean.
+
+    A correction is q(history)·k(d). Its mean over histories, mean(q)·k(d), depends on the candidate alone: it would be
+    a popularity of d, not a transition. Histories of order r are those of all positions from r-1 on of all lists.
+
+    queries [N, K, H] of one kind of lists, blocks of h for each active order, zero where a history is too short.
+    counted, bool [N, K]: positions that count; None: all. `gather` brings rows of numbers [1, …] of all processes
+    together, with gradient: histories of other processes are histories of the batch, too.
+
+    As loops, for the block of order r:
+        places = [(i, k) for i in range(N) for k in range(r - 1, K) if counted[i][k]]
+        for n in range(h):
+            mean = sum(queries[i][k][n] for i, k in places) / len(places)
+            for i, k in places:
+                out[i][k][n] = queries[i][k][n] - mean        # 0 at other places
+    """
+    rows, length, width = queries.shape
+    position = torch.arange(length, device=queries.device)
+    acts = torch.stack([position >= r - 1 for r in active], -1).expand(rows, -1, -1)  # [N, K, orders]
+    if counted is not None:
+        acts = acts & counted[:, :, None]
+    acts = acts.to(queries.dtype).repeat_interleave(width // len(active), -1)
+    own = torch.stack([(queries * acts).sum((0, 1)), acts.sum((0, 1))])
+    total, count = gather(own[None]).sum(0)
+    return (queries - total / count.clamp_min(1)) * acts
+
+
 class TransitionHeads(nn.Module):
     """Holds heads and gates of orders 2 … `order` for one modality. Each order draws weights from its own named seed.
 
@@ -239,7 +278,7 @@ class TransitionHeads(nn.Module):
         super().__init__()
         if not 0 <= order <= HIGHEST_ORDER:
             raise ValueError(f"order {order} is not between 0 and {HIGHEST_ORDER}")
-        starts = [-3.0 - 2.0 * (r - 2) for r in range(2, order + 1)] if gate_start is None else list(gate_start)
+        starts = [start_of_gate(r) for r in range(2, order + 1)] if gate_start is None else list(gate_start)
         self.order, self.head_dim = order, head_dim
         self.item_scale = math.sqrt(dim)
         self.heads, self.gates = nn.ModuleDict(), nn.ParameterDict()

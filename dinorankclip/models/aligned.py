@@ -146,6 +146,7 @@ class AlignedModel(nn.Module):
             basis = torch.eye(self.layouts[branch].width, tower.width)
             self.register_buffer(f"{branch}_basis", basis if design.fuses(branch) else torch.zeros(0, tower.width))
         self.set_dropout(dropout)
+        self.gives_summaries = False
         scale = SIGMOID_START["init_logit_scale"] if design.biased else math.log(START_SCALE)
         self.logit_scale = nn.Parameter(torch.tensor(scale))
         bias = torch.tensor(SIGMOID_START["init_logit_bias"])
@@ -202,10 +203,20 @@ class AlignedModel(nn.Module):
     # --- embeddings
 
     def forward(self, images: Tensor, texts: Tensor, second_texts: Tensor | None = None) -> Embeddings:
-        """Map rows, or uint8 images and ids, to raw embeddings [B, D] by name."""
+        """Map rows, or uint8 images and ids, to raw embeddings [B, D] by name.
+
+        With `gives_summaries`, `image_summary` and `text_summary` [B, C'] are the towers' own summaries, as a teacher
+        of the loss: those of a distillation cache have the same names.
+        """
+        if self.gives_summaries:
+            images = images if images.ndim == 2 else self.image_rows(self.normalised(images))
+            texts = texts if texts.is_floating_point() else self.text_rows(texts)
         named = {"image": self.image_side(images).raw, "text": self.text_side(texts).raw}
         if second_texts is not None:
             named["second_text"] = self.text_side(second_texts).raw
+        if self.gives_summaries:  # a tower puts its own summary first
+            named["image_summary"] = images[:, : self.image_tower.own_summary]
+            named["text_summary"] = texts[:, : self.text_tower.own_summary]
         return Embeddings(named)
 
     def image_side(self, images: Tensor) -> Encoded:

@@ -100,16 +100,21 @@ class ImageTower(nn.Module):
         self.image_spec = ImageSpec(wanted.size, wanted.mean, wanted.std)
         self.places = teacher.grid[0] * teacher.grid[1]
         self.grid = teacher.grid
-        self.width, self.summary = _widths(*self(torch.zeros(1, 3, wanted.size, wanted.size)))
+        tokens, own, more = self._parts(torch.zeros(1, 3, wanted.size, wanted.size))
+        self.width, self.own_summary = tokens.shape[-1], own.shape[-1]
+        self.summary = self.own_summary + more.shape[-1]
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, summary, more = self._parts(pixels)
+        return tokens, torch.cat([summary, more], 1)
 
     @torch.no_grad()
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def _parts(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return tokens, the teacher's own summary, and what stands behind it."""
         if self._with_levels is not None:
-            tokens, summary, more = self._with_levels(pixels)
-        else:
-            tokens, summary = self.network(pixels)
-            more = tokens.mean(1)
-        return tokens, torch.cat([summary, more], 1)
+            return self._with_levels(pixels)
+        tokens, summary = self.network(pixels)
+        return tokens, summary, tokens.mean(1)
 
 
 class TextTower(nn.Module):

@@ -84,8 +84,6 @@ def new_aligned_model(settings: TrainSettings) -> AlignedModel:
         text_places=wanted.text_places,
         biased=traits_of(settings.method).biased,
     )
-    cards = image.teacher.card, text.teacher.card
-    say("frozen towers: " + " and ".join(f"{card.name} ({card.licence})" for card in cards))
     model = AlignedModel(design, image, text, settings.seed, wanted.dropout)
     if named:
         fill_bridge(model, wanted.image_tower)

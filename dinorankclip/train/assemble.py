@@ -24,10 +24,18 @@ from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model, refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.run_files import CHECKPOINTS
+from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train import checkpoints
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
 from dinorankclip.train.checkpoints import TrainingState
-from dinorankclip.train.distil_setup import distillation_loss, fusion_design, open_cache, students_and_fusion, teach
+from dinorankclip.train.distil_setup import (
+    FakeTeacherCache,
+    distillation_loss,
+    fusion_design,
+    open_cache,
+    students_and_fusion,
+    teach,
+)
 from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
@@ -87,6 +95,8 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         distillation = distillation_loss(settings.distil, model, cache, settings.seed)
     second = open_second_captions(train, settings.reading) if traits_of(settings.method).second_caption else None
     objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
+    if objective.needs_teacher:
+        _provide_summaries(model, cache)
     loader = PairLoader(
         train,
         model.image_spec,
@@ -143,6 +153,14 @@ def _aligned_model(settings: TrainSettings) -> AlignedModel:
         raise UserError(f"--init {settings.init} is no aligned model: leave out --recipe aligned, or --init")
     model.set_dropout(settings.aligned.dropout)
     return model
+
+
+def _provide_summaries(model: AnyModel, cache: TeacherCache | FakeTeacherCache | None) -> None:
+    """Make an aligned model, or the cache of another model, give the teachers' summaries to the ranking loss."""
+    if isinstance(model, AlignedModel):
+        model.gives_summaries = True
+    elif cache is not None:
+        cache.fields |= {"summary"}
 
 
 def _trained_model(where: str) -> AnyModel:

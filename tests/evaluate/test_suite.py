@@ -1,12 +1,13 @@
 """The suite: sets that can be scored are, the others become errors in words."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dinorankclip.data.benchmark_sets import SetLocation, find_sets
-from dinorankclip.evaluate.catalogue import catalogue
+from dinorankclip.evaluate.catalogue import Average, catalogue
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.examples import hardest_classes, retrieval_examples
 from dinorankclip.evaluate.geometry import ModalityGapScorer
@@ -184,6 +185,25 @@ def test_probes_on_both_kinds_of_rows_and_their_averages(tmp_path):
     assert collapsed.sets["fine"].scores["embedding probe accuracy"].value == 0.25
     inside = collapsed.sets["fine"].scores["embedding probe errors in family"]
     assert inside.value == pytest.approx(1 / 3) == inside.chance and inside.n == 9
+
+
+def test_means_that_the_catalogue_names_need_all_their_sets(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        write_classes(write_classes(tmp_path / name), split="train", labels=(0, 1, 2, 3) * 6)
+    averages = (
+        Average("both", "T@1", ("a", "b")),
+        Average("probes", "probe accuracy", ("a", "b")),
+        Average("more", "T@1", ("a", "z")),
+    )
+    known = replace(catalogue(), averages=averages)
+    monkeypatch.setattr("dinorankclip.evaluate.suite.catalogue", lambda: known)
+    scorers = [ZeroShotScorer(), ProbeScorer()]
+    found = run_suite(ColourModel(), find_sets(str(tmp_path)), scorers, EmbeddingStore(None)).sets
+    means = {name: score.value for name, score in found["averages"].scores.items()}
+    assert means["both: T@1"] == (found["a"].scores["T@1"].value + found["b"].scores["T@1"].value) / 2
+    assert means["probes: embedding"] == 1.0 and means["probes: features"] == 1.0
+    assert not any(name.startswith("more") for name in means)
+    assert "both: mean of a, b" in found["averages"].notes
 
 
 def test_a_class_that_train_lacks_costs_the_probe_and_nothing_else(tmp_path):

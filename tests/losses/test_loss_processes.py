@@ -19,10 +19,17 @@ CASES = {
     "rankclip": ("rankclip", LossSettings()),
     "order 3": ("rank", LossSettings(order=3, head_dim=4)),
     "order 5, short lists, without self": ("rank", LossSettings(5, 4, list_length=7, include_self=False)),
+    "order 3, centred": ("rank", LossSettings(order=3, head_dim=4, centred=True)),
+    "order 1 of a teacher": ("rank", LossSettings(order=1, reference="teacher")),
+    "order 2 of a teacher, centred": (
+        "rank",
+        LossSettings(2, reference="teacher", transitions="teacher", centred=True),
+    ),
     "clip, groups": ("clip", LossSettings()),
     "siglip, groups": ("siglip", LossSettings()),
     "alip, groups": ("alip", LossSettings()),
     "order 3, groups": ("rank", LossSettings(order=3, head_dim=4)),
+    "order 3, centred, groups": ("rank", LossSettings(order=3, head_dim=4, centred=True)),
 }
 # pairs 0 and 7, 2 and 3, 4 and 8 and 9 belong together: within a process and across
 GROUPS = torch.tensor([[0, 10], [1, 11], [2, 12], [3, 12], [4, 14], [5, 15], [6, 16], [0, 17], [8, 14], [9, 14]])
@@ -36,11 +43,13 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
         names = ("image", "text", "second_text")
         whole = {n: torch.randn(PAIRS, DIM, dtype=torch.float64, generator=draw) for n in names}
         own = {n: x[rows].clone().requires_grad_() for n, x in whole.items()}
+        frozen = {f"{n}_summary": torch.randn(PAIRS, 5, dtype=torch.float64, generator=draw)[rows] for n in names[:2]}
         scale = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
         objective = Objective(DIM, method, settings, seed=1).double()
         bias = torch.tensor(-5.0, dtype=torch.float64, requires_grad=True) if method == "siglip" else None
         groups = GROUPS[rows] if case.endswith("groups") else None
-        out = objective(Embeddings(own), scale, Progress(500, 640, 64), bias=bias, groups=groups)
+        features = {"teacher_features": frozen, "bias": bias, "groups": groups}
+        out = objective(Embeddings(own), scale, Progress(500, 640, 64), **features)
         telemetry = gradient_report(out.terms, (own["image"], own["text"]))
         out.total.backward()
         size = distributed.world().size

@@ -62,8 +62,10 @@ def validated(settings: TrainSettings) -> TrainSettings:
     _check_numbers(settings)
     if settings.recipe == "aligned":
         _check_aligned(settings)
-    elif settings.budget.batch < 1 or settings.budget.epochs < 1:
-        raise UserError("--budget.batch and --budget.epochs must be at least 1; 0 is for --recipe aligned")
+    else:
+        for name, value in (("batch", settings.budget.batch), ("epochs", settings.budget.epochs)):
+            if value < 1:  # 0 means "by the number of pairs", which --recipe aligned alone can choose
+                raise UserError(f"--budget.{name} {value}: it must be at least 1")
     if settings.budget.minutes is not None and settings.budget.core_seconds is not None:
         raise UserError("--budget.minutes and --budget.core-seconds: a run has one budget; leave out one of the two")
     _check_lists(settings)
@@ -93,6 +95,8 @@ def _check_aligned(settings: TrainSettings) -> None:
     }
     if named := [flag for flag, given in unused.items() if given]:
         raise UserError(f"--recipe aligned trains heads on frozen towers (--aligned.*): leave out {', '.join(named)}")
+    if settings.reading.second_captions is not None or settings.reading.second_caption_column is not None:
+        raise UserError("--recipe aligned takes second captions from the data itself: leave out --reading.second-*")
     if settings.reading.crop_scale != (1.0, 1.0) or settings.reading.flip:
         raise UserError("--recipe aligned looks at every whole image once: leave out --reading.crop-scale and flip")
 

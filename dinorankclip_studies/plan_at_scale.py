@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dinorankclip.config import preset
 from dinorankclip.formatting import MISSING
 from dinorankclip.methods import LABEL, STUDENT_MILLIONS
 from dinorankclip_studies.papers import Paper, paper_of
@@ -108,7 +109,7 @@ def _beside_the_profile(study: Study, paper: Paper, runs: list[Run], hours: Hour
     )
     for part, why in (
         (BASELINES, "its profile has no run of CLIP, CyCLIP, ALIP, RankCLIP or the method without its teacher"),
-        (OWN, "controls, widths of the heads and the warm-start, which its profile does not have"),
+        (OWN, "controls, scales of the lists, widths of the heads and the warm-start, which its profile does not have"),
     ):
         yield f"  {hours.of(grouped[part]):+,.1f} h: {why}."
     uncounted = sum(profile[part] for part in NOT_COUNTED)
@@ -116,17 +117,25 @@ def _beside_the_profile(study: Study, paper: Paper, runs: list[Run], hours: Hour
         f"  {-uncounted:+,.1f} h that are not estimated here: teacher features, evaluation, buffer, and its runs for "
         "the Fine-grained Probe, which is taken on the main models here."
     )
+    grid, own = study.base.distil.compare_grid, preset(study.base.preset).distil.compare_grid
+    if grid != own:
+        yield (
+            f"  Grams are compared on a {grid}×{grid} grid in every cell, where train --preset {study.base.preset} has "
+            f"{own}×{own} as the paper: half of the cached grid is right under crops, and keys of cells belong to it."
+        )
     yield "  Other numbers: --epochs, --pairs, --seeds, --sweep-epochs, --ablation-epochs, --ablation-pairs."
 
 
 def _needs(runs: list[Run]) -> Iterator[str]:
     """Yield what some cells need of the data."""
-    cells = sorted({run.cell for run in runs if run.settings.method == TWO_CAPTIONS})
-    if cells:
+    files = {run.settings.reading.second_captions: run.cell for run in runs if run.settings.method == TWO_CAPTIONS}
+    if files:
         yield "\ndata"
+    for file, cell in files.items():
         yield (
-            f"  {', '.join(cells)}: sees two captions of an image in a step, and needs a second caption for each pair. "
-            "CC3M has one: give a synthetic caption beside it (docs/data.md, second captions). Other cells need none."
+            f"  {cell}: sees two captions of an image in a step, and needs a second caption for each pair, which CC3M "
+            f"lacks. It reads {file}: key and caption of each image, written by any captioner (docs/data.md). Other "
+            "cells need none."
         )
 
 

@@ -3,6 +3,7 @@
 entry.py      finds the verb, imports its file, turns errors into exit codes
 shared.py     parsing, loading a model and checking flags, for several verbs
 data.py       make, convert and look at image–caption pairs
+data_check.py  examine pairs: damage, captions at the wrong photo, photos in two parts
 teacher.py    compute a frozen teacher's features once
 train.py      pretrain or fine-tune a model
 score.py      score a model on evaluation sets

@@ -1,4 +1,4 @@
-"""`dinorankclip data make|pack|pack-classes|families|show`: make the built-in pairs, convert data, look at pairs."""
+"""`dinorankclip data make|pack|pack-classes|families|show|check`: make, convert and look at pairs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from dinorankclip.commands.data_check import check
 from dinorankclip.commands.shared import call_verb, check_at_least, did_you_mean
 from dinorankclip.config import FindingSettings
 from dinorankclip.io import home
@@ -227,6 +228,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "pack-classes": pack_classes,
     "families": families,
     "show": show,
+    "check": check,
 }
 
 

@@ -26,6 +26,7 @@ def search(
     top: int = 20,
     html: Path | None = None,
     interactive: bool = False,
+    anyway: bool = False,
     device: str = "auto",
 ) -> None:
     """Find photos by words or by another photo.
@@ -37,6 +38,10 @@ def search(
     The first search embeds the photos and keeps an index in IMAGES/.dinorankclip (or, if that cannot be written, in
     built/photo-index). Later searches embed only new and changed photos.
 
+    A query for which no photo stands out gets one line instead of photos: its best photos fit it no better than they
+    fit unrelated queries, a hundred of which are built in. The step of the checkpoint is printed first, with what the
+    model can do, if its run measured that.
+
     Args:
         model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, or starter.
         queries: Descriptions of photos; several are answered one after the other.
@@ -45,6 +50,7 @@ def search(
         top: Photos to show for each query.
         html: Also write a page with the photos found; with --interactive when the last query is answered.
         interactive: Read more queries from the standard input, one per line.
+        anyway: List the nearest photos also where none stands out.
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
     """
     from dinorankclip.search.photo_search import PhotoSearch
@@ -55,13 +61,16 @@ def search(
     finder = PhotoSearch(model, images, lambda: _loaded(model, device), _note)
     if finder.damaged.replaced:
         _note(f"damaged photos are left out:\n{finder.damaged.summary()}")
+    _describe(model)
     answers = [finder.by_words(query, top) for query in queries]
     answers += [finder.by_photo(image_query, top)] if image_query is not None else []
+    if any(answer.standing for answer in answers):
+        _warn_of_hubs(finder)
     for answer in answers:
-        _print(answer)
+        _print(answer, anyway)
     try:
         if interactive:
-            _converse(finder, top, answers)
+            _converse(finder, top, answers, anyway)
     finally:  # also after Ctrl-C, which is a way to end a conversation
         if html is not None and answers:
             from dinorankclip.report.html import write_search_page
@@ -78,7 +87,28 @@ def _loaded(model: str, device: str) -> LoadedModel:
     return loaded
 
 
-def _converse(finder: PhotoSearch, top: int, answers: list[Answer]) -> None:
+def _describe(model: str) -> None:
+    """Print the checkpoint behind the model's name, and how good it was on held-out pairs."""
+    from dinorankclip.search.model_notes import checkpoint_note, held_out_share
+
+    measured = held_out_share(model)
+    known = [note for note in (checkpoint_note(model), measured.words() if measured else "") if note]
+    if known:
+        _note("; ".join(known))
+    if measured is not None and measured.at_chance:
+        chance = f"{10 * measured.chance:.1f} of 10 is chance"
+        _note(f"this model is at chance ({chance}): what it finds means nothing; see dinorankclip doctor {model}")
+
+
+def _warn_of_hubs(finder: PhotoSearch) -> None:
+    from dinorankclip.search.background import HUB
+
+    name, share = finder.hub()
+    if share >= HUB:
+        _note(f"{_shown(name)} comes first for {100 * share:.0f} % of unrelated queries: the model hardly tells apart")
+
+
+def _converse(finder: PhotoSearch, top: int, answers: list[Answer], anyway: bool) -> None:
     """Read queries from the standard input; print each answer and add it to `answers`."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # lines of a file may be in any encoding
@@ -92,12 +122,19 @@ def _converse(finder: PhotoSearch, top: int, answers: list[Answer]) -> None:
         if not line.strip():
             return
         answers.append(finder.by_words(line, top))
-        _print(answers[-1])
+        _print(answers[-1], anyway)
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: Answer, anyway: bool) -> None:
+    """Print an answer; where no photo stands out, a line that says so in place of the photos, unless `anyway`."""
     title = f"like {_shown(answer.query)}" if isinstance(answer.query, Path) else f'"{_shown(answer.query)}"'
-    lines = [title, *(f"{rank:4d}  {hit.score:6.3f}  {_shown(hit.path)}" for rank, hit in enumerate(answer.hits, 1))]
+    lines = [title]
+    nothing = answer.standing is not None and not answer.standing.stands_out
+    if answer.standing is not None and nothing:
+        rest = "" if anyway else "; --anyway lists them"
+        lines.append(f"      nothing stands out: {answer.standing.words()}{rest}")
+    if anyway or not nothing:
+        lines += [f"{rank:4d}  {hit.score:6.3f}  {_shown(hit.path)}" for rank, hit in enumerate(answer.hits, 1)]
     print("\n".join(lines), flush=True)
 
 

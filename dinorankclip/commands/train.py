@@ -28,9 +28,11 @@ Train a model. The same command again resumes the run; Ctrl-C saves first (exit 
 Defaults below are those of the preset, method and recipe named: train --preset finetune --help shows that preset's.
 
 Examples:
+  dinorankclip train --recipe aligned --data photos.csv --run runs/mine
   dinorankclip train --preset scenes --method clip --run runs/first
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
   dinorankclip train --preset scenes --method dinorankclip --recipe paper --run runs/paper
+  dinorankclip train --preset scenes --method clip --budget.minutes 3 --run runs/three-minutes
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'
@@ -169,7 +171,9 @@ def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:
 
     settings = parts.settings
     resume(parts, folder)
-    before = starting_scores(parts, folder) if settings.init or settings.model.weights else {}
+    starts_with_names = settings.recipe == "aligned" and settings.aligned.start == "names"
+    knows = settings.init or settings.model.weights or starts_with_names
+    before = starting_scores(parts, folder) if knows else {}
     starting_inspection(parts, folder)
     to_go = parts.length.steps - parts.state.step
     say(f"{folder}: {to_go} of {parts.length.steps} steps to go")

@@ -3,6 +3,7 @@
 benchmark_sets.py   finds and opens evaluation sets, captioned or classified; digests of all their bytes
 damage.py           names and counts samples that cannot be used; describes how a damaged image is handled
 decode.py           bytes → upright RGB pixels; caption files → captions
+duplicates.py       finds photos that are in two parts of a data set
 families.py         families of classes: by words of their names, a table, or label files
 folders_and_tables.py   pairs of image files: a folder with .txt files beside them, or a .csv, .tsv or .parquet table
 inspect.py          contact sheets of pairs, and the examination of data

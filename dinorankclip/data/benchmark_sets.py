@@ -48,12 +48,14 @@ SetKind = Literal["classification", "retrieval"]
 
 @dataclass(frozen=True)
 class SetLocation:
-    """Locates a set that has not been read yet. `reading` is for pairs of your own; `note` is shown with scores."""
+    """Locates a set that has not been read yet. `reading` is for pairs of your own; `note` is shown with scores;
+    `listed`: the user named a set of the catalogue, so its size must be right."""
 
     name: str
     where: str
     reading: FindingSettings = field(default_factory=FindingSettings)
     note: str = ""
+    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class BenchmarkSet:
     families: Mapping[str, Sequence[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     reading: FindingSettings = field(default_factory=FindingSettings)
+    listed: bool = False  # the user named it as in the catalogue
 
     def open(self, split: str) -> Source:
         """Open a part, as a `LabelledSource` for a classification set. The source's fingerprint covers every byte."""
@@ -119,7 +122,9 @@ def open_set(location: SetLocation) -> BenchmarkSet:
     """Read the small files beside the shards."""
     folder = Path(location.where)
     notes: tuple[str, ...] = (location.note,) if location.note else ()
-    retrieval = BenchmarkSet(location.name, location.where, "retrieval", (), notes=notes, reading=location.reading)
+    retrieval = BenchmarkSet(
+        location.name, location.where, "retrieval", (), notes=notes, reading=location.reading, listed=location.listed
+    )
     if not os.path.isdir(folder) or not _looks_like_a_set(folder):
         return replace(retrieval, splits=splits_of(location.where, location.reading))
     folders = {part: inside for part in PART_NAMES if (inside := _part_folder(folder, part))}

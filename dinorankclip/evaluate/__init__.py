@@ -16,6 +16,7 @@ teacher_probe.py       linear probe of a teacher itself
 logistic.py            the logistic regression of the probe, for a path of penalties
 logistic_span.py       the softmax of that regression, and the best point in the span of known points
 rank_metrics.py        Kendall, Spearman, NDCG with ties; ranking quality; agreement of the orders of two modalities
+mismatched.py          captions that do not belong to their images, by a model
 geometry.py            the gap between images and texts; gates and angles of fusion
 fidelity.py            students beside their teacher
 intervals.py           bootstrap intervals, and paired differences of two models

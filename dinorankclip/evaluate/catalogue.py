@@ -1,7 +1,8 @@
 """Lists the paper's evaluation sets: where each is published or which command packs it, and its expected size.
 
-A folder is taken for a set of the catalogue by its name (`food101`, or `wds_food101` as published). Its counts must
-then agree: a set that lacks a shard would give a number that looks like the real one. Other sets are not checked.
+A set that the user names as in the catalogue (`food101`, or `wds_food101` as published) must have the catalogue's
+counts: a set that lacks a shard would give a number that looks like the real one. A folder that the user names by its
+path may hold any part of a set; if it has the name of a listed set, but not its size, scores get a note.
 """
 
 from __future__ import annotations
@@ -83,23 +84,32 @@ class Catalogue:
             raise UserError(f"the catalogue has no '{name}': {', '.join(self.sets)}")
         for folder in (root / name for name in listed.folder_names):
             if folder.is_dir():
-                return SetLocation(listed.name, str(folder))
+                return SetLocation(listed.name, str(folder), listed=True)
         raise UserError(f"{listed.title} is not in {root}. To get it:\n  {listed.source.replace('SETS', str(root))}")
 
-    def check(self, benchmark: BenchmarkSet, split: str, images: int) -> None:
-        """Raise `UserError` for a set that has the name of a listed set, but not its size."""
+    def check(self, benchmark: BenchmarkSet, split: str, images: int) -> str:
+        """Compare a set that has the name of a listed set with that set's size. Return a note if they differ; raise
+        `UserError` instead if the user named the set as in the catalogue."""
+        listed, difference = self.find(benchmark.name), self._difference(benchmark, split, images)
+        if listed is None or not difference:
+            return ""
+        if not benchmark.listed:
+            return f"{difference}: scores are not those of the whole set"
+        raise UserError(f"{difference}. Get it anew:\n  {listed.source}\nor name another set by its path")
+
+    def _difference(self, benchmark: BenchmarkSet, split: str, images: int) -> str:
         listed = self.find(benchmark.name)
         if listed is None:
-            return
-        aside = f"If {benchmark.where} is another set, rename its folder; else get it anew:\n  {listed.source}"
+            return ""
         if listed.classes is not None and benchmark.kind == "classification":
             names = len(benchmark.class_names)
             if names != listed.classes:
-                raise UserError(f"{benchmark.where} has {names} classes; {listed.title} has {listed.classes}. {aside}")
+                return f"{benchmark.where} has {names} classes; {listed.title} has {listed.classes}"
         sizes = listed.sizes.get(split)
         if sizes is not None and images not in sizes:
             counts = " or ".join(map(str, sizes))
-            raise UserError(f"{benchmark.where} has {images} {split} images; {listed.title} has {counts}. {aside}")
+            return f"{benchmark.where} has {images} {split} images; {listed.title} has {counts}"
+        return ""
 
 
 @lru_cache(maxsize=1)

@@ -150,9 +150,9 @@ def _embed(
     probed = any(scorer.name == PROBE for scorer in _scorers_of(benchmark, scorers, options))
     kinds = ("embedding", "features") if probed and "train" in benchmark.splits else ("embedding",)
     embedded = EmbeddedSet(benchmark, split, model, store, kinds, options.max_damaged)
-    catalogue().check(benchmark, split, len(embedded.source()))
-    if len(kinds) > 1:
-        catalogue().check(benchmark, "train", len(embedded.source("train")))
+    parts = (split, "train") if len(kinds) > 1 else (split,)
+    notes = dict.fromkeys(catalogue().check(benchmark, part, len(embedded.source(part))) for part in parts)
+    embedded.benchmark = replace(benchmark, notes=(*benchmark.notes, *filter(None, notes)))
     embedded.indices()
     return embedded
 

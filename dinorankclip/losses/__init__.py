@@ -36,6 +36,7 @@ from dinorankclip.losses.distillation import (
     rkd_items,
     rkd_loss,
 )
+from dinorankclip.losses.groups import other_positives
 from dinorankclip.losses.objective import Objective
 from dinorankclip.losses.plackett_luce import (
     mean_plackett_luce_nll,
@@ -61,7 +62,8 @@ __all__ = [
     "Objective", "RankingLoss", "alip_weights", "centred_queries", "cone_separation", "cosine_gram", "cosine_loss",
     "crd_loss", "cyclip_consistency", "cyclip_rows", "gated_query", "gradient_report", "gram_distance", "gram_loss",
     "gram_loss_to", "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mean_table_nll",
-    "mse_loss", "normalise_gram", "pair_history", "plackett_luce_nll", "rankclip_nll", "reference_order",
-    "resample_gram", "resample_grid", "resample_tokens", "rkd_items", "rkd_loss", "sigmoid_loss", "sigmoid_rows",
-    "symmetrised", "teacher_similarities", "transition_scores", "unit_rows", "word_matrix", "word_pooling",
+    "mse_loss", "normalise_gram", "other_positives", "pair_history", "plackett_luce_nll", "rankclip_nll",
+    "reference_order", "resample_gram", "resample_grid", "resample_tokens", "rkd_items", "rkd_loss", "sigmoid_loss",
+    "sigmoid_rows", "symmetrised", "teacher_similarities", "transition_scores", "unit_rows", "word_matrix",
+    "word_pooling",
 ]  # fmt: skip

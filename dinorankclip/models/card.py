@@ -23,7 +23,7 @@ from dinorankclip.models.towers import ImageTower, TextTower
 from dinorankclip.models.trunk import trunk_config, trunk_name, without_start
 from dinorankclip.teachers.cache_format import MANIFEST, PLAN
 
-RECORD = "provenance.json"  # in exported folders, so that an export of an export has it, too
+RECORD = run_files.PROVENANCE  # so that an export of an export has it, too
 FEW_SCORED = 50  # below this many images a rate may be 14 points off by chance alone
 Text = TypeVar("Text", str, None)
 _PATHS = ("data", "init")  # settings that may be paths

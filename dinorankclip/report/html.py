@@ -209,7 +209,9 @@ def _answer(answer: Answer, photos: Path) -> dict[str, Any]:
     hits = [_hit(hit, photos) for hit in answer.hits]
     if isinstance(answer.query, Path):
         return {"query": answer.query.name, "photo": _small_copy(answer.query), "hits": hits}
-    return {"query": answer.query, "photo": None, "hits": hits}
+    weak = answer.standing is not None and not answer.standing.stands_out
+    note = f"Nothing stands out: {answer.standing.words()}." if weak and answer.standing else ""
+    return {"query": answer.query, "photo": None, "hits": hits, "note": note}
 
 
 def _hit(hit: Hit, photos: Path) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _use(folder: Path, settings: dict[str, Any], found: HeldOut) -> Finding:
 def advice_at_chance(folder: Path, settings: dict[str, Any]) -> str:
     """Return what to do with a run that learned nothing, by how it was made."""
     way, data = how_made(settings), shlex.quote(str(settings["data"]))
-    look = f"look at the pairs (dinorankclip data show {data}, dinorankclip data check {data})"
+    look = f"look at the pairs (dinorankclip data show {data}, dinorankclip data check {data} --mismatched)"
     if way == "aligned":
         return f"{look}: captions must tell what is in their own photo; then give more pairs, a few hundred at least"
     if way == "fine-tuned":

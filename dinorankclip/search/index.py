@@ -1,11 +1,12 @@
 """Stores embeddings of a folder of photos beside the photos, and brings them up to date when photos change.
 
-    photos/.dinorankclip/IDENTITY.npz          the index of one model: name, size, time and embedding of every photo
-    photos/.dinorankclip/IDENTITY.queries.npz  recent queries with their embeddings (`QueryMemo`)
-    photos/.dinorankclip/models.json           facts about models that need no loading (photo_search.py)
+    photos/.dinorankclip/IDENTITY.npz             the index of one model: name, size, time and embedding of every photo
+    photos/.dinorankclip/IDENTITY.queries.npz     recent queries with their embeddings (`QueryMemo`)
+    photos/.dinorankclip/IDENTITY.background.npz  neutral queries with their embeddings (background.py)
+    photos/.dinorankclip/models.json              facts about models that need no loading (photo_search.py)
 
-If the folder of photos cannot be written, all three lie in built/photo-index/. A photo is embedded again when its size
-or its time of change differs. Nothing here imports torch, unless photos have to be embedded.
+If the folder of photos cannot be written, all of these lie in built/photo-index/. A photo is embedded again when its
+size or its time of change differs. Nothing here imports torch, unless photos have to be embedded.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from dinorankclip.io import digest, home, whole_file
 from dinorankclip.types import UserError
 
 HIDDEN = ".dinorankclip"
+QUERIES, BACKGROUND = ".queries.npz", ".background.npz"
+BESIDE = (QUERIES, BACKGROUND)  # ends of the names of files that lie beside an index
 ELSEWHERE = home() / "photo-index"
 KEPT_MODELS = 4  # most indexes of a folder; the index that was written longest ago is removed
 KEPT_QUERIES = 1000
@@ -86,6 +89,10 @@ class PhotoIndex:
         count.add(0, [(self.names[place], CAUSE_NAMES[self.causes[place]]) for place in bad])
         return count
 
+    def usable_rows(self) -> np.ndarray:
+        """Return the rows of photos that are not damaged, in the order of their names."""
+        return self.rows[self.causes == GOOD]
+
     def nearest(self, query: np.ndarray, top: int) -> list[tuple[str, float]]:
         """Return names and cosines of the `top` photos nearest to a unit-norm query [D]; ties are ordered by name."""
         scores = self.rows @ query
@@ -102,10 +109,11 @@ class PhotoIndex:
         """Replace the file at once; no reader sees half of it."""
         names = np.array([name.encode("utf-8", "surrogateescape") for name in self.names], dtype=np.bytes_)
         save_arrays(path, names=names, stamps=self.stamps, rows=self.rows, causes=self.causes)
-        indexes = [file for file in path.parent.glob("*.npz") if not file.name.endswith(".queries.npz")]
+        indexes = [file for file in path.parent.glob("*.npz") if not file.name.endswith(BESIDE)]
         for old in sorted(indexes, key=lambda file: file.stat().st_mtime_ns)[:-KEPT_MODELS]:
             old.unlink(missing_ok=True)
-            old.with_suffix(".queries.npz").unlink(missing_ok=True)
+            for kind in BESIDE:
+                old.with_suffix(kind).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> PhotoIndex:

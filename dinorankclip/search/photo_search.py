@@ -12,10 +12,11 @@ on, exported over or touched is unknown: it is then loaded once, which is slow b
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,19 @@ import numpy as np
 from dinorankclip import __version__
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.folders_and_tables import read_file, sizes_and_times
+from dinorankclip.data.row_store import GOOD
 from dinorankclip.io import digest, one_at_a_time, write_json
 from dinorankclip.run_files import CHECKPOINTS, LAST
-from dinorankclip.search.index import DAMAGED_FILE, PhotoIndex, QueryMemo, find_photos, index_folder, updated_index
+from dinorankclip.search.background import FEWEST_PHOTOS, Background, Standing, background_rows
+from dinorankclip.search.index import (
+    DAMAGED_FILE,
+    QUERIES,
+    PhotoIndex,
+    QueryMemo,
+    find_photos,
+    index_folder,
+    updated_index,
+)
 from dinorankclip.types import UserError
 
 FACTS_FILE = "models.json"
@@ -48,6 +59,7 @@ class Answer:
 
     query: str | Path
     hits: list[Hit]
+    standing: Standing | None = None  # how far words stand out; None for photos, and in small collections
 
 
 class PhotoSearch:
@@ -66,7 +78,7 @@ class PhotoSearch:
                 self.index = updated_index(index, present, loaded, path, say)
         if self.damaged.replaced == len(self.index.names):
             raise UserError(f"none of the photos in {photos} can be read:\n{self.damaged.summary()}")
-        self._memo = QueryMemo(path.with_suffix(".queries.npz"))
+        self._path, self._memo = path, QueryMemo(path.with_suffix(QUERIES))
 
     def _stored_index(self, path: Path, say: Callable[[str], None]) -> PhotoIndex:
         try:
@@ -86,7 +98,23 @@ class PhotoSearch:
         if not words:
             raise UserError("an empty query: say in words what to look for")
         row = self._memo.get_or_add(f"words {words}", lambda: self._model.embed_words(words))
-        return Answer(words, self._nearest(row, top))
+        usable = self.index.usable_rows()
+        standing = self.background.standing(usable @ row) if self.background is not None else None
+        return Answer(words, self._nearest(row, top), standing)
+
+    @functools.cached_property
+    def background(self) -> Background | None:
+        """Return what neutral queries score on these photos; None if the photos are too few."""
+        usable = self.index.usable_rows()
+        if len(usable) < FEWEST_PHOTOS:
+            return None
+        return Background(background_rows(self._path, self._model.embed_queries), usable)
+
+    def hub(self) -> tuple[str, float]:
+        """Return the photo that is first for most neutral queries, and the share of queries for which it is."""
+        assert self.background is not None, "the collection is large enough"
+        usable = np.flatnonzero(self.index.causes == GOOD)
+        return self.index.names[usable[self.background.hub]], self.background.hub_share
 
     def by_photo(self, path: Path, top: int) -> Answer:
         """Return the photos most similar to the photo at `path`, which may lie in the folder or elsewhere."""
@@ -152,6 +180,12 @@ class ModelOnDemand:
                 self._quick = QuickText(Path(self._facts.quick))
             return self._quick(words)
         return self.loaded().encode_text([words])[0].cpu().numpy()
+
+    def embed_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """Embed several queries: fp32 [B, D], of length 1."""
+        if self._loaded is not None:
+            return self._loaded.encode_text(list(queries)).cpu().numpy()
+        return np.stack([self.embed_words(query) for query in queries])
 
     def embed_image(self, image: bytes) -> np.ndarray:
         """Embed an encoded image: fp32 [D], of length 1."""

@@ -14,6 +14,7 @@ from dinorankclip.models.starter import fill_bridge
 from dinorankclip.models.towers import open_image_tower, open_text_tower
 from dinorankclip.recipes import BY_SIZE
 from dinorankclip.train.frozen_rows import FrozenImages
+from dinorankclip.train.run_folder import say
 from dinorankclip.train.tower_rows import CaptionRows
 from dinorankclip.types import Source, UserError
 
@@ -36,7 +37,10 @@ def sized(settings: TrainSettings) -> TrainSettings:
         changes["budget.batch"] = batch
     if settings.budget.epochs == BY_SIZE:
         changes["budget.epochs"] = epochs
-    return with_changes(settings, changes)
+    settings = with_changes(settings, changes)
+    budget = settings.budget
+    say(f"{len(train):,} training pairs: batches of {budget.batch}, {budget.epochs} epochs")
+    return settings
 
 
 def batch_and_epochs(pairs: int, pairs_of_epoch: int) -> tuple[int, int]:

@@ -61,6 +61,8 @@ def tower_rows(
     Every process must call this. A dry run prints the cost instead, and uses random rows.
     """
     model.eval()
+    cards = model.image_tower.teacher.card, model.text_tower.teacher.card
+    say("frozen towers: " + " and ".join(f"{card.name} ({card.licence})" for card in cards))
     for source in parts.values():
         refuse_stream(source, "--recipe aligned finds features by the image's place")
     captions = different_captions(parts.values())

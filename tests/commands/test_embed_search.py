@@ -10,6 +10,8 @@ import pytest
 from dinorankclip import io as files
 from dinorankclip.commands.entry import main
 from dinorankclip.models.loaded import load_model
+from dinorankclip.search.background import Background, Standing
+from dinorankclip.search.photo_search import PhotoSearch
 from tests.models.model_making import photo, saved, small_model
 
 
@@ -104,6 +106,56 @@ def test_search_writes_a_page_and_names_damaged_photos(model, pairs, capsys):
     printed = capsys.readouterr()
     assert "not-an-image" in printed.err and "bad.jpg" in printed.err and "\x1b" not in printed.out
     assert "4 photos in" in Path("deep/found.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def many(tmp_path):
+    (tmp_path / "many").mkdir()
+    for number in range(40):
+        photo(number, 60, 48).save(tmp_path / "many" / f"{number:02d}.jpg")
+    return tmp_path / "many"
+
+
+def stands_out(monkeypatch, level):
+    standing = Standing(level, 50, 107)
+    monkeypatch.setattr(Background, "standing", lambda self, scores: standing)
+
+
+def test_search_says_that_nothing_stands_out_in_place_of_photos(model, many, capsys, monkeypatch):
+    words = ["search", str(model), "--images", str(many), "a red mug", "--top", "2"]
+    stands_out(monkeypatch, 3.0)
+    main(words)
+    assert capsys.readouterr().out.count(".jpg") == 2
+    stands_out(monkeypatch, 0.3)
+    main([*words, "--html", "found.html"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == '"a red mug"' and len(lines) == 3 and "--anyway lists them" in lines[1]
+    assert "nothing stands out: " in lines[1] and "higher than 50 of 107" in lines[1]
+    assert (
+        "Nothing stands out: " in Path("found.html").read_text() and Path("found.html").read_text().count("<li>") == 2
+    )
+    main([*words, "--anyway"])
+    out = capsys.readouterr().out
+    assert "nothing stands out" in out and out.count(".jpg") == 2 and "--anyway" not in out
+
+
+def test_search_names_the_checkpoint_and_a_model_at_chance(many, tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    saved(run / "checkpoints" / "step-7", small_model(seed=1))
+    (run / "checkpoints" / "last").symlink_to("step-7")
+    (run / "checkpoints" / "last" / "training.json").write_text('{"step": 7}')
+    scores = {"val/t2i R@10": 0.06, "val/images": 200.0}
+    (run / "scores.json").write_text(json.dumps({"step": 7, "scores": scores}))
+    main(["search", str(run), "--images", str(many), "a red mug"])
+    said = capsys.readouterr().err
+    assert f"{run}: step 7 (checkpoints/step-7); 0.6 of 10 held-out captions found their photo" in said
+    assert "this model is at chance (0.5 of 10 is chance)" in said and f"dinorankclip doctor {run}" in said
+
+
+def test_search_warns_of_a_photo_that_answers_everything(model, many, capsys, monkeypatch):
+    monkeypatch.setattr(PhotoSearch, "hub", lambda self: ("07.jpg", 0.5))
+    main(["search", str(model), "--images", str(many), "a red mug"])
+    assert "07.jpg comes first for 50 % of unrelated queries" in capsys.readouterr().err
 
 
 def test_what_search_cannot_do_is_said(model, pairs, capsys):

@@ -43,7 +43,7 @@ def test_unknown_verbs_get_the_nearest(capsys):
     assert run(capsys, "data", "shwo") == (2, "", "error: data has no 'shwo': did you mean 'show'?\n")
 
 
-@pytest.mark.parametrize("verb", ["make", "pack", "show"])
+@pytest.mark.parametrize("verb", ["make", "pack", "show", "check"])
 def test_each_data_verb_shows_its_example(capsys, verb):
     code, out, _ = run(capsys, "data", verb, "--help")
     assert code == 0 and f"Examples:\n  dinorankclip data {verb}" in out

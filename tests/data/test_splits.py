@@ -58,6 +58,18 @@ def test_an_epoch_keeps_its_length_and_the_few_come_round_equally_often(tokenize
     assert passes[0] != passes[2]
 
 
+def test_short_epochs_count_the_chosen_images_alone(tokenizer, folder):
+    source = ListSource([raw(n) for n in range(40)])
+    long, short = choose(source, 8), choose(source, 8, short_epochs=True)
+    assert keys(short) == keys(long) and short.fingerprint == long.fingerprint
+    steps = [
+        PairLoader(few, ImageSpec(24), tokenizer, batch=4, seed=0, reading=ReadingSettings(workers=0)).steps_per_epoch
+        for few in (long, short)
+    ]
+    assert steps == [10, 2]
+    assert open_pairs(folder, ReadingSettings(train_items=9, short_epochs=True), "train").chosen_from is None
+
+
 def test_choices_that_cannot_be_made(folder, tokenizer):
     for items in (0, -3, 37):
         with pytest.raises(UserError, match=rf"train-items {items}: the training part has 36 images"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dinorankclip.data.benchmark_sets import SetLocation, open_set
+from dinorankclip.data.benchmark_sets import SetLocation, find_sets, open_set
 from dinorankclip.evaluate.catalogue import catalogue, catalogue_table
 from dinorankclip.types import UserError
 from tests.set_making import write_classes
@@ -32,11 +32,11 @@ def test_a_set_is_known_by_its_name_or_by_the_published_one():
 
 
 def test_counts_that_do_not_match_are_refused_with_both_numbers(tmp_path):
-    pets = open_set(SetLocation("pets", str(write_classes(tmp_path / "pets"))))
+    pets = open_set(SetLocation("pets", str(write_classes(tmp_path / "pets")), listed=True))
     with pytest.raises(UserError, match="has 4 classes; OxfordPets has 37"):
         catalogue().check(pets, "test", 3669)
     names = tuple(f"breed {n}" for n in range(37))
-    pets = open_set(SetLocation("pets", str(write_classes(tmp_path / "pets", names=names))))
+    pets = open_set(SetLocation("pets", str(write_classes(tmp_path / "pets", names=names)), listed=True))
     catalogue().check(pets, "test", 3669)
     catalogue().check(pets, "train", 2944)
     catalogue().check(pets, "train", 3680)
@@ -44,13 +44,22 @@ def test_counts_that_do_not_match_are_refused_with_both_numbers(tmp_path):
         catalogue().check(pets, "test", 3000)
     with pytest.raises(UserError, match="OxfordPets has 2944 or 3680"):
         catalogue().check(pets, "train", 100)
-    mine = open_set(SetLocation("mine", str(write_classes(tmp_path / "mine"))))
-    catalogue().check(mine, "test", 12)
+    mine = open_set(SetLocation("mine", str(write_classes(tmp_path / "mine")), listed=True))
+    assert catalogue().check(mine, "test", 12) == ""
+
+
+def test_counts_of_a_set_given_by_its_path_are_noted_and_not_refused(tmp_path):
+    pets = open_set(*find_sets(str(write_classes(tmp_path / "pets"))))
+    assert (
+        catalogue()
+        .check(pets, "test", 12)
+        .endswith("has 4 classes; OxfordPets has 37: scores are not those of the whole set")
+    )
 
 
 def test_a_name_becomes_a_folder_or_advice(tmp_path):
     (tmp_path / "wds_food101").mkdir()
-    assert catalogue().locate("food101", tmp_path) == SetLocation("food101", str(tmp_path / "wds_food101"))
+    assert catalogue().locate("food101", tmp_path) == SetLocation("food101", str(tmp_path / "wds_food101"), listed=True)
     with pytest.raises(UserError, match=r"SVHN is not in .*\n  hf download clip-benchmark/wds_vtab-svhn"):
         catalogue().locate("svhn", tmp_path)
     with pytest.raises(UserError, match="no 'svnh'"):

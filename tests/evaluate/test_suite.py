@@ -1,12 +1,13 @@
 """The suite: sets that can be scored are, the others become errors in words."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dinorankclip.data.benchmark_sets import SetLocation, find_sets
-from dinorankclip.evaluate.catalogue import catalogue
+from dinorankclip.evaluate.catalogue import Average, catalogue
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.examples import hardest_classes, retrieval_examples
 from dinorankclip.evaluate.geometry import ModalityGapScorer
@@ -77,7 +78,6 @@ def test_what_cannot_be_scored_is_said_and_the_rest_is_scored(tmp_path):
     tar.write_bytes(data[:place] + b"\x55" * 700 + data[place + 700 :])
     members = [m for n in range(4) for m in ((f"s{n}.jpg", patch(n)), (f"s{n}.cls", str(n).encode()))]
     write_tar(write_classes(tmp_path / "rotten") / "test" / "0.tar", [*members[:2], ("s1.jpg", b"?"), *members[3:]])
-    write_classes(tmp_path / "pets")
     found = score(tmp_path)
     assert list(found.sets) == ["good"]
     for name, text in {
@@ -88,7 +88,6 @@ def test_what_cannot_be_scored_is_said_and_the_rest_is_scored(tmp_path):
         "cut-between-members": "0.tar was cut off",
         "scratched": "1 corrupt",
         "rotten": "1 of 4 samples of rotten/test are damaged",
-        "pets": "has 4 classes; OxfordPets has 37",
     }.items():
         assert text in found.errors[name], found.errors[name]
     allowed = score(tmp_path / "rotten", max_damaged=0.25)
@@ -145,7 +144,8 @@ def test_sets_have_one_name_whatever_their_folder_was_published_as(tmp_path):
     assert catalogue().name_of(published) == "imagenet1k" and catalogue().name_of("mine") == "mine"
     base = write_classes(tmp_path / published, labels=(0, 1))
     found = score(base, shifts=(Shift(published, ("drawing",)),))
-    assert "has 4 classes" in found.errors["imagenet1k"] and "drawing, which" in found.errors["shift from imagenet1k"]
+    assert any("has 4 classes" in note for note in found.sets["imagenet1k"].notes)
+    assert "drawing, which" in found.errors["shift from imagenet1k"]
 
 
 def test_a_probe_of_nothing_knows_the_largest_class(tmp_path):
@@ -185,6 +185,25 @@ def test_probes_on_both_kinds_of_rows_and_their_averages(tmp_path):
     assert collapsed.sets["fine"].scores["embedding probe accuracy"].value == 0.25
     inside = collapsed.sets["fine"].scores["embedding probe errors in family"]
     assert inside.value == pytest.approx(1 / 3) == inside.chance and inside.n == 9
+
+
+def test_means_that_the_catalogue_names_need_all_their_sets(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        write_classes(write_classes(tmp_path / name), split="train", labels=(0, 1, 2, 3) * 6)
+    averages = (
+        Average("both", "T@1", ("a", "b")),
+        Average("probes", "probe accuracy", ("a", "b")),
+        Average("more", "T@1", ("a", "z")),
+    )
+    known = replace(catalogue(), averages=averages)
+    monkeypatch.setattr("dinorankclip.evaluate.suite.catalogue", lambda: known)
+    scorers = [ZeroShotScorer(), ProbeScorer()]
+    found = run_suite(ColourModel(), find_sets(str(tmp_path)), scorers, EmbeddingStore(None)).sets
+    means = {name: score.value for name, score in found["averages"].scores.items()}
+    assert means["both: T@1"] == (found["a"].scores["T@1"].value + found["b"].scores["T@1"].value) / 2
+    assert means["probes: embedding"] == 1.0 and means["probes: features"] == 1.0
+    assert not any(name.startswith("more") for name in means)
+    assert "both: mean of a, b" in found["averages"].notes
 
 
 def test_a_class_that_train_lacks_costs_the_probe_and_nothing_else(tmp_path):
@@ -259,5 +278,14 @@ def test_pictures(tmp_path):
 
 def test_places_are_scored_by_the_name_they_were_found_under(tmp_path):
     write_classes(tmp_path / "wds_pets")
-    found = run_suite(ColourModel(), [SetLocation("pets", str(tmp_path / "wds_pets"))], [], EmbeddingStore(None))
+    found = run_suite(
+        ColourModel(), [SetLocation("pets", str(tmp_path / "wds_pets"), listed=True)], [], EmbeddingStore(None)
+    )
     assert "OxfordPets has 37" in found.errors["pets"]
+
+
+def test_a_part_of_a_listed_set_is_scored_by_its_path_with_a_note(tmp_path):
+    places = find_sets(str(write_classes(tmp_path / "pets")))
+    found = run_suite(ColourModel(), places, [ZeroShotScorer()], EmbeddingStore(None))
+    assert found.errors == {} and found.sets["pets"].scores
+    assert any("OxfordPets has 37" in note for note in found.sets["pets"].notes)

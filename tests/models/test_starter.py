@@ -46,7 +46,7 @@ def test_heads_that_start_with_names_add_nothing_at_first():
 def test_a_tower_without_named_classes_is_refused():
     image, text = ImageTower("random-vit:1", 32), TextTower("random-text:1")
     design = AlignedDesign(image.design, text.design, dim=text.own_summary, hidden=8, start="names")
-    with pytest.raises(UserError, match="random-vit has none: use --aligned.start random"):
+    with pytest.raises(UserError, match=r"random-vit has none: use --aligned\.start random"):
         fill_bridge(AlignedModel(design, image, text), "random-vit:1")
 
 

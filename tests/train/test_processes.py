@@ -54,4 +54,7 @@ def test_every_method_on_two_processes_in_chunks_equals_one_shot(pairs, tmp_path
     one = recorded(pairs, tmp_path / "one", 1, method, **changes)
     two = recorded(pairs, tmp_path / "two", 2, method, **changes, budget__chunk=3)
     losses, gradients = largest_differences(one, two)
-    assert losses < 1e-5 and gradients < 1e-5, (losses, gradients)
+    # The sigmoid loss's gradient of the scale is a difference of large sums. Where it changes its sign, the largest
+    # entry of a step is small beside their rounding.
+    close = 1e-4 if method == "siglip" else 1e-5
+    assert losses < 1e-5 and gradients < close, (losses, gradients)

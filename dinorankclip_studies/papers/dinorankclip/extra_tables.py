@@ -204,7 +204,7 @@ def _with_interval(effect: Effect, form: Form) -> str:
 
 def cost_tables(material: StudyMaterial) -> list[PlainTable]:
     tables = [order_costs(material), compute_profile(material)]
-    if material.results.of("full-resnet") or material.results.of("full-mobilenet"):
+    if any(material.results.of(_student_cell(material, cell)) for cell in ("full-resnet", "full-mobilenet")):
         tables.append(student_costs(material))
     return tables
 
@@ -285,7 +285,7 @@ def student_costs(material: StudyMaterial) -> PlainTable:
     bench = load_bench(material.bench)
     timed = {row["student"]: row for row in bench.latency if "student" in row}
     cells = {}
-    for trained in PAPER_STUDENTS.values():
+    for trained in (_student_cell(material, cell) for cell in PAPER_STUDENTS.values()):
         if runs := material.results.of(trained):
             settings = next(iter(runs.values())).settings
             cells[settings["distil"]["image_student"]] = (trained, settings["model"])
@@ -313,6 +313,11 @@ def student_costs(material: StudyMaterial) -> PlainTable:
         f"{bench.latency_about or 'not measured yet (python -m bench.latency).'}",
         tuple(shown),
     )  # fmt: skip
+
+
+def _student_cell(material: StudyMaterial, cell: str) -> str:
+    """Return the name of a cell where students are compared: at the paper's scale this is an ablation."""
+    return cell_at(ABLATION, cell) if material.measures.scales else cell
 
 
 def _student_sizes(name: str, trunk: Mapping[str, Any]) -> tuple[int, int]:

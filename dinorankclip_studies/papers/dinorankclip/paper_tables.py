@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from dinorankclip_studies.papers import paper_data
@@ -132,8 +133,7 @@ def tables_of(kind: str) -> tuple[Experiment, ...]:
     path = PAPER.folder / "tables.toml"
     built = []
     for entry in _entries():
-        overrides = {name: entry.pop(name, {}) for name in PAPER.kinds}
-        table = entry | overrides[kind]
+        table = {key: value for key, value in entry.items() if key not in PAPER.kinds} | entry.get(kind, {})
         if wrong := sorted(_REQUIRED - table.keys()) + sorted(table.keys() - _KEYS):
             raise ValueError(f"{path}: table {entry.get('name')}: missing or unknown keys: {', '.join(wrong)}")
         if kind in table.get("kinds", _DEFAULT_KINDS):
@@ -144,6 +144,7 @@ def tables_of(kind: str) -> tuple[Experiment, ...]:
 def _table(table: Mapping[str, Any], measures: Measures) -> Experiment:
     words = {f"n{items}": f"{items * measures.items_factor:,}" for items in (300, 1000, 2000)}
     words |= {"items": measures.items, "ranking": about_ranking(measures)}
+    words |= {"alip": "ALIP" if measures.scales else "ALIP-style"}
     scale = table.get("scale", MAIN)
     return Experiment(
         table["name"],
@@ -164,7 +165,8 @@ def scale_of(table: str) -> str:
     return next(entry.get("cc3m", {}).get("scale", MAIN) for entry in _entries() if entry["name"] == table)
 
 
-def _entries() -> list[dict[str, Any]]:
+@cache
+def _entries() -> Sequence[Mapping[str, Any]]:
     return tomllib.loads((PAPER.folder / "tables.toml").read_text(encoding="utf-8"))["table"]
 
 

@@ -46,17 +46,24 @@ from dinorankclip.losses.plackett_luce import (
     symmetrised,
 )
 from dinorankclip.losses.ranking import RankingLoss
+from dinorankclip.losses.references import mean_table_nll, teacher_similarities
 from dinorankclip.losses.resampling import resample_gram, resample_grid, resample_tokens, word_matrix, word_pooling
 from dinorankclip.losses.sigmoid import sigmoid_loss, sigmoid_rows
 from dinorankclip.losses.telemetry import gradient_report
-from dinorankclip.losses.transitions import gated_query, history_norm, pair_history, transition_scores
+from dinorankclip.losses.transitions import (
+    centred_queries,
+    gated_query,
+    history_norm,
+    pair_history,
+    transition_scores,
+)
 
 __all__ = [
-    "Objective", "RankingLoss", "alip_weights", "cone_separation", "cosine_gram", "cosine_loss", "crd_loss",
-    "cyclip_consistency", "cyclip_rows", "gated_query", "gradient_report", "gram_distance", "gram_loss", "gram_loss_to",
-    "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mse_loss", "normalise_gram",
-    "other_positives", "pair_history",
-    "plackett_luce_nll", "rankclip_nll", "reference_order", "resample_gram", "resample_grid", "resample_tokens",
-    "rkd_items", "rkd_loss", "sigmoid_loss", "sigmoid_rows", "symmetrised", "transition_scores", "unit_rows",
-    "word_matrix", "word_pooling",
+    "Objective", "RankingLoss", "alip_weights", "centred_queries", "cone_separation", "cosine_gram", "cosine_loss",
+    "crd_loss", "cyclip_consistency", "cyclip_rows", "gated_query", "gradient_report", "gram_distance", "gram_loss",
+    "gram_loss_to", "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mean_table_nll",
+    "mse_loss", "normalise_gram", "other_positives", "pair_history", "plackett_luce_nll", "rankclip_nll",
+    "reference_order", "resample_gram", "resample_grid", "resample_tokens", "rkd_items", "rkd_loss", "sigmoid_loss",
+    "sigmoid_rows", "symmetrised", "teacher_similarities", "transition_scores", "unit_rows", "word_matrix",
+    "word_pooling",
 ]  # fmt: skip

@@ -73,7 +73,7 @@ def cell_settings(data: str, changes: dict[str, Any], seed: int) -> TrainSetting
     method = changes.get("method", "clip")
     base = default_settings("flickr8k", method, "aligned")
     own = {name: value for name, value in changes.items() if name != "method"}
-    own = {name: None if value == "absent" else value for name, value in own.items()}
+    own = {"aligned.start": "random"} | {name: None if value == "absent" else value for name, value in own.items()}
     return validated(with_changes(base, {"data": data, "seed": seed, **own}))
 
 
@@ -204,10 +204,10 @@ def run(args: argparse.Namespace) -> None:
         for group, cells in groups.items():
             for cell, changes in cells.items():
                 own = dict(changes)
-                items = own.pop("items", None)
+                items, most = own.pop("items", None), own.pop("most_seeds", None)
                 settings = cell_settings(args.data, own, seed)
                 key = key_of(f"{group}/{cell}", settings, items)
-                if key in done or seed >= own.pop("most_seeds", seed + 1):
+                if key in done or (most is not None and seed >= most):
                     continue
                 record = {"key": key, "group": group, "cell": cell, "seed": seed} | bench.run(settings, items)
                 with path.open("a") as file:
@@ -227,7 +227,7 @@ def page(args: argparse.Namespace) -> None:
     write_page(args.out)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True)
     runner = verbs.add_parser("run", help="make the missing runs")
@@ -242,7 +242,7 @@ def main() -> None:
     writer = verbs.add_parser("page", help="write the page of all runs")
     writer.add_argument("--out", type=Path, required=True)
     writer.set_defaults(run=page)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     args.run(args)
 
 

@@ -205,12 +205,12 @@ class AlignedSettings:
     """Side at which the tower sees images; by default its own."""
     text_tower: str = "minilm"
     """The frozen text tower: a caption teacher, e.g. minilm:FOLDER for another BERT sentence encoder."""
-    start: Literal["names", "random"] = "random"
-    """names: begin with what the towers can do without pairs (`starter`), which needs an image tower with a
-    classifier. random: heads alone."""
-    dim: int | None = None
-    """Width of the embedding; by default 256, or with --aligned.start names the width of the text tower."""
-    hidden: int = 1024
+    start: Literal["auto", "names", "random"] = "auto"
+    """names: heads beside what the towers can do without pairs (`starter`), which needs an image tower with a
+    classifier. random: heads alone. auto: names for few pairs, if the tower has a classifier."""
+    dim: int = 256
+    """Width of the heads' embedding; with --aligned.start names the starter's stands beside it."""
+    hidden: int = 2048
     """Width of the hidden layer of each head."""
     dropout: float = 0.3
     """Share of the hidden layer that is left out at each step."""

@@ -3,8 +3,9 @@
     pixels ─ image tower (frozen) ─ summary ─ head ─ v ─┐
                                  └─ dense tokens ─ fusion ─ v + α ⊙ u          and the same for captions
 
-`start` is where the head begins: "names" adds it to the class-name bridge (class_name_bridge.py) and to the sentence
-vector, so that training begins with the starter's embeddings; "random" is a head alone. The fusion is the paper's,
+`start` is where training begins. "names" puts the starter's embedding (class_name_bridge.py, the sentence vector)
+beside the head's, each of length one: a similarity is the mean of what the starter says and what the heads have learned.
+Added to each other, a few hundred pairs would undo the starter. "random" is a head alone. The fusion is the paper's,
 over the towers' own tokens. Towers never change: `own_state` leaves them out, and a model folder names them.
 
 Shapes: B items, S image side, T text tokens, D embedding width, C' width of a summary; rows as in towers.py.
@@ -38,11 +39,14 @@ TOWERS = ("image_tower.", "text_tower.")  # prefixes of parameter names
 
 @dataclass(frozen=True)
 class AlignedDesign:
-    """Describes an aligned model. `fused` names the branches with a fusion: "", "image", "text" or "image+text"."""
+    """Describes an aligned model. `fused` names the branches with a fusion: "", "image", "text" or "image+text".
+
+    `head_dim` 0 leaves the heads out: the starter alone.
+    """
 
     image: TowerDesign
     text: TowerDesign
-    dim: int = 256
+    head_dim: int = 256
     hidden: int = 1024
     start: str = "random"  # or "names"
     fusion: FusionDesign = dataclasses.field(default_factory=FusionDesign)
@@ -56,24 +60,18 @@ class AlignedDesign:
 
 
 class Head(nn.Module):
-    """Maps summaries [B, C'] to [B, D]: W₂·dropout(gelu(W₁·x̂ + b₁)) + b₂, x̂ the summary standardised by `set_scale`.
-
-    With `begins_at_zero`, W₂ and b₂ start at zero and the head adds nothing until it learns.
-    """
+    """Maps summaries [B, C'] to [B, D]: W₂·dropout(gelu(W₁·x̂ + b₁)) + b₂, x̂ the summary standardised by `set_scale`."""
 
     mean: Tensor
     spread: Tensor
 
-    def __init__(self, summary: int, hidden: int, dim: int, begins_at_zero: bool) -> None:
+    def __init__(self, summary: int, hidden: int, dim: int) -> None:
         super().__init__()
         self.fc1, self.fc2 = nn.Linear(summary, hidden), nn.Linear(hidden, dim)
         self.dropout = nn.Dropout(0.0)
         # Mean and spread of the training data's summaries: channels of a tower differ in size by factors of ten.
         self.register_buffer("mean", torch.zeros(summary))
         self.register_buffer("spread", torch.ones(summary))
-        if begins_at_zero:
-            nn.init.zeros_(self.fc2.weight)
-            nn.init.zeros_(self.fc2.bias)
 
     def set_scale(self, rows: Tensor) -> None:
         """Take mean and spread of each channel of training rows [N, C']; a channel that hardly varies stays small."""
@@ -138,10 +136,10 @@ class AlignedModel(nn.Module):
             "text": self._layout("text", text_tower, design.text_places),
         }
         named = design.start == "names"
-        self.bridge = NameBridge(image_tower.width, design.dim) if named else None
+        self.bridge = NameBridge(image_tower.width, text_tower.own_summary) if named else None
         for branch, tower in (("image", image_tower), ("text", text_tower)):
             with drawing_from(seed, "head", branch):
-                setattr(self, f"{branch}_head", Head(tower.summary, design.hidden, design.dim, begins_at_zero=named))
+                setattr(self, f"{branch}_head", Head(tower.summary, design.hidden, design.head_dim))
             setattr(self, f"{branch}_fusion", self._build_fusion(branch, seed))
             basis = torch.eye(self.layouts[branch].width, tower.width)
             self.register_buffer(f"{branch}_basis", basis if design.fuses(branch) else torch.zeros(0, tower.width))
@@ -168,7 +166,7 @@ class AlignedModel(nn.Module):
         fusion, width = self.fusion, self.layouts[branch].width
         start, bias = fusion.start, fusion.gate_bias
         return build_fusion(
-            fusion.variant, fusion.gate, self.design.dim, width, branch, seed, start=start, gate_bias=bias
+            fusion.variant, fusion.gate, self.design.head_dim, width, branch, seed, start=start, gate_bias=bias
         )
 
     def set_dropout(self, share: float) -> None:
@@ -238,13 +236,17 @@ class AlignedModel(nn.Module):
     def _embed(self, branch: str, rows: Tensor) -> Encoded:
         summary, features = self.layouts[branch].unpack(rows)
         v = getattr(self, f"{branch}_head")(summary)
-        if self.bridge is not None:
-            v = v + (self.bridge.image(summary) if branch == "image" else self.bridge.text(summary))
         fusion: Callable[..., Any] | None = getattr(self, f"{branch}_fusion")
-        if fusion is None or features is None:
-            return Encoded(v, v)
-        fused = fusion(v, features)
-        return Encoded(fused.embedding, v, features, fused)
+        fused = None if fusion is None or features is None else fusion(v, features)
+        learned = v if fused is None else fused.embedding
+        return Encoded(self._beside_starter(branch, summary, learned), v, features, fused)
+
+    def _beside_starter(self, branch: str, summary: Tensor, learned: Tensor) -> Tensor:
+        """Join the starter's embedding and the learned one, each of length one; without a starter, the learned one."""
+        if self.bridge is None:
+            return learned
+        known = self.bridge.image(summary) if branch == "image" else self.bridge.text(summary)
+        return torch.cat([known, F.normalize(learned, dim=-1)], 1) if learned.shape[1] else known
 
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
@@ -283,7 +285,7 @@ class AlignedModel(nn.Module):
 
     @property
     def dim(self) -> int:
-        return self.design.dim
+        return self.design.head_dim + (self.text_tower.own_summary if self.bridge is not None else 0)
 
     @property
     def device(self) -> torch.device:

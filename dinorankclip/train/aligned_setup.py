@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from dinorankclip.config import TrainSettings, with_changes
@@ -10,7 +12,7 @@ from dinorankclip.data.splits import chosen_among
 from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign
-from dinorankclip.models.starter import fill_bridge
+from dinorankclip.models.starter import NAMED, fill_bridge
 from dinorankclip.models.towers import open_image_tower, open_text_tower
 from dinorankclip.recipes import BY_SIZE
 from dinorankclip.train.frozen_rows import FrozenImages
@@ -18,29 +20,40 @@ from dinorankclip.train.run_folder import say
 from dinorankclip.train.tower_rows import CaptionRows
 from dinorankclip.types import Source, UserError
 
-RANDOM_DIM = 256  # width of the embedding when heads start at random
 LARGEST_BATCH, SMALLEST_BATCH = 512, 8
 STEPS_WANTED = 180
 MOST_EPOCHS, FEWEST_EPOCHS = 60, 8
 FEWEST_PAIRS = 16
+NAMES_BELOW = 2000  # pairs; with more, heads that start at random end higher
 SCALE_ROWS = 4096  # rows from which mean and spread of summaries are taken
 
 
 def sized(settings: TrainSettings) -> TrainSettings:
     """Return settings with batch and epochs in place of `BY_SIZE`; other settings stay as they are."""
-    if settings.recipe != "aligned" or BY_SIZE not in (settings.budget.batch, settings.budget.epochs):
+    if settings.recipe != "aligned":
+        return settings
+    if BY_SIZE not in (settings.budget.batch, settings.budget.epochs) and settings.aligned.start != "auto":
         return settings
     train = open_pairs(settings.data, settings.reading, "train")
     batch, epochs = batch_and_epochs(len(train), chosen_among(train))
-    changes = {}
+    changes: dict[str, Any] = {}
+    if settings.aligned.start == "auto":
+        changes["aligned.start"] = start_for(len(train), settings)
     if settings.budget.batch == BY_SIZE:
         changes["budget.batch"] = batch
     if settings.budget.epochs == BY_SIZE:
         changes["budget.epochs"] = epochs
     settings = with_changes(settings, changes)
     budget = settings.budget
-    say(f"{len(train):,} training pairs: batches of {budget.batch}, {budget.epochs} epochs")
+    names = ", heads on top of the starter" if settings.aligned.start == "names" else ""
+    say(f"{len(train):,} training pairs: batches of {budget.batch}, {budget.epochs} epochs{names}")
     return settings
+
+
+def start_for(pairs: int, settings: TrainSettings) -> str:
+    """Return the start of the heads: class names help where pairs are few, and need a classifier."""
+    has_names = settings.aligned.image_tower.partition(":")[0] in NAMED
+    return "names" if has_names and settings.init is None and pairs < NAMES_BELOW else "random"
 
 
 def batch_and_epochs(pairs: int, pairs_of_epoch: int) -> tuple[int, int]:
@@ -66,16 +79,11 @@ def new_aligned_model(settings: TrainSettings) -> AlignedModel:
     image = open_image_tower(wanted.image_tower, wanted.image_size)
     text = open_text_tower(wanted.text_tower)
     named = wanted.start == "names"
-    if named and wanted.dim not in (None, text.own_summary):
-        raise UserError(
-            f"--aligned.dim {wanted.dim}: with --aligned.start names the embedding is as wide as the text tower's "
-            f"({text.own_summary})"
-        )
     fusion = settings.fusion
     design = AlignedDesign(
         image=image.design,
         text=text.design,
-        dim=wanted.dim or (text.own_summary if named else RANDOM_DIM),
+        head_dim=wanted.dim,
         hidden=wanted.hidden,
         start=wanted.start,
         fusion=FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias),

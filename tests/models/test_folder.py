@@ -96,10 +96,12 @@ def test_json_of_something_else(folder, text):
 
 
 def test_other_formats_and_entries(folder):
+    change_config(folder, format=3)
+    raises_refusal(folder, "format 3, this version reads 1 and 2: install a newer dinorankclip")
     change_config(folder, format=2)
-    raises_refusal(folder, "format 2, this version reads 1: install a newer dinorankclip")
+    raises_refusal(folder, "it lacks 'format' or 'aligned'")
     change_config(folder, format=0)
-    raises_refusal(folder, "format 0; this version reads format 1")
+    raises_refusal(folder, "format 0, this version reads 1 and 2")
     change_config(folder, format=1, surprise=True)
     raises_refusal(folder, "entries that this version does not know: surprise")
 

@@ -28,16 +28,21 @@ def test_a_bridge_is_the_closed_form():
     torch.testing.assert_close(bridge.text(summary), F.normalize(summary[:, :3], dim=-1))
 
 
-def test_heads_that_start_with_names_add_nothing_at_first():
+def test_the_starter_stands_beside_the_heads():
     image, text = ImageTower("random-vit:1", 32), TextTower("random-text:1")
-    design = AlignedDesign(image.design, text.design, dim=text.own_summary, hidden=8, start="names")
+    design = AlignedDesign(image.design, text.design, head_dim=8, hidden=8, start="names")
     model = AlignedModel(design, image, text).eval()
     draw = torch.Generator().manual_seed(0)
     for buffer in (model.bridge.weight, model.bridge.bias, model.bridge.directions):
         buffer.copy_(torch.randn(buffer.shape, generator=draw))
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8, generator=draw)
     rows = model.image_rows(model.normalised(images))
-    torch.testing.assert_close(model.encode_image(images), F.normalize(model.bridge.image(rows), dim=-1))
+    encoded = model.encode_image(images)
+    assert encoded.shape == (2, model.dim) == (2, text.own_summary + 8)
+    # Both halves have the same length, so that a similarity is the mean of the starter's and of the heads'.
+    known, learned = encoded.split([text.own_summary, 8], 1)
+    torch.testing.assert_close(known * 2**0.5, model.bridge.image(rows))
+    torch.testing.assert_close(learned * 2**0.5, F.normalize(model.image_head(rows), dim=-1))
     assert {name for name in model.own_state() if name.startswith("bridge.")} == {
         "bridge.weight", "bridge.bias", "bridge.directions",
     }  # fmt: skip
@@ -45,7 +50,7 @@ def test_heads_that_start_with_names_add_nothing_at_first():
 
 def test_a_tower_without_named_classes_is_refused():
     image, text = ImageTower("random-vit:1", 32), TextTower("random-text:1")
-    design = AlignedDesign(image.design, text.design, dim=text.own_summary, hidden=8, start="names")
+    design = AlignedDesign(image.design, text.design, head_dim=8, hidden=8, start="names")
     with pytest.raises(UserError, match=r"random-vit has none: use --aligned\.start random"):
         fill_bridge(AlignedModel(design, image, text), "random-vit:1")
 

@@ -28,13 +28,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dinorankclip.config import TrainSettings, as_dict, default_settings, flatten, with_changes
+from dinorankclip.config import TrainSettings, as_dict, flatten, with_changes
 from dinorankclip.data.samples import Purpose, below, generator, permutation, shared_ids
 from dinorankclip.device import Placement
 from dinorankclip.evaluate.retrieval import retrieval_scores
 from dinorankclip.losses.objective import Objective
 from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedModel
+from dinorankclip.presets import default_settings
 from dinorankclip.train.aligned_setup import new_aligned_model
 from dinorankclip.train.assemble import RunParts, assemble
 from dinorankclip.train.step import Updater, backward

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from bench.harness import alternate, in_words, machine_now, timed, today, write_dated
-from dinorankclip.config import for_method, preset
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.students import count, image_student
+from dinorankclip.presets import for_method, preset
 from dinorankclip.train.assemble import build_model
 
 # Of the ablation of students: at 48 px small ones, at ViT-B/32's 224 the paper's.

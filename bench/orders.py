@@ -20,9 +20,10 @@ import torch
 from bench.harness import Comparison, alternate, arguments, machine_now, write_record, written
 from bench.photos import read_pairs
 from bench.sides import Built, running
-from dinorankclip.config import ReadingSettings, TrainSettings, for_method, preset, with_changes
+from dinorankclip.config import ReadingSettings, TrainSettings, with_changes
 from dinorankclip.data.pack import Writer
 from dinorankclip.methods import LABEL
+from dinorankclip.presets import for_method, preset
 from dinorankclip_studies.papers.dinorankclip import PAPER
 
 BASE, FULL_ORDER = "order 0", 3

@@ -213,7 +213,8 @@ def rate(options: argparse.Namespace) -> dict:
 
 def step(options: argparse.Namespace) -> dict:
     """Seconds of a training step and of waiting for its batch, alternating with and without distillation."""
-    from dinorankclip.config import preset, with_changes
+    from dinorankclip.config import with_changes
+    from dinorankclip.presets import preset
     from dinorankclip.train.assemble import assemble
     from dinorankclip.train.step import backward
     from dinorankclip.types import Progress

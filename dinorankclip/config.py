@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dinorankclip.methods import Method, traits_of
-from dinorankclip.recipes import RecipeName, check_recipe, recipe_called
+from dinorankclip.methods import Method
+from dinorankclip.recipes import RecipeName
 from dinorankclip.types import UserError
 
 
@@ -340,77 +340,6 @@ def with_changes(settings: TrainSettings, changes: Mapping[str, Any]) -> TrainSe
     for name, value in changes.items():
         settings = changed_at(settings, name, value)
     return settings
-
-
-PRESETS = {
-    # Built-in scenes and a small ViT at 48 px take minutes on two CPU cores. `dinorankclip train --preset scenes` has
-    # a test R@1 of 46.1 / 30.3 % after 30 epochs, seed 0 (docs/results.md).
-    "scenes": TrainSettings(
-        model=ModelSettings(trunk="drc-tiny"),
-        distil=DistilSettings(
-            image_student="vit-micro", text_student="vit-micro", teacher_size=224, relational_items=64
-        ),
-        optim=OptimSettings(lr=1e-3, weight_decay=0.1),
-        budget=BudgetSettings(batch=128, epochs=30),
-    ),
-    # Captioned photos in a retrieval-layout folder, small ViT at 96 px, tens of minutes on two CPU cores: a few per
-    # cent test R@1, since so few photos teach little.
-    "flickr8k": TrainSettings(
-        preset="flickr8k",
-        data="data/flickr8k",
-        reading=ReadingSettings(crop_scale=(0.6, 1.0), flip=True),
-        model=ModelSettings(trunk="drc-photo"),
-        distil=DistilSettings(image_student="vit-mini", text_student="vit-mini", teacher_size=224),
-        budget=BudgetSettings(batch=256, epochs=20),
-    ),
-    # Fine-tunes a model trained here or open_clip weights (`--init`) on own pairs; prints scores before and after
-    "finetune": TrainSettings(
-        preset="finetune",
-        data="pairs.csv",
-        reading=ReadingSettings(crop_scale=(0.8, 1.0)),
-        optim=OptimSettings(lr=1e-4),
-        budget=BudgetSettings(batch=64, epochs=5),
-    ),
-    # WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table, on a GPU node by torchrun.
-    # This preset has not been run so far.
-    "cc3m": TrainSettings(
-        preset="cc3m",
-        data="cc3m/cc3m-train-*.tar",
-        reading=ReadingSettings(crop_scale=(0.9, 1.0), flip=True, workers=8),
-        model=ModelSettings(trunk="ViT-B-32"),
-        distil=DistilSettings(teacher="timm:vit_large_patch16_dinov3", compare_grid=14),  # its 14×14 patches at 224 px
-        optim=OptimSettings(lr=5e-4),
-        budget=BudgetSettings(batch=1024, epochs=64),
-        record=RecordSettings(log_every=50, save_every=1000),
-    ),
-}
-
-
-def preset(name: str) -> TrainSettings:
-    """Return the settings of a preset."""
-    return PRESETS[name]
-
-
-def for_method(settings: TrainSettings, method: str) -> TrainSettings:
-    """Return the settings with the method's defaults: its order; for dinorankclip also teacher, students and fusion."""
-    traits = traits_of(method)
-    order = {} if traits.fixed_order is None else {"loss.order": traits.fixed_order}
-    return with_changes(settings, {"method": method, **order, **traits.brings})
-
-
-def for_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
-    """Return the settings with the recipe's defaults; without a recipe, the settings as they are."""
-    if recipe is None:
-        return settings
-    check_recipe(recipe, settings.method)
-    return with_changes(settings, {"recipe": recipe, **recipe_called(recipe).changes(settings)})
-
-
-def default_settings(preset_name: str, method: str | None = None, recipe: str | None = None) -> TrainSettings:
-    """Return the settings of preset, method and recipe, in this order, before the user's flags."""
-    base = preset(preset_name)
-    method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
-    return for_recipe(for_method(base, method), recipe)
 
 
 as_dict = dataclasses.asdict

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dinorankclip.config import UNGATED, TrainSettings, as_dict, default_settings, flatten, with_changes
+from dinorankclip.config import UNGATED, TrainSettings, as_dict, flatten, with_changes
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
+from dinorankclip.presets import default_settings
 from dinorankclip.recipes import check_recipe
 from dinorankclip.types import UserError
 

@@ -7,7 +7,7 @@ that it changes. The module `plans` beside it puts cells, seeds, evaluation sets
 How do I write a study of my own? Add a function to `plans` that returns a `Study`, and its name to `STUDIES` there:
 
     from dataclasses import replace
-    from dinorankclip.config import preset
+    from dinorankclip.presets import preset
     from dinorankclip.train.loop import CHOOSES_BEST
     from dinorankclip_studies.study import Cell, Column, Experiment, Row, Study
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import PRESETS, TrainSettings, as_dict, default_settings, flatten
+from dinorankclip.config import TrainSettings, as_dict, flatten
+from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip_studies.papers import Paper
 
 PAGE = "paper-departures.md"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dinorankclip.config import preset
 from dinorankclip.formatting import MISSING
 from dinorankclip.methods import LABEL, STUDENT_MILLIONS
+from dinorankclip.presets import preset
 from dinorankclip_studies.papers import Paper, paper_of
 from dinorankclip_studies.plan import by_cell, size_text
 from dinorankclip_studies.run_cell import KEPT_SEED, needed_caches

@@ -20,13 +20,13 @@ from dinorankclip.config import (
     as_dict,
     changed_at,
     flatten,
-    for_method,
     free_on_resume,
     idle_settings,
     is_among,
     meaning_of_absent,
     with_changes,
 )
+from dinorankclip.presets import for_method
 from dinorankclip_studies.papers.paper_data import PaperValue
 
 TUNING_SEED = 1000  # differs from all reported seeds

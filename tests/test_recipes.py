@@ -6,7 +6,8 @@ import json
 import pytest
 
 from dinorankclip.commands.train import parse, run
-from dinorankclip.config import TrainSettings, as_dict, default_settings, difference
+from dinorankclip.config import TrainSettings, as_dict, difference
+from dinorankclip.presets import default_settings
 from dinorankclip.recipes import RECIPE_NAMES, RECIPES
 from dinorankclip.run_files import read_metrics, read_settings
 from dinorankclip.train.checkpoints import train_command

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import PRESETS, for_method, preset, with_changes
+from dinorankclip.config import with_changes
 from dinorankclip.methods import METHODS, TRAITS, traits_of_stored
+from dinorankclip.presets import PRESETS, for_method, preset
 from dinorankclip.types import UserError
 from dinorankclip.validate import validated
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES

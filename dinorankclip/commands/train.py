@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dinorankclip.commands.shared import check_known
-from dinorankclip.config import PRESETS, TrainSettings, as_dict, default_settings
+from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.methods import METHODS
+from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip.recipes import RECIPES
 from dinorankclip.types import UserError
 

@@ -208,7 +208,7 @@ def write_contact_sheet(path: Path, pairs: Sequence[ShownPair], title: str) -> N
 def _answer(answer: Answer, photos: Path) -> dict[str, Any]:
     hits = [_hit(hit, photos) for hit in answer.hits]
     if isinstance(answer.query, Path):
-        return {"query": answer.query.name, "photo": _small_copy(answer.query), "hits": hits}
+        return {"query": answer.query.name, "photo": _small_copy(answer.query), "hits": hits, "note": ""}
     weak = answer.standing is not None and not answer.standing.stands_out
     note = f"Nothing stands out: {answer.standing.words()}." if weak and answer.standing else ""
     return {"query": answer.query, "photo": None, "hits": hits, "note": note}

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import TrainSettings, default_settings
+from dinorankclip.config import TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
 from dinorankclip.data.second_captions import open_second_captions
@@ -23,6 +23,7 @@ from dinorankclip.models.folder import AnyModel, load_folder
 from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion_start_words
 from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model, refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
+from dinorankclip.presets import default_settings
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train import checkpoints

@@ -23,11 +23,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dinorankclip import distributed
-from dinorankclip.config import as_dict, default_settings, difference, flatten
+from dinorankclip.config import as_dict, difference, flatten
 from dinorankclip.io import write_json
 from dinorankclip.losses.objective import Objective
 from dinorankclip.models.folder import AnyModel, load_weights, save_model
 from dinorankclip.models.weights_file import read_weights, write_weights
+from dinorankclip.presets import default_settings
 from dinorankclip.run_files import (
     BEST,
     CHECKPOINTS,

@@ -9,11 +9,12 @@ from bench.harness import Comparison
 from bench.open_clip_side import OpenClipTrainer
 from bench.photos import caption_lengths, enlarged, read_pairs, stored
 from bench.sides import OurTrainer, starting_model, training_loader
-from dinorankclip.config import for_method, preset, with_changes
+from dinorankclip.config import with_changes
 from dinorankclip.data.decode import read_header
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses import RankingLoss
+from dinorankclip.presets import for_method, preset
 from tests.data.pair_making import write_set
 
 TRUNK, BATCH = "drc-tiny", 8

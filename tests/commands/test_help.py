@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dinorankclip.commands.entry import VERBS, main
-from dinorankclip.config import PRESETS
+from dinorankclip.presets import PRESETS
 
 CALLS = [[], *([verb] for verb in VERBS), ["teacher", "cache"]]
 CALLS += [["data", verb] for verb in ("make", "pack", "pack-classes", "show")]

@@ -5,10 +5,11 @@ import os
 
 import pytest
 
-from dinorankclip.config import as_dict, for_method, preset
+from dinorankclip.config import as_dict
 from dinorankclip.models.card import card, provenance
 from dinorankclip.models.loaded import load_model
 from dinorankclip.models.trunk import trunk_config
+from dinorankclip.presets import for_method, preset
 from tests.models.model_making import saved, small_model
 
 SCORES = {f"val/{way} R@{k}": 0.01 * k for way in ("i2t", "t2i") for k in (1, 5, 10)}

@@ -142,7 +142,7 @@ def test_towers_without_such_tokens_are_refused():
 
 def test_the_large_trunk_has_the_full_models_parameters():
     """The control for capacity: within 3 % of drc-tiny with both students and their fusion, text table included."""
-    from dinorankclip.config import for_method, preset
+    from dinorankclip.presets import for_method, preset
     from dinorankclip.train.assemble import build_model
 
     full = build_model(for_method(preset("scenes"), "dinorankclip"))

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dinorankclip.config import BudgetSettings, RecordSettings, preset
+from dinorankclip.config import BudgetSettings, RecordSettings
+from dinorankclip.presets import preset
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.study import Cell, Column, Experiment, Row, Scenes, Study
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dinorankclip import config
-from dinorankclip.config import PRESETS, default_settings, with_changes
+from dinorankclip import presets
+from dinorankclip.config import with_changes
+from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip_studies import departures
 from dinorankclip_studies.command import main
 from dinorankclip_studies.departures import PAGE, Value, page, problems, read_lines
@@ -53,7 +54,7 @@ def test_every_departure_has_a_reason_and_every_reason_a_departure(lines):
     ("setting", "value"), [("optim.lr", 1e-3), ("budget.batch", 512), ("loss.head_dim", 16), ("distil.compare_grid", 7)]
 )
 def test_a_preset_that_drifts_is_noticed(lines, monkeypatch, setting, value):
-    monkeypatch.setitem(config.PRESETS, "cc3m", with_changes(PRESETS["cc3m"], {setting: value}))
+    monkeypatch.setitem(presets.PRESETS, "cc3m", with_changes(PRESETS["cc3m"], {setting: value}))
     assert any(f", {setting}: differs from the paper (cc3m)" in problem for problem in problems(lines))
 
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from dinorankclip.config import preset
 from dinorankclip.data.scenes.kinds import KINDS
 from dinorankclip.evaluate.catalogue import catalogue
 from dinorankclip.methods import HEAD_MILLIONS, STUDENT_MILLIONS
+from dinorankclip.presets import preset
 from dinorankclip_studies.papers import measures_of
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.paper_tables import columns

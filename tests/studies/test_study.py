@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, for_method, preset, with_changes
+from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, with_changes
+from dinorankclip.presets import for_method, preset
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.plan import check_plan

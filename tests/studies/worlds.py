@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from dinorankclip.config import as_dict, preset
+from dinorankclip.config import as_dict
+from dinorankclip.presets import preset
 from dinorankclip_studies.papers.dinorankclip.plans import AT_SCALE_CELLS, CELLS
 from dinorankclip_studies.papers.paper_data import ABOVE_09
 from dinorankclip_studies.results import Results, RunRecord

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from dinorankclip import distributed
-from dinorankclip.config import for_method, preset, with_changes
+from dinorankclip.config import with_changes
+from dinorankclip.presets import for_method, preset
 from dinorankclip.train.assemble import assemble
 from dinorankclip.train.step import backward
 from dinorankclip.types import Progress

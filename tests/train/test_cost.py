@@ -4,8 +4,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dinorankclip.config import ModelSettings, TrainSettings, as_dict, flatten, for_method, preset
+from dinorankclip.config import ModelSettings, TrainSettings, as_dict, flatten
 from dinorankclip.models.trunk import trunk_config
+from dinorankclip.presets import for_method, preset
 from dinorankclip.train.cost import spending, unmatched
 from dinorankclip.types import UserError
 

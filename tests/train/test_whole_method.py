@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from dinorankclip.commands.train import parse, run
-from dinorankclip.config import UNGATED, for_method, preset
+from dinorankclip.config import UNGATED
 from dinorankclip.models.folder import load_folder
+from dinorankclip.presets import for_method, preset
 from dinorankclip.train.assemble import build_model
 from tests.models.features import ConstantGate
 from tests.train.running import settings_from, small_pairs

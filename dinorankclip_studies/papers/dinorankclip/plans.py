@@ -12,9 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dinorankclip.config import BudgetSettings, LossSettings, ModelSettings, RecordSettings, TrainSettings, preset
+from dinorankclip.config import BudgetSettings, LossSettings, ModelSettings, RecordSettings, TrainSettings
 from dinorankclip.io import home
 from dinorankclip.methods import LABEL
+from dinorankclip.presets import preset
 from dinorankclip.run_files import INERT_SPREAD, MODALITIES, spread_name
 from dinorankclip_studies.claim import Claim, Contrast
 from dinorankclip_studies.papers.claims_file import load_claims

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from bench.harness import machine_now, today, write_dated
 from dinorankclip.config import OptimSettings
 from dinorankclip.losses.plackett_luce import mean_plackett_luce_nll
-from dinorankclip.losses.ranking import RAMP_TOP, default_gate_l1, sized
+from dinorankclip.losses.ranking import default_gate_l1, sized
+from dinorankclip.losses.ranking_schedule import RAMP_TOP
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.train.step import Updater

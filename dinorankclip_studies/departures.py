@@ -225,7 +225,7 @@ def _gates(settings: TrainSettings) -> list[float]:
 
 
 def _stages(settings: TrainSettings) -> list[float]:
-    from dinorankclip.losses.ranking import stage_steps
+    from dinorankclip.losses.ranking_schedule import stage_steps
     from dinorankclip.types import Progress
 
     each, epochs = 10_000, settings.budget.epochs  # steps of an epoch: many, so that no start is rounded

@@ -19,4 +19,4 @@ def test_every_function_and_test_that_is_named_exists():
     functions = {word for word in words - tests - NAMED_WITH_PLACE if "." not in word}
     assert len(functions) > 15 and sorted(functions - set(losses.__all__) - set(vars(fusion))) == []
     places = {word for word in re.findall(r"`((?:models|losses)/[\w./]*)`", page)}
-    assert len(places) == 6 and all((ROOT / "dinorankclip" / place).exists() for place in places)
+    assert len(places) == 7 and all((ROOT / "dinorankclip" / place).exists() for place in places)

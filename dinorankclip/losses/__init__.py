@@ -7,7 +7,8 @@ plackett_luce_blocked.py   the same value and gradient in blocks, without a tens
 transitions.py             equation 7: scores after a history, and the heads that learn them
 sigmoid.py                 SigLIP's loss in blocks of rows
 references.py              orders and transitions from a teacher's frozen features
-ranking.py                 equation 8: `RankingLoss`, its ramp and stages
+ranking.py                 equation 8: `RankingLoss`
+ranking_schedule.py        the ramp of its weights, the stages of its orders
 distillation.py            losses between student and teacher: Gram, relational, token by token, contrastive
 distillation_terms.py      `DistillationLoss`: these losses on cached teacher features, weighted and named
 resampling.py              crops, flips and word pooling of tokens as matrices

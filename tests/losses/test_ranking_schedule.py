@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from dinorankclip.losses.ranking import active_orders, default_gate_l1, first_weighted_step, ranking_weight, stage_steps
+from dinorankclip.losses.ranking import default_gate_l1
+from dinorankclip.losses.ranking_schedule import active_orders, first_weighted_step, ranking_weight, stage_steps
 from dinorankclip.types import Progress
 
 

@@ -8,6 +8,7 @@ import torch
 from dinorankclip.commands.train import run
 from dinorankclip.run_files import read_metrics
 from dinorankclip.train.assemble import assemble
+from dinorankclip.train.distil_setup import make_missing_cache, with_cache
 from dinorankclip.train.step import backward
 from dinorankclip.types import Progress, UserError
 from tests.train.running import settings_from, small_pairs
@@ -93,3 +94,21 @@ def test_a_whole_run_logs_the_spread_of_fixed_transitions(pairs, tmp_path):
 def test_forms_that_do_not_fit_are_refused(pairs, flags, message):
     with pytest.raises(UserError, match=message):
         settings_from(*flags, "--data", pairs)
+
+
+@pytest.mark.parametrize("criterion", ["gram+rel", "mse"])
+def test_a_cache_of_images_and_captions_serves_as_well(pairs, criterion):
+    """A criterion on tokens alone reads no summaries; the lists ask for them."""
+    settings = settings_from(
+        *("--method", "rank", "--data", pairs, "--distil.cache", "auto", "--distil.branches", "image+text"),
+        *("--distil.teacher", "random-vit:1", "--distil.teacher-size", "32", "--distil.text-teacher", "random-text:1"),
+        *("--distil.criterion", criterion, "--budget.batch", "8", "--budget.threads", "1"),
+        *FORMS["all"],
+    )
+    make_missing_cache(settings, torch.device("cpu"))
+    parts = assemble(with_cache(settings))
+    with closing(iter(parts.loader)) as batches:
+        batch = next(batches)
+        terms = backward(parts.state.model, parts.state.objective, batch, Progress(7, 8, 2), parts.placement)
+    assert {"image_summary", "text_summary"} <= batch.teacher_features.keys()
+    assert terms.terms["rank_in"] > 0 and terms.terms["rank_cross"] > 0

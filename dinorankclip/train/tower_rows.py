@@ -68,10 +68,9 @@ def tower_rows(
     captions = different_captions(parts.values())
     if not dry:
         _set_bases(model, parts["train"], captions, reading)
-    identity = rows_identity(model)
     encode = torch.inference_mode()(lambda images: model.image_rows(model.normalised(images.to(model.device))))
     dim = model.layouts["image"].dim
-    maker = RowMaker(encode, f"image {identity}", model.image_spec, dim, reading.max_pixels)
+    maker = RowMaker(encode, branch_identity(model, "image"), model.image_spec, dim, reading.max_pixels)
     rows: dict[str, ImageRows] = {}
     for part, source in parts.items():
         stored = not maker.store(source).missing()
@@ -83,8 +82,8 @@ def tower_rows(
         made = maker.make(source, part, reading.max_damaged if part == "train" else 1.0)
         say(f"{words}, {'stored before' if stored else 'looked at once'} ({size} in {made.folder})")
         rows[part] = made
-    texts = _random_captions(model, captions) if dry else _caption_rows(model, captions, f"text {identity}")
-    return FrozenImages(rows, identity, rows_identity), texts
+    texts = _random_captions(model, captions) if dry else _caption_rows(model, captions)
+    return FrozenImages(rows, rows_identity(model), rows_identity), texts
 
 
 def different_captions(sources: Iterable[Source]) -> list[str]:
@@ -102,10 +101,15 @@ def different_captions(sources: Iterable[Source]) -> list[str]:
 
 
 def rows_identity(model: AlignedModel) -> str:
-    """Hash everything that rows depend on: towers, layouts and bases."""
-    design = model.design
-    bases = [model.image_basis.cpu().numpy().tobytes(), model.text_basis.cpu().numpy().tobytes()]
-    return digest("tower rows", FORMAT, design.image, design.text, model.layouts, *bases)
+    """Hash everything that the rows of a model depend on."""
+    return digest(branch_identity(model, "image"), branch_identity(model, "text"))
+
+
+def branch_identity(model: AlignedModel, branch: str) -> str:
+    """Hash everything that the rows of a branch depend on: tower, layout and basis."""
+    basis: Tensor = getattr(model, f"{branch}_basis")
+    tower, layout = getattr(model.design, branch), model.layouts[branch]
+    return digest("tower rows", FORMAT, branch, tower, layout, basis.cpu().numpy().tobytes())
 
 
 def _set_bases(model: AlignedModel, train: Source, captions: list[str], reading: ReadingSettings) -> None:
@@ -154,8 +158,9 @@ def _caption_tokens(model: AlignedModel, captions: list[str]) -> Iterator[Tensor
         yield tokens[mask].cpu()
 
 
-def _caption_rows(model: AlignedModel, captions: list[str], identity: str) -> CaptionRows:
+def _caption_rows(model: AlignedModel, captions: list[str]) -> CaptionRows:
     """Compute the missing rows of captions. Every process must call this."""
+    identity = branch_identity(model, "text")
     folder, dim, world = FOLDER / digest(identity, *captions), model.layouts["text"].dim, distributed.world()
     store = RowStore(folder, len(captions), {"text side": identity, "captions": len(captions)})
     missing = store.missing()

@@ -4,7 +4,7 @@
                                  └─ dense tokens ─ fusion ─ v + α ⊙ u          and the same for captions
 
 `start` is where training begins. "names" puts the starter's embedding (class_name_bridge.py, the sentence vector)
-beside the head's, each of length one: a similarity is the mean of what the starter says and what the heads have learned.
+beside the head's, each of length one: a similarity is the mean of what the starter says and what the heads learned.
 Added to each other, a few hundred pairs would undo the starter. "random" is a head alone. The fusion is the paper's,
 over the towers' own tokens. Towers never change: `own_state` leaves them out, and a model folder names them.
 

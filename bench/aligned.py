@@ -196,8 +196,10 @@ def run(args: argparse.Namespace) -> None:
     share, shares = map(int, args.share.split("/"))
     path = args.out / (RUNS if shares == 1 else f"runs-{share}.jsonl")
     done = {json.loads(line)["key"] for file in args.out.glob("runs*.jsonl") for line in file.open()}
-    fused = sorted({c.get("aligned.fused", "image") for cells in groups.values() for c in cells.values()}, key=len)
-    bench = Bench.open(args.data, {"aligned.fused": fused[-1], "aligned.start": "random"})
+    every = [changes for cells in groups.values() for changes in cells.values()]
+    fused = max((c.get("aligned.fused", "image") for c in every), key=len)
+    variant = next((c["fusion.variant"] for c in every if c.get("fusion.variant", "none") != "none"), "none")
+    bench = Bench.open(args.data, {"aligned.fused": fused, "fusion.variant": variant})
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         if seed % shares != share:
             continue

@@ -138,8 +138,9 @@ class AlignedModel(nn.Module):
         named = design.start == "names"
         self.bridge = NameBridge(image_tower.width, text_tower.own_summary) if named else None
         for branch, tower in (("image", image_tower), ("text", text_tower)):
-            with drawing_from(seed, "head", branch):
-                setattr(self, f"{branch}_head", Head(tower.summary, design.hidden, design.head_dim))
+            if design.head_dim:
+                with drawing_from(seed, "head", branch):
+                    setattr(self, f"{branch}_head", Head(tower.summary, design.hidden, design.head_dim))
             setattr(self, f"{branch}_fusion", self._build_fusion(branch, seed))
             basis = torch.eye(self.layouts[branch].width, tower.width)
             self.register_buffer(f"{branch}_basis", basis if design.fuses(branch) else torch.zeros(0, tower.width))
@@ -235,7 +236,7 @@ class AlignedModel(nn.Module):
 
     def _embed(self, branch: str, rows: Tensor) -> Encoded:
         summary, features = self.layouts[branch].unpack(rows)
-        v = getattr(self, f"{branch}_head")(summary)
+        v = getattr(self, f"{branch}_head")(summary) if self.design.head_dim else summary[:, :0]
         fusion: Callable[..., Any] | None = getattr(self, f"{branch}_fusion")
         fused = None if fusion is None or features is None else fusion(v, features)
         learned = v if fused is None else fused.embedding

@@ -32,7 +32,7 @@ SENTENCES_AT_ONCE = 128
 def starter_model() -> AlignedModel:
     """Open the installed towers and join them by the class-name bridge."""
     image, text = ImageTower(IMAGE), TextTower(TEXT)
-    design = AlignedDesign(image.design, text.design, head_dim=0, hidden=1, start="names")
+    design = AlignedDesign(image.design, text.design, head_dim=0, hidden=0, start="names")
     model = AlignedModel(design, image, text)
     fill_bridge(model, IMAGE)
     return model.eval()

@@ -23,6 +23,7 @@ FLAGS = (
     *("--recipe", "aligned", "--aligned.image-tower", "random-vit:1", "--aligned.image-size", "32"),
     *("--aligned.text-tower", "random-text:1", "--aligned.hidden", "32", "--aligned.dim", "16", "--aligned.start"),
     *("random", "--aligned.token-width", "24", "--aligned.text-places", "8", "--aligned.fused", "image+text"),
+    *("--fusion.variant", "full"),
     *("--budget.batch", "16", "--budget.epochs", "2", "--budget.threads", "1", "--record.no-tensorboard"),
 )
 

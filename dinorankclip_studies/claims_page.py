@@ -6,6 +6,7 @@ beside the study's report; `all_claims` judges by all committed studies and is d
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,35 @@ def own_claims(material: StudyMaterial) -> str:
 def all_claims(paper: Paper, docs: Path, bench: Path, machine: str) -> str:
     """Judge by every judging study of the paper whose results are committed below `docs`."""
     paths = [docs / "study" / name / RESULTS for name in paper.judging]
-    return claims_markdown([Results.load(path) for path in paths if path.is_file()], load_bench(bench), machine=machine)
+    results = [Results.load(path) for path in paths if path.is_file()]
+    return claims_markdown(results, load_bench(bench), machine=machine) + "\n".join(_aligned_section(docs))
+
+
+def _aligned_section(docs: Path) -> list[str]:
+    """Return the orders on real photos at a point where models work, from the summary of bench/aligned.py."""
+    path = docs / "study" / "aligned" / "summary.json"
+    if not path.is_file():
+        return []
+    orders = json.loads(path.read_text(encoding="utf-8")).get("orders", {})
+    lines = [
+        "",
+        "## Orders on real photos: aligned models",
+        "",
+        "Heads on frozen towers, Flickr8k, lists of 32, reference RankCLIP; mean test R@1, differences in points, paired",
+        "by seed. A run takes seconds, so there are more seeds than above. [All tables](study/aligned/README.md).",
+        "",
+        "| order | seeds | R@1 | difference | detectable | verdict |",
+        "| --- | --: | --: | --- | --: | --- |",
+    ]
+    for cell, row in orders.items():
+        difference = detectable = "–"
+        if row.get("low") is not None:
+            difference = f"{100 * row['difference']:+.2f} [{100 * row['low']:.2f}, {100 * row['high']:.2f}]"
+            detectable = f"{100 * row['detectable']:.2f}"
+        number = cell.removeprefix("order-")
+        verdict = row.get("verdict", "reference")
+        lines.append(f"| {number} | {row['n']} | {100 * row['mean']:.2f} % | {difference} | {detectable} | {verdict} |")
+    return [*lines, ""]
 
 
 def machine_of(material: StudyMaterial) -> str:

@@ -25,11 +25,17 @@ Written by `python -m bench.aligned page`; cells are in bench/aligned_cells.toml
 
 @dataclass(frozen=True)
 class Group:
-    """Describes a table: the cell that others are compared with, its title, and what was expected before the runs."""
+    """Describes a table: the cell that others are compared with, its title and a note.
+
+    `{n}` in the name of the reference stands for the number at the end of a cell's own name.
+    """
 
     reference: str
     title: str
     note: str = ""
+
+    def reference_of(self, cell: str) -> str:
+        return self.reference.format(n=cell.rsplit("-", 1)[-1])
 
 
 GROUPS = {
@@ -38,7 +44,11 @@ GROUPS = {
     "fusion": Group("none", "Six fusions over dense tokens", "Reference: heads alone."),
     "methods": Group("clip", "Methods", "Reference: CLIP."),
     "positives": Group("plain", "Several positives", "Reference: the plain loss."),
-    "start": Group("random-1000", "Start from class names", "Pairs of rows have the same photos."),
+    "start": Group(
+        "random-{n}",
+        "The starter beside the heads, by number of photos",
+        "`names-N` is compared with `random-N`, heads alone, on the same N photos of a seed.",
+    ),
     "tune": Group("heads", "Settings of the recipe", "One to three seeds, for the choice of defaults on validation."),
 }
 
@@ -65,8 +75,11 @@ def values(runs: list[dict], group: str, score: str) -> dict[str, dict[int, floa
 def table(runs: list[dict], group: str, about: Group) -> tuple[list[str], dict]:
     """Return the lines of a table and its numbers."""
     by_cell, validation = values(runs, group, SCORE), values(runs, group, "val/mean R@1")
-    reference = by_cell.get(about.reference, {})
-    effects = {cell: paired(reference, seeds) for cell, seeds in by_cell.items() if cell != about.reference}
+    effects = {
+        cell: paired(by_cell.get(about.reference_of(cell), {}), seeds)
+        for cell, seeds in by_cell.items()
+        if cell != about.reference_of(cell)
+    }
     adjusted = dict(zip(effects, holm([p_value(effect) for effect in effects.values()])))
     seconds: dict[str, list[float]] = defaultdict(list)
     for run in runs:

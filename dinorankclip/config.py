@@ -210,6 +210,8 @@ class AlignedSettings:
     classifier. random: heads alone. auto: names for few pairs, if the tower has a classifier."""
     dim: int = 256
     """Width of the heads' embedding; with --aligned.start names the starter's stands beside it."""
+    head_weight: float | None = None
+    """Length of the heads' half beside the starter's of 1; by default by the number of pairs, at most 1."""
     hidden: int = 2048
     """Width of the hidden layer of each head."""
     dropout: float = 0.3

@@ -40,6 +40,7 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("budget.steps", lambda x: x >= 1, "at least 1"),
     ("budget.chunk budget.threads aligned.hidden aligned.dim aligned.token_width", lambda x: x >= 1, "at least 1"),
     ("aligned.text_places", lambda x: x >= 1, "at least 1"),
+    ("aligned.head_weight", lambda x: 0 < x < INFINITE, "above 0"),
     ("aligned.dropout", lambda x: 0 <= x < 1, "a share, 0 to below 1"),
     ("record.log_every record.save_every record.score_every", lambda x: x >= 1, "at least 1"),
     ("record.keep", lambda x: x >= 1, "at least 1: a run resumes from its newest checkpoint"),

@@ -49,6 +49,7 @@ class AlignedDesign:
     head_dim: int = 256
     hidden: int = 1024
     start: str = "random"  # or "names"
+    head_weight: float = 1.0  # length of the learned half beside the starter's half of length one
     fusion: FusionDesign = dataclasses.field(default_factory=FusionDesign)
     fused: str = ""
     token_width: int = 256  # r, of both towers; at most the width of their tokens
@@ -243,11 +244,16 @@ class AlignedModel(nn.Module):
         return Encoded(self._beside_starter(branch, summary, learned), v, features, fused)
 
     def _beside_starter(self, branch: str, summary: Tensor, learned: Tensor) -> Tensor:
-        """Join the starter's embedding and the learned one, each of length one; without a starter, the learned one."""
+        """Join the starter's embedding, of length one, and the learned one, of length `head_weight`.
+
+        Without a starter, return the learned embedding as it is.
+        """
         if self.bridge is None:
             return learned
         known = self.bridge.image(summary) if branch == "image" else self.bridge.text(summary)
-        return torch.cat([known, F.normalize(learned, dim=-1)], 1) if learned.shape[1] else known
+        if not learned.shape[1]:
+            return known
+        return torch.cat([known, self.design.head_weight * F.normalize(learned, dim=-1)], 1)
 
     @torch.inference_mode()
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:

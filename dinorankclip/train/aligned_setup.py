@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ LARGEST_BATCH, SMALLEST_BATCH = 512, 8
 STEPS_WANTED = 180
 MOST_EPOCHS, FEWEST_EPOCHS = 60, 8
 FEWEST_PAIRS = 16
+LEAST_HEAD_WEIGHT, PAIRS_OF_EQUAL_WEIGHT = 0.4, 200
 NAMES_BELOW = 2000  # pairs; with more, heads that start at random end higher
 SCALE_ROWS = 4096  # rows from which mean and spread of summaries are taken
 
@@ -39,6 +41,8 @@ def sized(settings: TrainSettings) -> TrainSettings:
     changes: dict[str, Any] = {}
     if settings.aligned.start == "auto":
         changes["aligned.start"] = start_for(len(train), settings)
+        if settings.aligned.head_weight is None and changes["aligned.start"] == "names":
+            changes["aligned.head_weight"] = head_weight_for(len(train))
     if settings.budget.batch == BY_SIZE:
         changes["budget.batch"] = batch
     if settings.budget.epochs == BY_SIZE:
@@ -54,6 +58,11 @@ def start_for(pairs: int, settings: TrainSettings) -> str:
     """Return the start of the heads: class names help where pairs are few, and need a classifier."""
     has_names = settings.aligned.image_tower.partition(":")[0] in NAMED
     return "names" if has_names and settings.init is None and pairs < NAMES_BELOW else "random"
+
+
+def head_weight_for(pairs: int) -> float:
+    """Return the length of the heads' half: heads that saw few pairs know less than the starter."""
+    return round(min(1.0, max(LEAST_HEAD_WEIGHT, math.sqrt(pairs / PAIRS_OF_EQUAL_WEIGHT))), 2)
 
 
 def batch_and_epochs(pairs: int, pairs_of_epoch: int) -> tuple[int, int]:
@@ -86,6 +95,7 @@ def new_aligned_model(settings: TrainSettings) -> AlignedModel:
         head_dim=wanted.dim,
         hidden=wanted.hidden,
         start=wanted.start,
+        head_weight=1.0 if wanted.head_weight is None else wanted.head_weight,
         fusion=FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias),
         fused=wanted.fused if fusion.variant != "none" else "",
         token_width=wanted.token_width,

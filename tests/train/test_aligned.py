@@ -12,7 +12,7 @@ from dinorankclip.commands.train import run
 from dinorankclip.models.aligned import TOWERS
 from dinorankclip.models.export_model import write_export
 from dinorankclip.models.folder import load_folder
-from dinorankclip.train.aligned_setup import batch_and_epochs
+from dinorankclip.train.aligned_setup import batch_and_epochs, head_weight_for
 from dinorankclip.train.assemble import assemble
 from dinorankclip.train.step import backward
 from dinorankclip.types import Progress, UserError
@@ -168,6 +168,10 @@ def test_other_tower_weights_are_refused(trained, tmp_path):
 def test_contradictions_are_refused(pairs, flags, message):
     with pytest.raises(UserError, match=message):
         assemble(settings_from(*FLAGS, "--data", pairs, *flags))
+
+
+def test_the_starter_weighs_more_where_pairs_are_few():
+    assert [head_weight_for(pairs) for pairs in (16, 50, 100, 200, 6000)] == [0.4, 0.5, 0.71, 1.0, 1.0]
 
 
 def test_batch_and_epochs_follow_the_number_of_pairs():

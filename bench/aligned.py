@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dinorankclip.config import TrainSettings, as_dict, flatten, with_changes
+from dinorankclip.config import TrainSettings, with_changes
 from dinorankclip.data.samples import Purpose, below, generator, permutation, shared_ids
 from dinorankclip.device import Placement
 from dinorankclip.evaluate.retrieval import retrieval_scores
@@ -183,10 +183,10 @@ def shared_ids_of(key: str, caption: str) -> list[int]:
     return shared_ids(Sample(key, torch.empty(0), View(), caption))
 
 
-def key_of(cell: str, settings: TrainSettings, items: int | None) -> str:
-    flat = {name: value for name, value in flatten(as_dict(settings)).items() if not name.startswith("record.")}
-    flat |= {"items": items, "data": Path(settings.data).name, "run": None}
-    return f"{cell}/{settings.seed}/{hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:10]}"
+def key_of(cell: str, changes: dict[str, Any], data: str, seed: int) -> str:
+    """Name a run by its cell as the file defines it: a setting that is added later makes no run again."""
+    text = json.dumps([Path(data).name, {name: changes[name] for name in sorted(changes) if name != "most_seeds"}])
+    return f"{cell}/{seed}/{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
 def run(args: argparse.Namespace) -> None:
@@ -208,7 +208,7 @@ def run(args: argparse.Namespace) -> None:
                 own = dict(changes)
                 items, most = own.pop("items", None), own.pop("most_seeds", None)
                 settings = cell_settings(args.data, own, seed)
-                key = key_of(f"{group}/{cell}", settings, items)
+                key = key_of(f"{group}/{cell}", changes, args.data, seed)
                 if key in done or (most is not None and seed >= most):
                     continue
                 record = {"key": key, "group": group, "cell": cell, "seed": seed} | bench.run(settings, items)

@@ -152,7 +152,7 @@ def _captions(part: str, captions: list[tuple[str, ...]]) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"{part}: {repeated:.0%} of captions stand at several images: {common}",
-            "contrast treats equal captions as wrong answers; remove boilerplate, or enrich captions",
+            "equal captions are no wrong answers of each other, but teach less; remove boilerplate, or enrich captions",
         )
     if cut:
         yield Finding("note", f"{part}: {cut} captions are longer than the context and lose their end")

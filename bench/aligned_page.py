@@ -43,6 +43,8 @@ GROUPS = {
     "forms": Group("order-1", "Other forms of ranking", "Reference: RankCLIP (order 1), reference order of the pair."),
     "fusion": Group("none", "Six fusions over dense tokens", "Reference: heads alone."),
     "methods": Group("clip", "Methods", "Reference: CLIP."),
+    "widths": Group("hidden-2048", "Width of the heads' hidden layer", "Reference: the recipe's 2048."),
+    "scaling": Group("clip-{n}", "RankCLIP by number of photos", "`rankclip-N` is compared with `clip-N`."),
     "positives": Group("plain", "Several positives", "Reference: the plain loss."),
     "start": Group(
         "random-{n}",

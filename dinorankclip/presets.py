@@ -44,7 +44,7 @@ PRESETS = {
         preset="finetune",
         data="pairs.csv",
         reading=ReadingSettings(crop_scale=(0.8, 1.0)),
-        optim=OptimSettings(lr=1e-4),
+        optim=OptimSettings(name="adamw", lr=1e-4),  # weights that AdamW made; Muon is for training anew
         budget=BudgetSettings(batch=64, epochs=5),
     ),
     # WebDataset shards of CC3M, ViT-B/32 from scratch, the paper's hyper-parameter table, on a GPU node by torchrun.

@@ -31,6 +31,7 @@ class Recipe:
 
 # Lines of the paper's table that any machine can hold. What the paper leaves open stays as preset and method have it.
 PAPER_SETTINGS: Mapping[str, Any] = {
+    "optim.name": "adamw",
     "optim.lr": 5e-4,
     "optim.betas": (0.9, 0.98),
     "optim.weight_decay": 0.2,
@@ -82,6 +83,7 @@ def _aligned(settings: TrainSettings) -> dict[str, Any]:
         "distil.cache": None,
         "fusion.variant": "none",  # over dense tokens it costs half of the time again and was worth nothing
         "fusion.start": "zero",
+        "optim.name": "adamw",  # heads of two layers: Muon was worth nothing
         "optim.lr": 1e-3,
         "optim.weight_decay": 0.1,
         "budget.batch": BY_SIZE,

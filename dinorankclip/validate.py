@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dinorankclip.config import UNGATED, TrainSettings, as_dict, flatten, with_changes
+from dinorankclip.config import UNGATED, TrainSettings, as_dict, with_changes
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
 from dinorankclip.presets import default_settings
 from dinorankclip.recipes import check_recipe
+from dinorankclip.stored_settings import flatten
 from dinorankclip.types import UserError
 
 INFINITE = float("inf")
@@ -18,13 +19,13 @@ INFINITE = float("inf")
 RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("optim.lr", lambda x: 0 < x < INFINITE, "a number above 0"),
     (
-        "optim.heads_rate optim.fusion_rate optim.gates_rate optim.temperature_rate",
+        "optim.muon_rate optim.heads_rate optim.fusion_rate optim.gates_rate optim.temperature_rate",
         lambda x: 0 < x < INFINITE,
         "above 0; 1 is the trunk's rate",
     ),
     ("optim.clip_norm", lambda x: x > 0, "above 0, or nothing moves; None switches it off"),
     ("reading.patience", lambda x: x > 0, "above 0"),
-    ("optim.betas reading.val_fraction", lambda x: 0 <= x < 1, "from 0 to below 1"),
+    ("optim.betas optim.muon_momentum reading.val_fraction", lambda x: 0 <= x < 1, "from 0 to below 1"),
     ("optim.eps optim.heads_eps", lambda x: 0 < x < 1, "between 0 and 1"),
     ("reading.crop_scale", lambda x: 0 < x <= 1, "shares, low then high"),
     ("reading.max_damaged", lambda x: 0 <= x <= 1, "a share, 0 to 1"),
@@ -38,7 +39,11 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("budget.batch budget.epochs", lambda x: x >= 0, "at least 1"),
     ("budget.minutes budget.core_seconds", lambda x: 0 < x < INFINITE, "above 0"),
     ("budget.steps", lambda x: x >= 1, "at least 1"),
-    ("budget.chunk budget.threads aligned.hidden aligned.dim aligned.token_width", lambda x: x >= 1, "at least 1"),
+    (
+        "budget.chunk budget.threads optim.muon_iterations aligned.hidden aligned.dim aligned.token_width",
+        lambda x: x >= 1,
+        "at least 1",
+    ),
     ("aligned.text_places", lambda x: x >= 1, "at least 1"),
     ("aligned.head_weight", lambda x: 0 < x < INFINITE, "above 0"),
     ("aligned.dropout", lambda x: 0 <= x < 1, "a share, 0 to below 1"),

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.config import TrainSettings, as_dict, flatten
+from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.presets import PRESETS, default_settings
+from dinorankclip.stored_settings import flatten
 from dinorankclip_studies.papers import Paper
 
 PAGE = "paper-departures.md"

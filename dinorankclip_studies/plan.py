@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from dinorankclip.config import as_dict, flatten, meaning_of_absent
+from dinorankclip.config import as_dict
+from dinorankclip.stored_settings import flatten, meaning_of_absent
 from dinorankclip.train.cost import Spending, unmatched
 from dinorankclip.types import UserError
 from dinorankclip_studies.results import Results, rates, read_tuned

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dinorankclip.config import flatten
 from dinorankclip.io import write_json, write_text
 from dinorankclip.run_files import ENVIRONMENT, FUSION, ITEMS, read_metrics, read_object, read_settings, stored_scores
+from dinorankclip.stored_settings import flatten
 from dinorankclip.train.cost import spending
 from dinorankclip.train.loop import CHOOSES_BEST
 from dinorankclip.types import UserError

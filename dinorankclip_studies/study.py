@@ -14,19 +14,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from dinorankclip.config import (
+from dinorankclip.config import TrainSettings, as_dict, changed_at, with_changes
+from dinorankclip.presets import for_method
+from dinorankclip.stored_settings import (
     BEFORE_SETTING,
-    TrainSettings,
-    as_dict,
-    changed_at,
     flatten,
     free_on_resume,
     idle_settings,
     is_among,
     meaning_of_absent,
-    with_changes,
 )
-from dinorankclip.presets import for_method
 from dinorankclip_studies.papers.paper_data import PaperValue
 
 TUNING_SEED = 1000  # differs from all reported seeds

@@ -15,11 +15,12 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
-from dinorankclip.config import as_dict, difference
+from dinorankclip.config import as_dict
 from dinorankclip.data.damage import Damage
 from dinorankclip.formatting import MISSING, described
 from dinorankclip.report.figures import CAPTION, DRAWN_FROM, Drawn, Unavailable
 from dinorankclip.report.html import Page, add_markdown, wrapped
+from dinorankclip.stored_settings import difference
 from dinorankclip.types import UserError
 from dinorankclip_studies.claims_page import all_claims, machine_of, own_claims
 from dinorankclip_studies.material import StudyMaterial, open_material

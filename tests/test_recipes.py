@@ -6,10 +6,11 @@ import json
 import pytest
 
 from dinorankclip.commands.train import parse, run
-from dinorankclip.config import TrainSettings, as_dict, difference
+from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.presets import default_settings
 from dinorankclip.recipes import RECIPE_NAMES, RECIPES
 from dinorankclip.run_files import read_metrics, read_settings
+from dinorankclip.stored_settings import difference
 from dinorankclip.train.checkpoints import train_command
 from dinorankclip.train.distil_setup import cache_spec_of
 from dinorankclip.types import UserError

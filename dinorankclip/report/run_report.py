@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip import run_files
-from dinorankclip.config import flatten
 from dinorankclip.evaluate.scores import OWN_LEVEL
 from dinorankclip.formatting import MISSING, RECALLS, described, held_out, written
 from dinorankclip.report.figures import Unavailable, loss_curves, order_telemetry, score_curves
 from dinorankclip.report.html import Page
 from dinorankclip.report.run_findings import examine_run
+from dinorankclip.stored_settings import flatten
 from dinorankclip.train.cost import spending
 
 

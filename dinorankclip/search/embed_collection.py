@@ -25,12 +25,12 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from dinorankclip.config import flatten
 from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.open_data import WithoutCaptions
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, embed_rows, npy_header
 from dinorankclip.io import digest, whole_file, write_json
+from dinorankclip.stored_settings import flatten
 from dinorankclip.types import CaptionSource, ImageSource, UserError
 
 Side = Literal["images", "texts"]

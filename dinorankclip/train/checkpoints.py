@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dinorankclip import distributed
-from dinorankclip.config import as_dict, difference, flatten
+from dinorankclip.config import as_dict
 from dinorankclip.io import write_json
 from dinorankclip.losses.objective import Objective
 from dinorankclip.models.folder import AnyModel, load_weights, save_model
@@ -41,6 +41,7 @@ from dinorankclip.run_files import (
     read_settings,
     stored_scores,
 )  # fmt: skip
+from dinorankclip.stored_settings import difference, flatten
 from dinorankclip.train.run_folder import has_begun
 from dinorankclip.train.step import Updater, random_state, set_random_state
 from dinorankclip.types import UserError

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from dinorankclip import run_files as files
-from dinorankclip.config import FindingSettings, TrainSettings, difference, is_among
+from dinorankclip.config import FindingSettings, TrainSettings
 from dinorankclip.data.benchmark_sets import SetLocation
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import PAIRS, SCENES, located, splits_of
@@ -29,6 +29,7 @@ from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, title_o
 from dinorankclip.models.card import with_own_trunk
 from dinorankclip.models.joint import parameters_by_part
 from dinorankclip.models.students import describe
+from dinorankclip.stored_settings import difference, is_among
 from dinorankclip.teachers.cache_format import PLAN
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.loop import Length

@@ -19,11 +19,12 @@ import torch
 
 from dinorankclip import distributed
 from dinorankclip import run_files as files
-from dinorankclip.config import ReadingSettings, TrainSettings, as_begun, as_dict, difference
+from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
 from dinorankclip.io import if_free, write_json, write_text
+from dinorankclip.stored_settings import as_begun, difference
 from dinorankclip.types import Source, UserError
 
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
@@ -70,7 +71,7 @@ def has_begun(run: Path) -> bool:
 
 
 def as_begun_in(run: Path, settings: TrainSettings) -> TrainSettings:
-    """Return the settings with which a run goes on that an older version began (`config.as_begun`)."""
+    """Return the settings with which a run goes on that an older version began (`stored_settings.as_begun`)."""
     begun = settings
     if files.is_run(run) and has_begun(run):
         with suppress(UserError):  # a damaged file: `claim` reports it

@@ -1,8 +1,9 @@
 import pytest
 
 from dinorankclip.commands.train import parse, run
-from dinorankclip.config import as_begun, as_dict, difference
+from dinorankclip.config import as_dict
 from dinorankclip.evaluate.during_training import few_scored, score_table
+from dinorankclip.stored_settings import as_begun, difference
 from dinorankclip.train.cost import lasting
 from dinorankclip.types import UserError
 from dinorankclip.validate import validated

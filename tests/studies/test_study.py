@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from dinorankclip.config import TrainSettings, as_dict, changed_at, difference, with_changes
+from dinorankclip.config import TrainSettings, as_dict, changed_at, with_changes
 from dinorankclip.presets import for_method, preset
+from dinorankclip.stored_settings import BEFORE_SETTING, difference
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.plan import check_plan
@@ -55,7 +56,7 @@ def test_settings_of_parts_that_are_off_do_not_matter():
 
 def test_keys_are_of_differences_to_the_defaults():
     # A setting that a later version adds has its default in all runs of today: their keys stay.
-    today = with_changes(TrainSettings(), {"loss.gate_l1_size": "plain", "loss.several_positives": False})
+    today = with_changes(TrainSettings(), BEFORE_SETTING)
     assert key_of(today) == key_of(replace(today, run="x")) == "44136fa355b3"
     # A default that is not what older runs did is in the key, unless it has no effect.
     assert key_of(TrainSettings()) != key_of(today)

@@ -4,9 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dinorankclip.config import ModelSettings, TrainSettings, as_dict, flatten
+from dinorankclip.config import ModelSettings, TrainSettings, as_dict
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.presets import for_method, preset
+from dinorankclip.stored_settings import flatten
 from dinorankclip.train.cost import spending, unmatched
 from dinorankclip.types import UserError
 

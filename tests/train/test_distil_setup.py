@@ -9,11 +9,12 @@ import torch
 
 from dinorankclip.commands.teacher import cache as cache_command
 from dinorankclip.commands.train import parse, run
-from dinorankclip.config import DistilSettings, TrainSettings, as_dict, difference
+from dinorankclip.config import DistilSettings, TrainSettings, as_dict
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.evaluate.during_training import take_fidelity
 from dinorankclip.io import one_at_a_time
 from dinorankclip.models.folder import load_folder
+from dinorankclip.stored_settings import difference
 from dinorankclip.teachers import cache_request, registry
 from dinorankclip.teachers.cache_read import half_as_fine
 from dinorankclip.teachers.cache_request import AUTOMATIC, CacheSpec, automatic_folder

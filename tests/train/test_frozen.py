@@ -12,7 +12,7 @@ import simplejpeg
 import torch
 from safetensors.torch import load_file
 
-from dinorankclip.config import as_dict, difference
+from dinorankclip.config import as_dict
 from dinorankclip.data import row_store
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.open_data import open_pairs
@@ -20,6 +20,7 @@ from dinorankclip.data.splits import SplitPart
 from dinorankclip.evaluate.during_training import RetrievalEvaluator, evaluators
 from dinorankclip.models.folder import load_folder, save_model
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
+from dinorankclip.stored_settings import difference
 from dinorankclip.train import checkpoints, frozen_rows
 from dinorankclip.train.assemble import assemble, resume
 from dinorankclip.train.frozen_rows import IMAGE_SIDE, RowMaker

@@ -41,8 +41,9 @@ _STEPS = PAPER.values["tab:cost-accuracy"]
 PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
 # A study has many small runs: each has one thread, no TensorBoard, and a checkpoint at each epoch's end.
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
-# The runs on record have the plain L1 of gates and the plain loss; keys of cells and their results belong to them.
+# The runs on record have the plain L1 of gates, the plain loss and AdamW; keys of cells and results belong to them.
 AS_RUN = LossSettings(gate_l1_size="plain", several_positives=False)
+OPTIMISER_AS_RUN = "adamw"
 
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale", "share"}
 
@@ -98,6 +99,7 @@ def flickr8k(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
     base = replace(
         preset("flickr8k"),
         loss=AS_RUN,
+        optim=replace(preset("flickr8k").optim, name=OPTIMISER_AS_RUN),
         model=ModelSettings(trunk="drc-small"),
         budget=BudgetSettings(batch=128, epochs=numbers.epochs or 8, threads=1),
         record=replace(RECORD, gradient_report_every=46),
@@ -119,6 +121,7 @@ def cc3m(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
     base = replace(
         base,
         loss=AS_RUN,
+        optim=replace(base.optim, name=OPTIMISER_AS_RUN),
         distil=replace(base.distil, compare_grid=7),
         budget=replace(base.budget, epochs=scales[MAIN].epochs),
     )
@@ -173,6 +176,7 @@ def _of_scenes(
     base = replace(
         preset_base,
         loss=AS_RUN,
+        optim=replace(preset_base.optim, name=OPTIMISER_AS_RUN),
         data=f"{scenes.folder}/pairs",
         # All teachers share a grid (D14): the real teacher has 7×7 tokens at 224 px and 4×4 at 128.
         distil=replace(preset_base.distil, compare_grid=4),

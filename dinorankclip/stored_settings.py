@@ -1,0 +1,87 @@
+"""Compares the settings of two runs, and reads those that an older version stored.
+
+Nothing here imports torch, so `--help` is fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dinorankclip.config import TrainSettings, as_dict, with_changes
+
+# Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
+# threads: up to rounding; workers: unless they share `pipe:` shards, which train/run_folder.py checks).
+FREE_ON_RESUME = (
+    "run", "reading.workers", "reading.patience", "reading.max_damaged", "budget.threads", "budget.chunk", "record.",
+)  # fmt: skip
+
+
+def free_on_resume(name: str) -> bool:
+    return is_among(name, FREE_ON_RESUME)
+
+
+def is_among(name: str, entries: tuple[str, ...]) -> bool:
+    """Return whether the entries hold a setting by its name or its group; groups end with a dot."""
+    return any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in entries)
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested settings: {'a': {'b': 1}} → {'a.b': 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+# A run of an older version lacks settings that were added later. It did what their defaults do, except for these.
+BEFORE_SETTING: dict[str, Any] = {
+    "loss.gate_l1_size": "plain",
+    "loss.several_positives": False,
+    "optim.name": "adamw",
+}
+
+
+def meaning_of_absent() -> dict[str, Any]:
+    """Return the value of every setting, flat, that describes a stored run which lacks the setting."""
+    return flatten(as_dict(TrainSettings())) | BEFORE_SETTING
+
+
+def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
+    """Return the settings with which a run goes on whose config.json is `stored`: what a run without a setting did is
+    kept, where it did that and the user asks for the default, which is another."""
+    given, defaults, begun = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
+    kept = {n: v for n, v in BEFORE_SETTING.items() if begun.get(n, v) == v and given[n] == defaults[n]}
+    return with_changes(settings, kept)
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Return a line `name: old → new` for every setting that differs and affects the result."""
+    absent = meaning_of_absent()
+    old, new = absent | flatten(old), absent | flatten(new)
+    idle = idle_settings(old) & idle_settings(new)
+    return [
+        f"{name}: {old.get(name)} → {new.get(name)}"
+        for name in sorted(old.keys() | new.keys())
+        if not is_among(name, tuple(idle)) and not free_on_resume(name) and old.get(name) != new.get(name)
+    ]
+
+
+def idle_settings(flat: dict[str, Any]) -> set[str]:
+    """Return the settings and groups without effect, for `is_among`: fusion and students when a run has none, and a
+    setting that differs from what older runs did when a run has no gates to apply it to."""
+    fused = flat.get("fusion.variant", "none") != "none"
+    aligned = flat.get("recipe") == "aligned"
+    idle = {
+        "fusion.": fused,
+        "distil.": not aligned and (fused or flat.get("distil.cache")),
+        "model.": not aligned,
+        "aligned.": aligned,
+        "loss.gate_l1_size": flat["loss.order"] > 1,
+        **dict.fromkeys(
+            ("optim.muon_rate", "optim.muon_momentum", "optim.muon_iterations"), flat["optim.name"] == "muon"
+        ),
+    }
+    return {name for name, acts in idle.items() if not acts}

@@ -141,7 +141,7 @@ class Garden:
         learn(heads, updater, self.train, steps)
         all_orders = orders_of(heads)
         brought = mean_nll(heads, self.held_out, all_orders[:-1]) - mean_nll(heads, self.held_out, all_orders)
-        shares = undamped_shares(updater.optimizer, updater.parameters.items())
+        shares = undamped_shares(updater.optimizers, updater.parameters.items())
         return Recovery(
             brought / self.planted,
             heads.gate(self.order).item(),

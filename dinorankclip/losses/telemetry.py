@@ -83,7 +83,9 @@ _HEAD = re.compile(r"transitions\.(?P<modality>\w+)\.heads\.(?P<order>\d+)\.")
 
 
 @torch.no_grad()
-def undamped_shares(optimizer: torch.optim.AdamW, named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, float]:
+def undamped_shares(
+    optimizers: Iterable[torch.optim.Optimizer], named: Iterable[tuple[str, nn.Parameter]]
+) -> dict[str, float]:
     """Return the share of Adam's step that its epsilon leaves to each order's heads; 1 means that ε has no effect.
 
     `undamped3_image` is the mean of √v̂/(√v̂ + ε) over the numbers of order 3's image heads. Adam moves a number by
@@ -92,12 +94,13 @@ def undamped_shares(optimizer: torch.optim.AdamW, named: Iterable[tuple[str, nn.
     """
     parameters = {p: match for name, p in named if (match := _HEAD.search(name))}
     shares: dict[str, list[Tensor]] = {}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter in parameters and parameter in optimizer.state:
-                moments, head = optimizer.state[parameter], parameters[parameter]
-                share = undamped(moments["exp_avg_sq"], moments["step"], group["betas"][1], group["eps"])
-                shares.setdefault(f"undamped{head['order']}_{head['modality']}", []).append(share.flatten())
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter in parameters and parameter in optimizer.state:
+                    moments, head = optimizer.state[parameter], parameters[parameter]
+                    share = undamped(moments["exp_avg_sq"], moments["step"], group["betas"][1], group["eps"])
+                    shares.setdefault(f"undamped{head['order']}_{head['modality']}", []).append(share.flatten())
     return {name: torch.cat(parts).mean().item() for name, parts in shares.items()}
 
 

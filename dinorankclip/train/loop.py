@@ -122,7 +122,7 @@ def step_numbers(terms: LossTerms, norm: float, state: TrainingState, progress: 
         "gradient norm": norm,
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,
-        **undamped_shares(state.updater.optimizer, state.updater.parameters.items()),
+        **undamped_shares(state.updater.optimizers, state.updater.parameters.items()),
     }
 
 

@@ -1,4 +1,4 @@
-"""Takes one training step: computes the gradients of a batch and applies AdamW's update.
+"""Takes one training step: computes the gradients of a batch and applies the update of Muon and AdamW, or of AdamW.
 
 A batch goes through in one pass, or in two passes that hold the activations of one chunk at a time (feature caching):
 encode all chunks without a graph; take the loss and its gradient at the embeddings of the whole batch; encode each
@@ -21,6 +21,7 @@ from dinorankclip import distributed
 from dinorankclip.config import OptimSettings
 from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import gradient_report
+from dinorankclip.train.muon import Muon, is_matrix
 from dinorankclip.types import Batch, Embeddings, LossTerms, Progress, UserError
 
 # Scales, shifts and scalars (norms, biases, gates, logit_scale, class tokens) have at most one dimension and are
@@ -217,6 +218,24 @@ def parameter_groups(named: dict[str, nn.Parameter], settings: OptimSettings) ->
     return [groups[key] for key in sorted(groups)]
 
 
+def optimisers(named: dict[str, nn.Parameter], settings: OptimSettings) -> list[torch.optim.Optimizer]:
+    """Return the optimisers that share the trainable parameters: AdamW, and Muon if the settings name it."""
+    matrices = {n: p for n, p in named.items() if settings.name == "muon" and p.requires_grad and is_matrix(n, p)}
+    others = {name: parameter for name, parameter in named.items() if name not in matrices}
+    found: list[torch.optim.Optimizer] = []
+    if groups := parameter_groups(others, settings):
+        found.append(torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True))
+    if matrices:
+        group = {
+            "params": list(matrices.values()),
+            "names": list(matrices),
+            "rate_factor": settings.muon_rate,
+            "weight_decay": settings.weight_decay,
+        }
+        found.append(Muon([group], settings.lr, settings.muon_momentum, settings.muon_iterations))
+    return found
+
+
 def clip_gradients(named: dict[str, nn.Parameter], limit: float, norm: Tensor, apart: bool) -> None:
     """Scale gradients whose norm is above the limit down to it: `norm` of them all, or apart the norm of each part."""
     if not apart:
@@ -243,20 +262,14 @@ def learning_rate(step: int, total_steps: int, peak: float, warmup: int) -> floa
 
 
 class Updater:
-    """Applies AdamW and its schedule to every trainable parameter of the named modules."""
+    """Applies the optimisers and their schedule to every trainable parameter of the named modules."""
 
     def __init__(self, modules: dict[str, nn.Module], settings: OptimSettings, total_steps: int):
         named = {f"{part}.{n}": p for part, module in modules.items() for n, p in module.named_parameters()}
         self.parameters = {name: p for name, p in named.items() if p.requires_grad}
         if not self.parameters:
             raise UserError("--optim.freeze freezes everything: nothing is left to train")
-        self.optimizer = torch.optim.AdamW(
-            parameter_groups(named, settings),
-            lr=settings.lr,
-            betas=settings.betas,
-            eps=settings.eps,
-            fused=True,
-        )
+        self.optimizers = optimisers(named, settings)
         self.settings = settings
         self.total_steps = total_steps
         self.warmup = warmup_length(total_steps, settings.warmup_steps)
@@ -273,17 +286,22 @@ class Updater:
         norm = torch.nn.utils.get_total_norm(grads)
         if not torch.isfinite(norm):
             refusal = NonFinite(self._broken_gradients(), "after averaging over all processes")
-            self.optimizer.zero_grad()
+            self._clear()
             raise refusal
         if self.settings.clip_norm is not None:
             clip_gradients(self.parameters, self.settings.clip_norm, norm, self.settings.clip_apart)
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["rate_factor"] * self.rate(progress.step)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["rate_factor"] * self.rate(progress.step)
+            optimizer.step()
+        self._clear()
         with torch.no_grad():
             logit_scale.clamp_(0.0, LARGEST_LOGIT_SCALE)
         return float(norm)
+
+    def _clear(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
     def _broken_gradients(self) -> list[str]:
         broken = [n for n, p in self.parameters.items() if p.grad is not None and not p.grad.isfinite().all()]
@@ -292,13 +310,21 @@ class Updater:
 
     def state(self) -> dict[str, Tensor]:
         """Return the optimiser state by parameter name, as plain tensors."""
-        states = {name: self.optimizer.state.get(parameter, {}) for name, parameter in self.parameters.items()}
+        owners = self._owners()
+        states = {name: owners[parameter].state.get(parameter, {}) for name, parameter in self.parameters.items()}
         return {f"{name}/{key}": value for name, state in states.items() for key, value in state.items()}
 
     def load_state(self, flat: dict[str, Tensor]) -> None:
-        self.optimizer.state.clear()
+        owners = self._owners()
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
         for entry, value in flat.items():
             name, key = entry.rsplit("/", 1)
             parameter = self.parameters[name]
             # AdamW's fused step counter lives on the parameter's device, like the moments.
-            self.optimizer.state[parameter][key] = value.to(parameter.device)
+            owners[parameter].state[parameter][key] = value.to(parameter.device)
+
+    def _owners(self) -> dict[nn.Parameter, torch.optim.Optimizer]:
+        return {
+            p: optimizer for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]
+        }

@@ -366,7 +366,7 @@ def test_it_is_the_share_of_the_step_that_was_taken():
                 p.grad = torch.full_like(p, size)
     before = {name: p.detach().clone() for name, p in updater.parameters.items()}
     updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
-    shares = undamped_shares(updater.optimizer, updater.parameters.items())
+    shares = undamped_shares(updater.optimizers, updater.parameters.items())
     assert shares == pytest.approx({"undamped2_image": 0.5, "undamped2_text": 1 / (1 + 1e-6)})
     moved = before["objective.ranking.transitions.image.heads.2.key.weight"]
     moved = moved - updater.parameters["objective.ranking.transitions.image.heads.2.key.weight"].detach()
@@ -375,4 +375,4 @@ def test_it_is_the_share_of_the_step_that_was_taken():
 
 def test_a_method_without_heads_has_none():
     updater = Updater({"objective": nn.ModuleDict({"other": nn.Linear(2, 2)})}, OptimSettings(), 10)
-    assert undamped_shares(updater.optimizer, updater.parameters.items()) == {}
+    assert undamped_shares(updater.optimizers, updater.parameters.items()) == {}

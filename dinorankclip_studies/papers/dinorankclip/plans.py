@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from dinorankclip.config import BudgetSettings, LossSettings, ModelSettings, RecordSettings, TrainSettings
 from dinorankclip.io import home
@@ -43,7 +43,7 @@ PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
 RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
 # The runs on record have the plain L1 of gates, the plain loss and AdamW; keys of cells and results belong to them.
 AS_RUN = LossSettings(gate_l1_size="plain", several_positives=False)
-OPTIMISER_AS_RUN = "adamw"
+OPTIMISER_AS_RUN: Final = "adamw"
 
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale", "share"}
 

@@ -1,0 +1,143 @@
+"""Moves the matrices inside transformer blocks by orthogonal steps (Muon, Jordan et al. 2024).
+
+A step of a matrix is its momentum with every singular value brought near 1, so that rare directions of the gradient
+move as far as frequent ones. Matrices of like shape are made orthogonal together. With several processes each makes
+its share of them orthogonal and all exchange the results, so the steps are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dinorankclip import distributed
+
+# Two-dimensional weights of these names are Muon's. Embeddings, projections to the shared space, convolutions, fusions
+# and transition heads stay AdamW's.
+MATRICES = ("*.resblocks.*weight", "*.blocks.*weight", "*_student.layers.*weight")
+FUSED = ("*in_proj_weight", "*qkv.weight")  # query, key and value in one matrix: three steps of their own
+# Jordan's coefficients of p(x) = a·x + b·x³ + c·x⁵: five times p bring singular values from 0.01 on to 0.7–1.2.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+SIZE = 0.2  # mean square root of AdamW's steps, as measured by Liu et al. 2025: Muon's get the same
+WIDE = 2  # matrices at least this many times as wide as high are iterated in their Gram matrix, which is smaller
+LEAST_NORM = 1e-12
+
+
+def is_matrix(name: str, parameter: nn.Parameter) -> bool:
+    """Return whether Muon moves a parameter."""
+    return parameter.ndim == 2 and any(fnmatchcase(name, pattern) for pattern in MATRICES)
+
+
+@torch.no_grad()
+def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
+    """Return U·f(S)·Vᵀ of each matrix U·S·Vᵀ, f(S) near 1, without a decomposition (Newton–Schulz).
+
+    matrices [n, a, b] with a ≤ b. X₀ = M/‖M‖, then X ← p(X) = (a·I + b·G + c·G²)·X with G = X·Xᵀ. Wide matrices
+    take the same polynomials of G alone and multiply X₀ once, since all of them commute.
+
+    As loops:
+        for m in range(n):
+            U, S, V = svd(matrices[m] / norm(matrices[m]))
+            for _ in range(iterations):
+                S = [a*s + b*s**3 + c*s**5 for s in S]
+            out[m] = U * S * V
+    """
+    first, third, fifth = COEFFICIENTS
+    x = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp_min(LEAST_NORM)
+    if x.shape[-1] < WIDE * x.shape[-2]:
+        for _ in range(iterations):
+            gram = x @ x.mT
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
+        return x
+    gram, product = x @ x.mT, None
+    for remaining in reversed(range(iterations)):
+        factor = torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
+        factor.diagonal(dim1=-2, dim2=-1).add_(first)
+        product = factor if product is None else factor @ product
+        if remaining:
+            gram = factor @ (gram @ factor)
+    return x if product is None else product @ x
+
+
+class Piece(NamedTuple):
+    """Names a part of a parameter that is made orthogonal by itself: its first row, its rows, and if it is tall."""
+
+    parameter: int
+    first: int
+    rows: int
+    tall: bool
+
+
+class Muon(torch.optim.Optimizer):
+    """Applies W ← (1 - rate·decay)·W - rate·0.2·√(larger side)·orthogonal(Nesterov momentum)."""
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float, iterations: int) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "iterations": iterations, "weight_decay": 0.0}
+        super().__init__(groups, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Move every matrix that has a gradient."""
+        for group in self.param_groups:
+            moving = [
+                (name, parameter)
+                for name, parameter in zip(group["names"], group["params"])
+                if parameter.grad is not None
+            ]
+            if not moving:
+                continue
+            parameters = [parameter for _, parameter in moving]
+            gradients = [parameter.grad for parameter in parameters]
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    self.state[parameter]["momentum"] = torch.zeros_like(parameter)
+            momenta = [self.state[parameter]["momentum"] for parameter in parameters]
+            torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+            looked_ahead = list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            for pieces in _by_shape([name for name, _ in moving], looked_ahead).values():
+                self._move(parameters, looked_ahead, pieces, group["lr"], group["iterations"])
+
+    @staticmethod
+    def _move(
+        parameters: list[Tensor], directions: list[Tensor], pieces: list[Piece], rate: float, iterations: int
+    ) -> None:
+        stack = torch.stack([_wide(directions[piece.parameter], piece) for piece in pieces])
+        steps = orthogonal_everywhere(stack, iterations)
+        size = rate * SIZE * math.sqrt(stack.shape[-1])
+        targets = [_wide(parameters[piece.parameter], piece) for piece in pieces]
+        torch._foreach_add_(targets, list(steps.unbind()), alpha=-size)
+
+
+def orthogonal_everywhere(stack: Tensor, iterations: int) -> Tensor:
+    """Return `orthogonal` of a stack [n, a, b] that all processes have; each computes its share."""
+    world, count = distributed.world(), len(stack)
+    if world.size == 1:
+        return orthogonal(stack, iterations)
+    share = -(-count // world.size)
+    own = stack[world.rank * share : (world.rank + 1) * share]
+    padded = stack.new_zeros(share, *stack.shape[1:])
+    padded[: len(own)] = orthogonal(own, iterations) if len(own) else own
+    return distributed.gather_rows(padded)[:count]
+
+
+def _by_shape(names: Iterable[str], tensors: list[Tensor]) -> dict[tuple[int, int], list[Piece]]:
+    """Return the pieces of the named matrices by their shape, wide side last."""
+    pieces: dict[tuple[int, int], list[Piece]] = {}
+    for at, (name, tensor) in enumerate(zip(names, tensors)):
+        parts = 3 if any(fnmatchcase(name, pattern) for pattern in FUSED) else 1
+        rows, columns = len(tensor) // parts, tensor.shape[1]
+        shape = (min(rows, columns), max(rows, columns))
+        pieces.setdefault(shape, []).extend(Piece(at, part * rows, rows, rows > columns) for part in range(parts))
+    return pieces
+
+
+def _wide(tensor: Tensor, piece: Piece) -> Tensor:
+    """Return a view of a piece of a matrix, wide side last."""
+    rows = tensor[piece.first : piece.first + piece.rows]
+    return rows.mT if piece.tall else rows

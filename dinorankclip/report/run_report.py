@@ -19,7 +19,7 @@ from dinorankclip.train.cost import spending
 
 def run_page(run: Path) -> Page:
     settings, lines, spent = run_files.read_settings(run), run_files.read_metrics(run), spending(run)
-    page = Page(f"Run {run.name}", f"{spent.method} on {settings['data']}, seed {settings['seed']}")
+    page = Page(f"Run {run.name}", _subtitle(settings, spent.method))
     page.section("How it went")
     pairs, parameters = ("unknown" if n is None else f"{n:,}" for n in (spent.pairs_seen, spent.model_parameters))
     page.text(f"Pairs seen: {pairs}. Parameters trained: {parameters}, and {spent.heads or 0:,} of the loss alone.")
@@ -48,6 +48,14 @@ def run_page(run: Path) -> Page:
         page.text(f"Revision {environment['revision'] or 'unknown'}; {described(environment)}.")
         page.command(" ".join(environment["command"]))
     return page
+
+
+def _subtitle(settings: dict[str, Any], method: str) -> str:
+    recipe = settings.get("recipe")
+    towers = settings.get("aligned", {}) if recipe == "aligned" else {}
+    made = [f"--recipe {recipe}"] if recipe else []
+    made += [f"frozen {towers['image_tower']} and {towers['text_tower']}"] if towers else []
+    return ", ".join([f"{method} on {settings['data']}", *made, f"seed {settings['seed']}"])
 
 
 def _orders(page: Page, lines: list[dict[str, Any]]) -> None:

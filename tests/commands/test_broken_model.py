@@ -40,9 +40,9 @@ def diverged(tmp_path, monkeypatch):
 def test_no_verb_uses_it(diverged, tmp_path, capsys, words):
     with pytest.raises(SystemExit) as end:
         main([words[0], diverged, *words[1:]])
-    told = capsys.readouterr()
+    reported = capsys.readouterr()
     assert end.value.code == (1 if words[0] == "score" else 2)  # of several sets some may be scored
-    assert BROKEN in told.err and "nan" not in told.out
+    assert BROKEN in reported.err and "nan" not in reported.out
     assert words[0] == "score" or not (tmp_path / "out").exists()
 
 

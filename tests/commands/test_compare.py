@@ -117,8 +117,12 @@ def test_a_set_scored_on_other_data_is_not_compared_the_others_are(tmp_path, cap
     scored(a, np.ones(10), fingerprint="one"), scored(b, np.ones(10), fingerprint="two")
     with pytest.raises(SystemExit) as end:
         main([str(a), str(b)])
-    told = capsys.readouterr()
-    assert end.value.code == 1 and "NOT compared: photos: the data differs" in told.err and "image → text" in told.out
+    reported = capsys.readouterr()
+    assert (
+        end.value.code == 1
+        and "NOT compared: photos: the data differs" in reported.err
+        and "image → text" in reported.out
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,9 @@ def test_a_run_with_damaged_settings_is_told_in_a_line(tmp_path, capsys, text):
     for verb in ("doctor", "report"):
         with pytest.raises(SystemExit) as end:
             entry.main([verb, str(run)])
-        told = capsys.readouterr()
-        assert end.value.code == 2 and told.out == "" and told.err.count("\n") == 1
-        assert told.err.startswith(f"error: {run / 'config.json'} ")
+        reported = capsys.readouterr()
+        assert end.value.code == 2 and reported.out == "" and reported.err.count("\n") == 1
+        assert reported.err.startswith(f"error: {run / 'config.json'} ")
 
 
 def test_a_hugging_face_folder_is_no_run(tmp_path, capsys):

@@ -11,5 +11,5 @@ def test_what_cannot_be_written_is_told_without_a_traceback(tmp_path, capsys, mo
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(SystemExit) as end:
         main(["data", "show", "pairs.csv", "--split", "all", "--out", "file/sheet.html"])
-    told = capsys.readouterr().err
-    assert end.value.code == 2 and "error: file" in told and "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert end.value.code == 2 and "error: file" in reported and "Traceback" not in reported

@@ -30,10 +30,10 @@ def test_every_help_has_examples(capsys, words):
 
 
 def test_train_names_its_presets_and_shows_the_defaults_of_the_one_asked_for(capsys):
-    told = " ".join(helped(capsys, "train").replace("│", " ").split())
-    assert "scenes, flickr8k, finetune or cc3m" in told and len(PRESETS) == 4
-    assert "train --preset finetune --help shows that preset's" in told
-    assert "auto (the GPU if there is one), cpu, cuda or cuda:N" in told and "see the same pairs" in told
+    reported = " ".join(helped(capsys, "train").replace("│", " ").split())
+    assert "scenes, flickr8k, finetune or cc3m" in reported and len(PRESETS) == 4
+    assert "train --preset finetune --help shows that preset's" in reported
+    assert "auto (the GPU if there is one), cpu, cuda or cuda:N" in reported and "see the same pairs" in reported
     assert "(default: pairs.csv)" in helped(capsys, "train", "--preset", "finetune")
 
 

@@ -152,8 +152,8 @@ def test_one_bad_set_of_two(here, capsys):
     with pytest.raises(SystemExit) as end:
         main(["score", "run", "--sets", "sets", "--no-cache", "--out", "elsewhere", "--metrics", "retrieval"])
     assert end.value.code == 1
-    told = capsys.readouterr()
-    assert "1 could NOT be scored" in told.err and "classnames.txt" in told.err
+    reported = capsys.readouterr()
+    assert "1 could NOT be scored" in reported.err and "classnames.txt" in reported.err
     stored = json.loads((here / "elsewhere" / "scores.json").read_text())
     assert set(stored["sets"]) == {"pairs"} and "classes" in stored["set_errors"]
     assert "i2t R@1" in stored["sets"]["pairs"]["scores"] and not (here / "built" / "embeddings").exists()

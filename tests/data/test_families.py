@@ -49,8 +49,8 @@ def test_the_command_writes_what_sets_read(tmp_path, capsys):
     (tmp_path / "classnames.txt").write_text("\n".join(BIRDS) + "\n")
     main(["families", str(tmp_path), "--by", "last-word"])
     assert json.loads((tmp_path / "families.json").read_text()) == families_by_word(BIRDS, "last")
-    told = capsys.readouterr().out
-    assert "2 families of 4 classes" in told and "1 classes stand alone" in told
+    reported = capsys.readouterr().out
+    assert "2 families of 4 classes" in reported and "1 classes stand alone" in reported
     for flags in ([], ["--by", "last-word", "--table", "x.csv"]):
         with pytest.raises(UserError, match="families come from one place"):
             main(["families", str(tmp_path), *flags])

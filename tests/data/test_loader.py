@@ -264,9 +264,9 @@ def test_an_error_in_a_worker_is_told_as_what_it_is(tokenizer, wrong):
     def fails():
         raise wrong
 
-    with pytest.raises(UserError, match=r"reading failed: (Runtime|Key)Error: .*size 0 is no size") as told:
+    with pytest.raises(UserError, match=r"reading failed: (Runtime|Key)Error: .*size 0 is no size") as reported:
         batches(ListSource([fails] * 20), tokenizer, 1, WITH_TWO)
-    assert "memory" not in str(told.value) and "\n" not in str(told.value)
+    assert "memory" not in str(reported.value) and "\n" not in str(reported.value)
 
 
 ORPHANS = """

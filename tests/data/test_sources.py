@@ -1,4 +1,4 @@
-"""Shards, tables, folders: what is found, in which order, and what a mistake is told."""
+"""Shards, tables, folders: what is found, in which order, and what a mistake is reported."""
 
 import io
 import os

@@ -125,7 +125,7 @@ def test_a_command_that_fails_when_its_reader_leaves_is_not_to_blame(tmp_path):
     assert next(stream).key == "a"
     stream.close()  # would raise: generator ignored GeneratorExit
     *_, last = stream_shard(f"pipe:cat {shard}; exit 3")
-    assert last[1].cause == "truncated"  # whoever reads to the end is told
+    assert last[1].cause == "truncated"  # whoever reads to the end is reported
 
 
 def test_commands_that_give_nothing_end_the_run(tokenizer):

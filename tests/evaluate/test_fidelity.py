@@ -59,7 +59,7 @@ def caption_sides(projector=None, token_width=6):
     captions = list(WORDS_OF)
     ids = torch.tensor(list(WORDS_OF.values()))
     student, teacher = draw(4, 4, 5), draw(4, 3, token_width, seed=1)
-    told = {
+    reported = {
         "text_gram": teacher @ teacher.mT,
         "text_tokens": teacher,
         "text_summary": draw(4, 7, seed=2),
@@ -70,7 +70,7 @@ def caption_sides(projector=None, token_width=6):
     model = SimpleNamespace(
         device="cpu", trunk=SimpleNamespace(image_spec=SimpleNamespace(size=8)), learnt=lambda branch, ids: seen
     )
-    cache = SimpleNamespace(check_data=lambda source: None, texts=lambda asked: told)
+    cache = SimpleNamespace(check_data=lambda source: None, texts=lambda asked: reported)
     source = Captions(RawSample(str(n), b"", (caption,)) for n, caption in enumerate(captions))
     projector = projector or OwnProjector(torch.nn.Linear(5, 6), of_tokens=True)
     return collect(model, cache, source, "text", tokenizer=lambda asked: ids, projector=projector)

@@ -23,7 +23,7 @@ def scenes():
 
 
 def test_captions_against_many_scenes_follow_the_single_form(scenes):
-    mentions = [mention for _, told in scenes.values() for mention in told][:80]
+    mentions = [mention for _, reported in scenes.values() for mention in reported][:80]
     places = [scene for scene, _ in scenes.values()]
     slow = [[caption_relevance(mention, scene) for scene in places] for mention in mentions]
     found = caption_relevance_matrix(mentions, places)
@@ -51,7 +51,7 @@ def test_random_embeddings_score_at_chance(scenes):
 
 def test_embeddings_made_of_the_relevance_score_far_above_it(scenes):
     places = [scene for scene, _ in scenes.values()]
-    mentions = [mention for _, told in scenes.values() for mention in told]
+    mentions = [mention for _, reported in scenes.values() for mention in reported]
     image, text = torch.eye(COUNT), F.normalize(torch.from_numpy(caption_relevance_matrix(mentions, places)), dim=1)
     found = quality(image, text, scenes)
     # A caption's row of cosines is its row of relevances up to a factor.
@@ -82,9 +82,9 @@ def test_scenes_come_back_from_their_shards(tmp_path, monkeypatch):
     shards = [folder / "pairs" / "test" / "0.tar"]
     assert holds_scenes(shards)
     found = stored_scenes(shards)
-    told = captioned_scene(0, "test", 2)
+    reported = captioned_scene(0, "test", 2)
     assert list(found) == [f"test-{n:06d}" for n in range(4)]
-    assert found["test-000002"] == (told.scene, told.contents)
+    assert found["test-000002"] == (reported.scene, reported.contents)
     pairs = [small_pairs(tmp_path / "pairs") / "val" / "0.tar"]
     assert not holds_scenes(pairs) and stored_scenes(pairs) == {}
     assert not holds_scenes([tmp_path / "scenes" / "scenes.json"])

@@ -66,18 +66,18 @@ def test_a_card_tells_method_data_teachers_and_scores(run):
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "reported"),
     [
         ("pipe:curl -s https://host/{0000..0099}.tar -H 'Authorization: Bearer SECRET'", "pipe: shards"),
         ("/home/me/a.tar::/home/me/b.tar", "a.tar::b.tar"),
     ],
 )
-def test_data_is_named_without_secrets_and_folders(run, data, told):
+def test_data_is_named_without_secrets_and_folders(run, data, reported):
     settings = json.loads((run / "config.json").read_text()) | {"data": data}
     settings["distil"] |= {"teacher": "timm:NAME:/home/me/w.bin", "text_teacher": "minilm:/home/me/minilm"}
     (run / "config.json").write_text(json.dumps(settings))
     text, known = card_of(run)
-    assert f"- name: `{told}`" in text
+    assert f"- name: `{reported}`" in text
     assert "SECRET" not in text + json.dumps(known) and "/home/me" not in text + json.dumps(known)
 
 

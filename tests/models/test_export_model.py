@@ -84,7 +84,7 @@ def test_open_clip_loads_the_trunk_and_gives_its_features(source, tmp_path):
     torch.testing.assert_close(texts, read.contrastive, atol=1e-6, rtol=0)
     # Its own preprocessing resizes by Pillow: pixels differ by a level at most.
     torch.testing.assert_close(own, seen.contrastive, atol=2e-3, rtol=0)
-    # The trunk is not the whole model, and everybody is told.
+    # The trunk is not the whole model, and everybody is reported.
     assert "trunk alone, not the whole model" in written.remarks[0] and "°" in written.remarks[0]
     card = (tmp_path / "trunk" / "README.md").read_text()
     assert "trunk alone, not the whole model" in card and "Students:" not in card

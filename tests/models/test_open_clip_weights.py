@@ -136,14 +136,18 @@ def test_files_of_models_whose_published_weights_are_all_used_as_they_were_made(
 
 
 def test_a_file_that_may_have_been_shown_images_another_way_gets_a_caution():
-    told = weights_caution("ViT-L-14")  # LAION's has mean and std of 0.5, OpenAI's has CLIP's
-    views = told.partition("computes with")[0]
+    reported = weights_caution("ViT-L-14")  # LAION's has mean and std of 0.5, OpenAI's has CLIP's
+    views = reported.partition("computes with")[0]
     assert "laion2b_s32b_b82k" in views and "openai" not in views
 
 
 def test_a_file_that_may_have_been_trained_with_quick_gelu_gets_a_caution():
-    told = weights_caution("ViT-B-32")  # OpenAI's have QuickGELU, LAION's larger ones GELU
-    assert "openai" in told and "laion2b_s34b_b79k" not in told and "take ViT-B-32-quickgelu as the name" in told
+    reported = weights_caution("ViT-B-32")  # OpenAI's have QuickGELU, LAION's larger ones GELU
+    assert (
+        "openai" in reported
+        and "laion2b_s34b_b79k" not in reported
+        and "take ViT-B-32-quickgelu as the name" in reported
+    )
 
 
 @pytest.mark.parametrize(("name", "why"), [("MobileCLIP-S1", "interpolation bilinear"), ("ViT-H-14-378", "squash")])

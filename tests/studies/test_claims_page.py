@@ -124,8 +124,8 @@ def test_what_could_be_detected_is_told_as_the_verdict_took_it():
     blurred = claims_markdown([results(noise=1e-4, seeds=8)], bench())
     row = next(row for row in rows_under(blurred, "Verdicts, study full") if "(#gap-closes)" in row[0])
     details = blurred.split("### gap-closes\n")[1].split("\n### ")[0].split("\n")
-    told = [[cell.strip() for cell in line.split("|")[1:-1]] for line in details if line.startswith("| rank")]
-    assert [cells[4] for cells in told] == row[5].split("<br>")[:2]
+    reported = [[cell.strip() for cell in line.split("|")[1:-1]] for line in details if line.startswith("| rank")]
+    assert [cells[4] for cells in reported] == row[5].split("<br>")[:2]
     assert len(set(row[5].split("<br>"))) > 1
 
 

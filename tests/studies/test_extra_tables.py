@@ -158,13 +158,13 @@ def test_students_are_told_as_they_were_benched(tmp_path):
     (tmp_path / "latency-2026-01-02.json").write_text(json.dumps(rows))
     (tmp_path / "latency-2026-01-02.md").write_text("A machine, 2 threads. 60 rounds.\n\n| preset |\n")
     table = student_costs(material_of("full", tmp_path))
-    told = {row[1]: row for row in table.rows}
+    reported = {row[1]: row for row in table.rows}
     assert "A machine, 2 threads. 60 rounds." in table.notes and LABEL in table.headings[-1]
     # What the paper says of its students does not stand beside ours, which are smaller.
-    assert told["vit-micro"] == ("full", "vit-micro", "0.16 M", "0.23 M", "0.83", "–", "–")
-    assert told["resnet50"] == ("the paper's own", "resnet50", "23.51 M", "25.56 M", "52.92", "25.6 ‡", "12.4 ‡")
-    assert told["mobilenetv3-large"][2:4] == ("2.97 M", "5.48 M")
-    assert told["vit-tiny"][2:] == ("5.52 M", "5.72 M", "–", "5.7 ‡", "8.6 ‡")  # not benched here
+    assert reported["vit-micro"] == ("full", "vit-micro", "0.16 M", "0.23 M", "0.83", "–", "–")
+    assert reported["resnet50"] == ("the paper's own", "resnet50", "23.51 M", "25.56 M", "52.92", "25.6 ‡", "12.4 ‡")
+    assert reported["mobilenetv3-large"][2:4] == ("2.97 M", "5.48 M")
+    assert reported["vit-tiny"][2:] == ("5.52 M", "5.72 M", "–", "5.7 ‡", "8.6 ‡")  # not benched here
 
 
 def test_at_the_papers_scale_its_students_are_cells(tmp_path):
@@ -184,7 +184,7 @@ def test_every_value_stands_somewhere_once(name):
     beside |= {value.place for table in plain for value in table.paper}
     note, tables = paper_only(material)
     numbers = [cell for table in tables for row in table.rows for cell in row[1:] if cell != "–"]
-    values = sum(len(told) for rows in PAPER.values.values() for told in rows.values())
+    values = sum(len(reported) for rows in PAPER.values.values() for reported in rows.values())
     assert len(numbers) + len(beside - {None}) == values
     for table in tables:
         assert all(heading.endswith(LABEL) for heading in table.headings[1:])

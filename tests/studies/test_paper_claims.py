@@ -139,11 +139,11 @@ def test_costs_come_from_the_bench():
 
 
 def test_a_wide_angle_is_contradicted():
-    assert BY_ID["angle-small"].evidence(context(results(told=telemetry(angle=30.0)))).verdict == "contradicted"
+    assert BY_ID["angle-small"].evidence(context(results(reported=telemetry(angle=30.0)))).verdict == "contradicted"
 
 
 def test_an_inert_order_supports_no_claim():
-    inert = context(results(told=telemetry(spread=1e-4)), bench=bench())
+    inert = context(results(reported=telemetry(spread=1e-4)), bench=bench())
     for name in ("order-hierarchy", "order-hierarchy-teacher", "adds-high-order", "best-order-plain", "gain-per-cost"):
         found = BY_ID[name].evidence(inert)
         assert found.verdict == "not supported"
@@ -153,7 +153,7 @@ def test_an_inert_order_supports_no_claim():
 
 def test_orders_that_do_nothing_do_not_saturate():
     inert = telemetry() | {f"spread{order}_{side}": 1e-4 for order in (4, 5) for side in ("image", "text")}
-    found = BY_ID["order-saturation"].evidence(context(results(told=inert)))
+    found = BY_ID["order-saturation"].evidence(context(results(reported=inert)))
     assert found.verdict == "inconclusive"
     assert "order 5 of full-5: relative spread 0.0001, inert" in found.remarks
 
@@ -171,7 +171,7 @@ def test_what_no_model_can_do_decides_nothing(claim, claimed):
     found = BY_ID[claim].evidence(context(results(_near_chance), bench=bench()))
     assert found.verdict == "inconclusive"
     assert "near chance" in found.marks
-    assert found.shown[0].effect.low is not None, "the effect itself is still told"
+    assert found.shown[0].effect.low is not None, "the effect itself is still reported"
     assert "near chance" not in BY_ID[claim].evidence(claimed).marks
 
 

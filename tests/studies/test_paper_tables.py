@@ -74,8 +74,8 @@ def catalogue_scores() -> set[str]:
 @pytest.mark.parametrize("experiment", CC3M_EXPERIMENTS, ids=lambda one: one.name)
 def test_columns_name_scores_that_the_catalogues_sets_yield(experiment):
     assert {column.score for column in experiment.columns} <= catalogue_scores() | FIDELITY
-    told = " ".join([experiment.note, *(row.label for row in experiment.rows)])
-    assert "scenes" not in told and "lite0" not in told
+    reported = " ".join([experiment.note, *(row.label for row in experiment.rows)])
+    assert "scenes" not in reported and "lite0" not in reported
 
 
 def test_the_papers_scale_is_measured_by_the_papers_sets():
@@ -201,7 +201,7 @@ def test_projected_values_agree_with_the_text_that_quotes_them():
     for row in PAPER.values["tab:lp-component (a)"].values():
         assert row["Avg"] == pytest.approx(sum(v for name, v in row.items() if name != "Avg") / 10, abs=0.051)
     hours = dict(PAPER.values["tab:compute"])
-    assert sum(told["hours"] for name, told in hours.items() if name != "total printed") == 72.0
+    assert sum(reported["hours"] for name, reported in hours.items() if name != "total printed") == 72.0
 
 
 def test_sizes_that_the_package_knows_are_the_printed_ones():
@@ -224,8 +224,8 @@ def test_a_wrong_table_of_printed_values_is_named(tmp_path):
 
 
 def test_projected_takes_what_the_paper_has():
-    told = PaperValue(11.30, black=False, place=("tab:main", "full", "T@1"))
-    assert PAPER.values.beside("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": told}
+    reported = PaperValue(11.30, black=False, place=("tab:main", "full", "T@1"))
+    assert PAPER.values.beside("tab:main", "full", {"ours": "T@1", "else": "T@99"}) == {"ours": reported}
     assert PAPER.values.beside("tab:main", "rank-3", {"ours": "T@1"}) == {}
 
 
@@ -236,7 +236,7 @@ def test_black_and_red_are_told_apart():
     assert not in_black("tab:ood-fg", "clip", "FG-avg") and not in_black("tab:ood-fg", "rank-3", "InR")
     assert in_black("tab:cost-accuracy", "3", "step ms") and not in_black("tab:cost-accuracy", "3", "T@1")
     red = {
-        table: sum(not in_black(table, row, column) for row, told in rows.items() for column in told)
+        table: sum(not in_black(table, row, column) for row, reported in rows.items() for column in reported)
         for table, rows in PAPER.values.items()
     }
     # As often as the paper's source has its macro for red in these tables.

@@ -23,9 +23,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 def test_the_papers_scale_in_gpu_hours_and_disk(capsys):
     main(["plan", "--preset", "cc3m"])
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     # 2.71 M // 1024 · 64 = 169,344 steps; order 0 at 301 ms: 14.2 hours, order 3 at 379 ms: 17.8.
-    lines = {line.split()[0]: line.split() for line in told.splitlines() if line}
+    lines = {line.split()[0]: line.split() for line in reported.splitlines() if line}
     assert lines["clip"][1:] == ["1", "0", "2.71", "M", "64", "169,344", "301", "14.2"]
     assert lines["full"][1:] == ["1", "3", "2.71", "M", "64", "169,344", "379", "17.8"]
     # 1 M // 1024 · 32 = 31,232 steps.
@@ -33,9 +33,9 @@ def test_the_papers_scale_in_gpu_hours_and_disk(capsys):
     assert lines["clip-n300-sweep"][3:6] == ["0.30", "M", "32"]
     assert lines["clip-ablation"][-2:] == ["is", "clip-n1000-sweep"], "it is one run"
     assert lines["components"][1:] == ["6", "18.4", "4"] and lines["all"][-1] == "72"
-    assert "Where this differs from the paper's 72 hours (paper (projected))" in told
-    assert "alip: sees two captions of an image in a step, and needs a second caption for each pair" in told
-    assert "9.6 GB at 8×8" in told and "checkpoints of each run" in told
+    assert "Where this differs from the paper's 72 hours (paper (projected))" in reported
+    assert "alip: sees two captions of an image in a step, and needs a second caption for each pair" in reported
+    assert "9.6 GB at 8×8" in reported and "checkpoints of each run" in reported
 
 
 def test_the_parts_of_the_plan_add_up(capsys):
@@ -64,29 +64,29 @@ def test_numbers_are_taken_from_the_command_line(capsys):
 
 def test_a_study_of_this_machine(capsys):
     main(["plan", "full", "--workers", "2"])
-    told = capsys.readouterr().out
-    lines = {line.split()[0]: line.split() for line in told.splitlines() if line}
+    reported = capsys.readouterr().out
+    lines = {line.split()[0]: line.split() for line in reported.splitlines() if line}
     assert lines["clip"][1:3] == ["8", "0"]
     assert lines["full-h16"][1:3] == ["3", "0"]
-    assert "tuning dinorankclip" in told
-    assert " to go, 2 at a time" in told
-    assert "folder: runs/study-full (not there yet" in told
-    assert "learning rates: not tuned yet; 0.0005, 0.001, 0.002 are tried first" in told
+    assert "tuning dinorankclip" in reported
+    assert " to go, 2 at a time" in reported
+    assert "folder: runs/study-full (not there yet" in reported
+    assert "learning rates: not tuned yet; 0.0005, 0.001, 0.002 are tried first" in reported
 
 
 def test_status_of_a_study_that_was_not_started(capsys):
     main(["status", "small"])
-    told = capsys.readouterr().out
-    assert "0 of 75 runs finished" in told and "not there yet: nothing has run" in told
-    assert "learning rates: 0.001, of the preset" in told  # it has no grid
+    reported = capsys.readouterr().out
+    assert "0 of 75 runs finished" in reported and "not there yet: nothing has run" in reported
+    assert "learning rates: 0.001, of the preset" in reported  # it has no grid
 
 
 def test_status_before_and_after_tuning(tmp_path, capsys):
     folder = tmp_path / "runs/study-full"
     folder.mkdir(parents=True)
     main(["status", "full"])
-    told = capsys.readouterr().out
-    assert "learning rates: not tuned yet" in told and "not there" not in told
+    reported = capsys.readouterr().out
+    assert "learning rates: not tuned yet" in reported and "not there" not in reported
     (folder / "tuned.json").write_text('{"clip": {"chosen": 0.002, "tried": {}}}')
     main(["status", "full"])
     assert "learning rates: clip 0.002" in capsys.readouterr().out

@@ -105,8 +105,8 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(undisturbed, monkeypatc
     with pytest.raises(SystemExit) as ended:
         main(["run", "tiny", "--folder", "runs/other", "--workers", "1"])
     assert ended.value.code == 1
-    told = capsys.readouterr()
-    assert "broken (seed 0)" in told.err and "FAILED" in told.out
+    reported = capsys.readouterr()
+    assert "broken (seed 0)" in reported.err and "FAILED" in reported.out
     assert Results.load("runs/other").cells() == ("same",)
     clip = Results.load(FOLDER).of("clip")[0]
     ours = Results.load("runs/other").of("same")[0]
@@ -252,7 +252,7 @@ def test_learning_rates_are_tried_then_used(tmp_path):
         write_record(place, RunRecord(run.cell, 1000, run.key, "", None, {}, scores, {}, 1.0, 128, 8, {}))
     tuned = choose_rate(study.tuning(), tmp_path)
     # One rate for all, the best on average; of equals the least.
-    assert {method: told["chosen"] for method, told in tuned.items()} == {"clip": 1e-3, "rank": 1e-3}
+    assert {method: reported["chosen"] for method, reported in tuned.items()} == {"clip": 1e-3, "rank": 1e-3}
     assert tuned["clip"]["tried"] == {"0.0001": 0.1, "0.001": 0.3, "0.002": 0.3}
     assert read_tuned(tmp_path) == tuned
     assert {run.cell: run.settings.optim.lr for run in study.runs(rates(tuned))} == {"clip": 1e-3, "rank-3": 1e-3}

@@ -233,5 +233,5 @@ def test_help_is_quick_and_shows_an_example():
     code = "import sys; from dinorankclip.commands.entry import main\n"
     code += "try:\n  main(['report', '--help'])\nexcept SystemExit: pass\n"
     code += "print('torch' in sys.modules, 'matplotlib' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-    assert "dinorankclip report runs/first" in told and told.endswith("False False\n")
+    reported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert "dinorankclip report runs/first" in reported and reported.endswith("False False\n")

@@ -76,5 +76,5 @@ def test_each_cache_is_made_once_and_a_failure_is_told(tmp_path):
             list(workers.map(lambda run: cache_is_ready(tmp_path, run, make), runs))
     assert len(made) == len(set(made)) == 4
     assert all(cache_is_ready(tmp_path, run, make) for run in runs)
-    told = [cache_outcome(tmp_path, wish) for wish in needed_caches(runs)]
-    assert [one.get("error") for one in told] == [None, None, "OSError: no weights", None]
+    reported = [cache_outcome(tmp_path, wish) for wish in needed_caches(runs)]
+    assert [one.get("error") for one in reported] == [None, None, "OSError: no weights", None]

@@ -31,8 +31,8 @@ def recorded(runs, name="tiny") -> Results:
     found = []
     for run in runs:
         settings, scores = json.loads(json.dumps(as_dict(run.settings))), {"val/mean R@1": 0.1 + run.seed}
-        told = (f"cells/{run.key}", "abc", settings, scores, {"loss": 2.0}, 3.0, 128, 8, {"model": 5})
-        found.append(RunRecord(run.cell, run.seed, run.key, *told))
+        reported = (f"cells/{run.key}", "abc", settings, scores, {"loss": 2.0}, 3.0, 128, 8, {"model": 5})
+        found.append(RunRecord(run.cell, run.seed, run.key, *reported))
     return Results(name, tuple(found), TUNED)
 
 

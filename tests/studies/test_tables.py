@@ -195,8 +195,8 @@ def test_what_the_paper_prints_as_a_result_is_marked():
     found = results(clip=[0.1], full=[0.3])
     table = build_table(experiment(Row("CLIP", "clip", black), Row("full", "full", red), columns=(SHARE,)), found)
     assert [row[-1] for row in text_of(value_grid(table))] == ["9.06 ‡", "11.30"]
-    told = " ".join(notes(table))
-    assert "‡: printed as a result" in told and "without a mark are projections" in told
+    reported = " ".join(notes(table))
+    assert "‡: printed as a result" in reported and "without a mark are projections" in reported
     rows = list(csv.DictReader(io.StringIO(as_csv(table))))
     assert [(row["paper_projected"], row["paper_colour"]) for row in rows] == [("9.06", "black"), ("11.3", "red")]
     assert r"$\ddagger$" in as_latex(table)
@@ -259,9 +259,9 @@ def test_a_cell_traces_to_its_runs(tmp_path):
     table = build_table(experiment(Row("CLIP", "clip"), Row("o3", "rank-3")), results(clip=[0.1], rank_3=[0.2, 0.3]))
     names = [path.name for path in write_table(table, tmp_path / "tables")]
     assert names == ["made-up.md", "made-up.tex", "made-up.csv", "made-up.trace.json"]
-    told = json.loads((tmp_path / "tables" / "made-up.trace.json").read_text())
-    assert told["table"] == trace(table)["table"] and told["scores"] == {"T@1": "s/T@1", "cone °": "s/cone"}
-    row = told["rows"][1]
+    reported = json.loads((tmp_path / "tables" / "made-up.trace.json").read_text())
+    assert reported["table"] == trace(table)["table"] and reported["scores"] == {"T@1": "s/T@1", "cone °": "s/cone"}
+    row = reported["rows"][1]
     assert row["cell"] == "rank-3" and [run["seed"] for run in row["runs"]] == [0, 1]
     assert all(run["folder"] == f"cells/{run['key']}" and run["revision"] == "abc123" for run in row["runs"])
     assert row["settings"]["loss"]["order"] == 3 and row["settings"]["method"] == "rank"

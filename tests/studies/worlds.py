@@ -96,7 +96,7 @@ def results(
     noise: float = 1e-7,
     seeds: int = 12,  # so many that even a family of 30 differences without spread is shown by flipping signs
     changes: dict[tuple[str, str], float] | None = None,
-    told: dict[str, float] | None = None,
+    reported: dict[str, float] | None = None,
     name: str = "full",
 ) -> Results:
     """`noise` grows with the cell's place, faster than it so that differences of differences keep some, and differs by
@@ -111,7 +111,7 @@ def results(
             values = scores(cell.name) | planted
             noisy = {score: value + noise * place**1.1 * _wobble(score, seed) for score, value in values.items()}
             logged = {
-                name: value * (1 + 1e-4 * _PATTERNS[0][seed % 4]) for name, value in (told or telemetry()).items()
+                name: value * (1 + 1e-4 * _PATTERNS[0][seed % 4]) for name, value in (reported or telemetry()).items()
             }
             runs.append(
                 RunRecord(

@@ -74,10 +74,10 @@ def test_defaults_of_preset_and_method_replace_nothing_that_was_trained(fused, c
     model = build_model(settings_from(*FINETUNE, "--method", method, "--init", fused))
     assert (model.students, model.fusion) == (MICRO, FusionDesign("spp"))
     assert kept(model, fused, "trunk", "image_student", "text_student", "image_fusion", "text_fusion")
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     if method == "dinorankclip":
-        assert f"{fused} keeps its image student (vit-micro); the default vit-tiny" in told
-        assert f"{fused} keeps its fusion (spp); the default full" in told
+        assert f"{fused} keeps its image student (vit-micro); the default vit-tiny" in reported
+        assert f"{fused} keeps its fusion (spp); the default full" in reported
 
 
 def test_a_student_that_is_asked_for_begins_anew_and_that_is_said(fused, capsys):

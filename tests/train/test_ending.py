@@ -40,9 +40,9 @@ def diverging_at(step, monkeypatch):
 
 
 def diverge(words):
-    with pytest.raises(Diverged) as told:
+    with pytest.raises(Diverged) as reported:
         run(parse(words)[0], restart=False, dry=False)
-    return str(told.value)
+    return str(reported.value)
 
 
 def named_command(text):
@@ -54,13 +54,13 @@ def named_command(text):
 
 def test_without_a_better_checkpoint_the_run_begins_anew_at_a_lower_rate(pairs, tmp_path):
     words = flags(pairs, tmp_path / "run", "--optim.lr", "1e30")
-    told = diverge(words)
-    assert "step-1, may have diverged already; there is no other" in told
+    reported = diverge(words)
+    assert "step-1, may have diverged already; there is no other" in reported
     with pytest.raises(UserError, match="other settings"):
         run(parse([*words, "--optim.lr", "1e-3"])[0], restart=False, dry=False)
     (problem,) = [found for found in examine_run(tmp_path / "run") if found.level == "problem"]
-    assert "the run diverged after 1 step: not finite" in problem.what and problem.advice in told
-    settings, restart, _ = parse(named_command(told))
+    assert "the run diverged after 1 step: not finite" in problem.what and problem.advice in reported
+    settings, restart, _ = parse(named_command(reported))
     assert restart and settings.optim.lr == 1e-3  # the preset's own
     assert run(settings, restart, dry=False)
     assert (tmp_path / "run" / "scores.json").is_file() and not (tmp_path / "run" / "ended.json").exists()
@@ -70,11 +70,11 @@ def test_from_the_best_checkpoint_a_new_run_goes_on(pairs, tmp_path, monkeypatch
     model = ["--model.trunk", "drc-small", "--model.image-size", "32", "--record.keep", "1"]
     with monkeypatch.context() as patches:
         diverging_at(5, patches)
-        told = diverge(flags(pairs, tmp_path / "run", *model))
+        reported = diverge(flags(pairs, tmp_path / "run", *model))
     kept = {path.name: path.resolve().name for path in (tmp_path / "run" / "checkpoints").iterdir()}
-    assert "step-5, may have diverged already; others" in told and f"best ({kept['best']})" in told
+    assert "step-5, may have diverged already; others" in reported and f"best ({kept['best']})" in reported
     assert {"step-4", "step-5"} <= kept.keys()  # the older one has not made room for a state that may be bad
-    settings, restart, _ = parse(named_command(told))
+    settings, restart, _ = parse(named_command(reported))
     assert not restart and settings.run == str(tmp_path / "run-2") and settings.optim.lr == pytest.approx(1e-4)
     assert run(settings, restart, dry=False)
     assert json.loads((tmp_path / "run-2" / "before.json").read_text())  # it did not begin with random weights
@@ -83,9 +83,9 @@ def test_from_the_best_checkpoint_a_new_run_goes_on(pairs, tmp_path, monkeypatch
 def test_a_run_that_took_no_step_leaves_no_folder(pairs, tmp_path, monkeypatch):
     with monkeypatch.context() as patches:
         diverging_at(0, patches)
-        told = diverge(flags(pairs, tmp_path / "run"))
-    assert "there is no checkpoint" in told and list(tmp_path.iterdir()) == []
-    settings, restart, _ = parse(named_command(told))
+        reported = diverge(flags(pairs, tmp_path / "run"))
+    assert "there is no checkpoint" in reported and list(tmp_path.iterdir()) == []
+    settings, restart, _ = parse(named_command(reported))
     assert not restart and run(settings, restart, dry=False)
 
 
@@ -98,8 +98,8 @@ def test_weights_that_give_no_numbers_at_an_epochs_end_are_not_saved(pairs, tmp_
         scored(state, *rest)
 
     monkeypatch.setattr(loop, "score", score)
-    told = diverge(flags(pairs, tmp_path / "run"))
-    assert "non-finite embedding rows" in told and "step-2, may have diverged already" in told
+    reported = diverge(flags(pairs, tmp_path / "run"))
+    assert "non-finite embedding rows" in reported and "step-2, may have diverged already" in reported
 
 
 @pytest.mark.parametrize(

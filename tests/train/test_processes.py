@@ -38,19 +38,26 @@ def largest_differences(one: dict, other: dict) -> tuple[float, float]:
     return losses, gradients
 
 
-def test_two_processes_and_cached_chunks_equal_one_shot(pairs, tmp_path):
-    one = recorded(pairs, tmp_path / "one", 1)
+# Muon lifts the weakest directions of a gradient to the size of the others, and with them what they hold of rounding:
+# five iterations multiply them by up to 3.4445⁵.
+CLOSE = {"adamw": 1e-5, "muon": 1e-4}
+
+
+@pytest.mark.parametrize("optimiser", CLOSE)
+def test_two_processes_and_cached_chunks_equal_one_shot(pairs, tmp_path, optimiser):
+    one = recorded(pairs, tmp_path / "one", 1, optim__name=optimiser)
     assert sum(n.endswith("/loss") for n in one) == 10
     for name, processes, changes in (("two", 2, {}), ("chunked", 1, {"budget__chunk": 6})):
-        losses, gradients = largest_differences(one, recorded(pairs, tmp_path / name, processes, **changes))
+        other = recorded(pairs, tmp_path / name, processes, optim__name=optimiser, **changes)
+        losses, gradients = largest_differences(one, other)
         assert losses < 1e-5, (name, losses)
-        assert gradients < 1e-5, (name, gradients)
+        assert gradients < CLOSE[optimiser], (name, gradients)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["siglip", "cyclip", "alip", "rankclip", "rank"])
 def test_every_method_on_two_processes_in_chunks_equals_one_shot(pairs, tmp_path, method):
-    changes = {"loss__staged": False} if method == "rank" else {}
+    changes = {"optim__name": "adamw"} | ({"loss__staged": False} if method == "rank" else {})
     one = recorded(pairs, tmp_path / "one", 1, method, **changes)
     two = recorded(pairs, tmp_path / "two", 2, method, **changes, budget__chunk=3)
     losses, gradients = largest_differences(one, two)

@@ -50,9 +50,9 @@ def test_one_command_runs_everything(pairs, tmp_path, capsys):
     distilled = {f"loss/{term}_{branch}" for term in ("gram", "relational") for branch in ("image", "text")}
     assert distilled | {"loss/contrastive"} < terms
     assert any("in" in name and "rank" in name for name in terms) and any("cross" in name for name in terms)
-    told = json.loads((tmp_path / "whole" / "fusion.json").read_text())
+    reported = json.loads((tmp_path / "whole" / "fusion.json").read_text())
     for branch in ("image", "text"):
-        start, end = told["start"][branch], told["end"][branch]
+        start, end = reported["start"][branch], reported["end"][branch]
         assert start["angle"]["mean"] < 2 and start["gate"]["mean"] == pytest.approx(0.018, abs=0.002)
         assert end["angle"]["max"] <= end["bound"]["max"] and end["share at ratio >= 1"] == 0
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
@@ -133,16 +133,16 @@ def test_dry_run_of_the_papers_preset_needs_no_teacher(pairs, capsys):
     flags = ["--preset", "cc3m", "--method", "dinorankclip", "--data", str(pairs), "--model.trunk", "drc-tiny"]
     settings, restart, _ = parse([*flags, "--budget.batch", "8", "--budget.threads", "1", "--reading.workers", "1"])
     run(settings, restart, True)
-    told = capsys.readouterr().out
-    assert "(paper (projected): 5.7)" in told and "image_fusion" in told
-    assert "stand-ins of timm:vit_large_patch16_dinov3's shape" in told
+    reported = capsys.readouterr().out
+    assert "(paper (projected): 5.7)" in reported and "image_fusion" in reported
+    assert "stand-ins of timm:vit_large_patch16_dinov3's shape" in reported
 
 
 def test_dry_run_tells_of_the_cache_that_comes_first(pairs, capsys, tmp_path):
     settings, restart, _ = parse([*QUICK, "--method", "dinorankclip", "--data", str(pairs)])
     run(settings, restart, True)
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     # 48 training images with two captions each; of the 8 for validation and the 8 for testing one caption each
-    assert "the teacher's features of 64 images and about 112 captions" in told
-    assert "would be cached in built/teacher/" in told and not (tmp_path / "built" / "teacher").exists()
-    assert "stand-ins of efficientnet-lite0's shape" in told
+    assert "the teacher's features of 64 images and about 112 captions" in reported
+    assert "would be cached in built/teacher/" in reported and not (tmp_path / "built" / "teacher").exists()
+    assert "stand-ins of efficientnet-lite0's shape" in reported

@@ -85,6 +85,7 @@ def _missing(settings: dict[str, Any]) -> list[str]:
     return [name for name, kind in _REQUIRED.items() if not isinstance(settings.get(name), kind)]
 
 
+CORE_SECONDS = "core-seconds"  # log key: seconds of all cores that the steps have taken, without scoring and saving
 CHANCE = "contrastive_chance"  # log key of InfoNCE of equal logits, where it is not ln B
 
 # The log tells which orders of the ranking loss had an effect (D13): losses/telemetry.py measures the relative spread

@@ -1,4 +1,4 @@
-"""`dinorankclip compare A B`: show two scored models side by side, item by item where items were kept."""
+"""`dinorankclip compare A B`: show two scored models side by side, item by item where items were kept; or several."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ if TYPE_CHECKING:
     from dinorankclip.evaluate.scores_file import ComparedScore
     from dinorankclip.train.cost import Spending
 
+PICTURES = (".png", ".svg")
 _WAYS = WAYS | {"i2i": "image → image"}
 
 
 def compare(
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")],
     b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")],
+    others: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="C …")] = (),
     level: float = 0.95,
     draws: int = 1000,
     matched: bool = False,
+    picture: Path | None = None,
 ) -> None:
     """Compare two scored models on the same items: differences B - A with intervals, and what each run has spent.
 
+    Of three or more runs: one table with the core-seconds of each and the differences to A.
+
     Examples:
       dinorankclip compare runs/first runs/second
+      dinorankclip compare runs/first runs/second runs/third --picture curves.png
       dinorankclip compare runs/first open_clip:ViT-B-32:weights.safetensors --level 0.99
 
     Both the scores that train took at a run's end and those of `dinorankclip score` are compared.
@@ -41,13 +47,21 @@ def compare(
     Args:
         a: A run folder, another model that was scored, or a folder that `score --out` wrote.
         b: The other model, given in the same way.
+        others: Further models.
         level: Confidence level of the intervals.
         draws: Draws of the bootstrap.
         matched: Refuse runs that differ in more than the method (data, seed, pairs seen, batch, trunk, schedule).
+        picture: Draw the validation score of all runs over core-seconds into this PNG or SVG file.
     """
     from dinorankclip.evaluate.scores_file import compare_scores, only_one, read_scores, step_of
 
     check_interval(level, draws)
+    if picture is not None and picture.suffix not in PICTURES:
+        raise UserError(f"--picture {picture}: the name must end with {' or '.join(PICTURES)}")
+    if others:
+        _compare_several([folder_of(model) for model in (a, b, *others)], level, draws, matched)
+        _draw([folder_of(model) for model in (a, b, *others)], picture)
+        return
     folders = folder_of(a), folder_of(b)
     scored = read_scores(folders[0]), read_scores(folders[1])
     print(_spending_table(*folders, matched))
@@ -62,12 +76,33 @@ def compare(
     if rows:
         print("\n" + score_table(rows, level))
         print("\n" + _reading_notes(rows, level))
+    _draw(list(folders), picture)
     for name in only_one(*scored):
         print(f"only one of the two was scored on {name}")
     for name, why in refused.items():
         print(f"NOT compared: {name}: {why}; score both again on the same set", file=sys.stderr)
     if refused:
         sys.exit(1)
+
+
+def _compare_several(folders: list[Path], level: float, draws: int, matched: bool) -> None:
+    """Print a line for each model: what it spent, its held-out scores, and their differences to the first."""
+    from dinorankclip.report.several_runs import several_lines
+
+    if matched:
+        raise UserError("--matched compares two runs: name two")
+    for line in several_lines(folders, level, draws):
+        print(line)
+
+
+def _draw(folders: list[Path], picture: Path | None) -> None:
+    if picture is not None:
+        from dinorankclip.report.several_runs import curves_over_time
+
+        drawn = curves_over_time([folder for folder in folders if is_run(folder)])
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        picture.write_bytes(drawn.svg or drawn.png if picture.suffix == ".svg" else drawn.png)
+        print(f"\npicture: {picture}")
 
 
 def folder_of(model: str) -> Path:

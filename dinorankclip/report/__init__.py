@@ -6,6 +6,7 @@ pictures.py        pictures of photos and of the embedding plane, drawn with Pil
 run_findings.py    the examination of a run, for its report and for `doctor`
 run_verdict.py     what the model of a run can do, and the advice by how the run was made
 run_report.py      the report of one run
+several_runs.py    several runs beside each other: a table, and curves over core-seconds
 
 The folder `templates` holds the HTML and the style of all pages.
 """

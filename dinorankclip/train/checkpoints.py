@@ -62,6 +62,7 @@ class TrainingState:
     step: int = 0  # steps done; the data position is step × global batch
     best: float = -1.0
     best_step: int = -1
+    core_seconds: float = 0.0  # of this process's steps and their reading
 
     def write(self, folder: Path, random_states: list[Tensor]) -> None:
         """Write everything on the leading process. `random_states` holds the generators of all processes."""
@@ -76,6 +77,7 @@ class TrainingState:
             "best_step": self.best_step,
             "data": self.data_fingerprint,
             "processes": len(random_states),
+            "core_seconds": round(self.core_seconds * len(random_states), 2),
         }
         (folder / NUMBERS).write_text(json.dumps(numbers, indent=2) + "\n")
 
@@ -94,6 +96,7 @@ class TrainingState:
         self.objective.load_state_dict(groups["objective"])
         self.updater.load_state(groups["optimizer"])
         self.step, self.best, self.best_step = numbers["step"], numbers["best"], numbers["best_step"]
+        self.core_seconds = numbers.get("core_seconds", 0.0) / distributed.world().size
         mine = groups["random"].get(str(distributed.world().rank))
         # With another number of processes there is no generator to continue; sampling never depends on it, since
         # data positions have generators of their own.

@@ -179,13 +179,13 @@ def _teacher(cache: str | None) -> str | None:
 
 
 def _trained_parameters(path: Path) -> dict[str, int] | None:
-    """Count the parameters with AdamW moments, by module; frozen parameters and orders not begun have none. Returns
-    None if the optimiser was not stored."""
+    """Count the parameters with moments of AdamW or Muon, by module; frozen parameters and orders not begun have none.
+    Returns None if the optimiser was not stored."""
     counts = {"model": 0, "objective": 0}
     with open(path, "rb") as file:  # safetensors: length of the head (8 bytes), then the head as JSON
         head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     for name, entry in head.items():
-        if name.startswith("optimizer/") and name.endswith("/exp_avg"):
+        if name.startswith("optimizer/") and name.endswith(("/exp_avg", "/momentum")):
             counts[name.removeprefix("optimizer/").split(".")[0]] += math.prod(entry["shape"])
     return counts if any(counts.values()) else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.models.loaded import BrokenModel
-from dinorankclip.run_files import CHECKPOINTS
+from dinorankclip.run_files import CHECKPOINTS, CORE_SECONDS
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import Diverged, TrainingState
+from dinorankclip.train.clock import Clock
 from dinorankclip.train.run_folder import DamagedFile, Records
 from dinorankclip.train.step import NonFinite, backward
 from dinorankclip.types import Evaluator, LossTerms, Progress
@@ -62,7 +62,7 @@ def pretrain(
     budget, record = settings.budget, settings.record
     records = Records(run, state.step, record.tensorboard)
     damaged = DamagedFile(run, loader.damage)
-    folder, clock = run / CHECKPOINTS, Clock(budget.batch)
+    folder, clock = run / CHECKPOINTS, Clock(budget.batch, state.core_seconds)
     bar = tqdm(
         total=length.steps * budget.batch, initial=state.step * budget.batch, unit="pair", unit_scale=True,
         smoothing=0.1, mininterval=1.0, disable=not distributed.world().leads, dynamic_ncols=True,
@@ -77,8 +77,10 @@ def pretrain(
                 state.step += 1
                 bar.update(budget.batch)
                 clock.tick()
+                state.core_seconds = clock.core_seconds
                 if log:
                     numbers = step_numbers(terms, norm, state, progress) | clock.numbers() | damaged.numbers()
+                    numbers |= spent_by_all(state)
                     records.write(state.step, numbers)
                     damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
@@ -126,15 +128,22 @@ def step_numbers(terms: LossTerms, norm: float, state: TrainingState, progress: 
     }
 
 
+def spent_by_all(state: TrainingState) -> dict[str, float]:
+    """Return the core-seconds that the steps of all processes have taken so far. Every process must call this."""
+    mean = distributed.mean_over_processes({CORE_SECONDS: state.core_seconds})[CORE_SECONDS]
+    return {CORE_SECONDS: round(mean * distributed.world().size, 2)}
+
+
 def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Records, length: Length, bar: tqdm) -> None:
     """Run the evaluators on the leading process and remember the best step so far."""
+    spent = spent_by_all(state)
 
     def evaluate() -> None:
         state.model.eval()
         numbers = {f"{e.name}/{name}": value for e in evaluators for name, value in e(state.model)}
         state.model.train()
         if numbers:
-            records.write(state.step, numbers)
+            records.write(state.step, numbers | spent)
         shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in numbers.items() if name.endswith("R@1"))
         epoch = f"epoch {state.step // length.steps_per_epoch}/{length.epochs}"
         bar.write(f"{epoch if length.fixed is None else f'step {state.step}/{length.steps}'}  {shown}")
@@ -142,29 +151,6 @@ def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Record
             state.best, state.best_step = numbers[CHOOSES_BEST], state.step
 
     distributed.leader_first(evaluate)
-
-
-class Clock:
-    """Measures pairs per second since the last log line, without scoring and saving."""
-
-    def __init__(self, batch: int):
-        self.batch = batch
-        self.pairs, self.seconds = 0, 0.0
-        self.last = time.perf_counter()
-
-    def tick(self) -> None:
-        now = time.perf_counter()
-        self.seconds += now - self.last
-        self.pairs += self.batch
-        self.last = now
-
-    def pause(self) -> None:
-        self.last = time.perf_counter()
-
-    def numbers(self) -> dict[str, float]:
-        rate = self.pairs / max(self.seconds, 1e-9)
-        self.pairs, self.seconds = 0, 0.0
-        return {"pairs/s": round(rate, 1)}
 
 
 class StopRequest:

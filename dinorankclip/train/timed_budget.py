@@ -7,10 +7,6 @@ throw-away objects, the number of steps is fixed, and config.json stores it: the
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import resource
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,6 +19,7 @@ from dinorankclip.config import TrainSettings, as_dict, with_changes
 from dinorankclip.io import write_json
 from dinorankclip.run_files import CONFIG, is_run, read_settings
 from dinorankclip.train.assemble import RunParts, assemble
+from dinorankclip.train.clock import core_time
 from dinorankclip.train.run_folder import has_begun, say
 from dinorankclip.train.step import backward
 from dinorankclip.types import Progress, UserError
@@ -111,18 +108,3 @@ def step_cost(parts: RunParts) -> StepCost:
             seconds, cores = seconds + further[0], cores + further[1]
     steps = FEWEST + max(0, more)
     return StepCost(max(seconds / steps, 1e-9), max(cores / steps, 1e-9))
-
-
-def core_time() -> float:
-    """Return the seconds that all cores have spent on this process and on its reading processes, live and ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    live = sum(_core_time_of(child.pid) for child in multiprocessing.active_children() if child.pid is not None)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + live
-
-
-def _core_time_of(pid: int) -> float:
-    """Return user and system time of a process; 0 where the system does not tell (no /proc)."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0

@@ -190,3 +190,36 @@ def test_mistakes_are_explained(tmp_path):
     (a / "scores.json").write_text("{")
     with pytest.raises(UserError, match=r"scores\.json is damaged"):
         main([str(a), str(a)])
+
+
+def with_curve(run, scores):
+    """Validation scores after 10, 20, … core-seconds."""
+    lines = [
+        {"step": at, "core-seconds": 10.0 * at, "val/mean R@1": score, "val/chance R@1": 0.001}
+        for at, score in enumerate(scores, 1)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_several_runs_stand_in_one_table(tmp_path, capsys):
+    runs = [with_curve(trained(tmp_path / name, shift=shift), (0.1, 0.2 + shift)) for name, shift in
+            (("first", 0.0), ("second", 0.02), ("third", -0.01))]  # fmt: skip
+    picture = tmp_path / "pictures" / "curves.png"
+    main([*map(str, runs), "--picture", str(picture)])
+    lines = capsys.readouterr().out.splitlines()
+    cost = next(line for line in lines if line.startswith("second"))
+    assert cost.split() == ["second", "clip", "muon", "12,800", "20"]
+    found = {line.split()[0]: line.split()[1:] for line in lines[lines.index("") :] if line}
+    assert found["first"] == ["21.00", "15.00"] and found["chance"] == ["0.10"]
+    assert found["second"] == ["23.00", "+2.00", "17.00", "+2.00"]
+    assert found["third"] == ["20.00", "-1.00", "14.00", "-1.00"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_runs_refuse_what_they_cannot_do(tmp_path):
+    a, b, c = (str(trained(tmp_path / name)) for name in "abc")
+    with pytest.raises(UserError, match="name two"):
+        main([a, b, c, "--matched"])
+    with pytest.raises(UserError, match=r"must end with .png or .svg"):
+        main([a, b, "--picture", "curves.gif"])

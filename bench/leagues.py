@@ -88,9 +88,10 @@ class Bench:
             for cell in {cell.digest: cell for cell in missing}.values():
                 own = steps_of(self.assembled(cell, 0, None))
                 found = cost_ratio(own, base, self.rounds, f"cost of {cell.name}")
-                print(
-                    f"{self.data.name}, {cell.name}: {found} of CLIP's step, {found.step:.3f} core-seconds", flush=True
-                )
+                if cell.digest == self.leagues.reference.digest:
+                    found = replace(found, median=1.0, low=1.0, high=1.0)
+                words = f"{found} of CLIP's step, {found.step:.3f} core-seconds"
+                print(f"{self.data.name}, {cell.name}: {words}", flush=True)
                 self._keep("cells", cell.digest, {"cell": cell.name, **asdict(found)})
 
     def reference_step(self) -> float:

@@ -33,8 +33,9 @@ Every cell of a table had the same core-seconds: its steps are those of CLIP in 
 which was measured with CLIP alternating (costs.json). Cells of a seed start from the same weights and see the same
 pairs in the same order. "Cache included" takes the core-seconds of the teacher's cache of the training part from the
 budget; "amortised" does not. Differences are paired by seed, with 95 % t-intervals; p-values are Holm's over a table.
-"Detectable" is the true difference that so many seeds would show in 80 % of studies. Scores are percentages, differences
-points of mean test R@1; log-rank is the mean natural logarithm of the rank of the right item, where less is better.
+"Detectable" is the true difference that so many seeds would show in 80 % of studies. Scores are percentages,
+differences points of mean test R@1; log-rank is the mean natural logarithm of the rank of the right item (less is
+better).
 Scenes: the test pairs come from a seed that no training used. "New combinations" counts queries of scenes with a
 (kind, relation, kind) that no training scene has; "sides" and "colours" are two-way caption swaps (chance 50 %).
 "R@1 of 100" is taken in galleries of 100 images. "Core s" are those that training really used.
@@ -150,7 +151,7 @@ def curve_table(
     if not targets:
         return []
     lines = [
-        "Core-seconds to a validation mean R@1, median over seeds (in brackets the seeds that reached it, if not all):\n",
+        "Core-seconds to a validation mean R@1, median over seeds (in brackets the seeds that reach it, if not all):\n",
         f"| cell | {' | '.join(f'{100 * t:.0f} %' for t in targets)} |",
         "| --- |" + " --: |" * len(targets),
     ]

@@ -24,7 +24,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from dinorankclip.teachers.cache_request import cache_of_data, is_complete
 from dinorankclip.train.assemble import RunParts, assemble, resume
 from dinorankclip.train.distil_setup import cache_spec_of
 from dinorankclip.train.loop import StopRequest, pretrain
+from dinorankclip.train.timed_budget import core_time
 from dinorankclip.types import Encoder, UserError
 
 RUNS, COSTS = "runs.jsonl", "costs.json"
@@ -115,11 +116,9 @@ class Bench:
         settings = cell.settings(self.world, self.data.where)
         spec = cache_spec_of(settings)
         shutil.rmtree(BUILT / name, ignore_errors=True)  # an unfinished or unmeasured one
-        begin = time.process_time()
-        cache_of_data(
-            BUILT / name, type(spec)(**{**vars(spec), "split": ("train",)}), settings.reading, torch.device("cpu")
-        )
-        seconds = round(time.process_time() - begin, 1)
+        begin = core_time()
+        cache_of_data(BUILT / name, replace(spec, split=("train",)), settings.reading, torch.device("cpu"))
+        seconds = round(core_time() - begin, 1)
         print(f"{self.data.name}: cache of {spec}: {seconds} core-seconds", flush=True)
         self._keep("caches", name, {"teachers": str(spec), "core_seconds": seconds})
 
@@ -141,9 +140,8 @@ class Bench:
         """Return the steps of a cell in a budget of core-seconds; 0 if its cache alone costs more."""
         costs = self.costs()
         cache = sum(costs["caches"][name]["core_seconds"] for name in self.cache_names(cell))
-        return steps_in(
-            budget - (cache if mode == INCLUDED else 0), self.reference_step(), costs["cells"][cell.digest]["median"]
-        )
+        left = budget - (cache if mode == INCLUDED else 0)
+        return steps_in(left, self.reference_step(), costs["cells"][cell.digest]["median"])
 
     def modes(self, cell: Cell) -> tuple[str, ...]:
         return (INCLUDED, AMORTISED) if self.cache_names(cell) else (NO_TEACHER,)
@@ -164,6 +162,7 @@ class Bench:
                 parts.state, parts.loader, parts.length, [watch], parts.settings, parts.placement, folder, StopRequest()
             )
         if not finished:
+            watch.leave()
             return None
         model = parts.state.model.eval()
         begin = time.process_time()
@@ -195,12 +194,19 @@ class Curve:
         self._data, self._state, self._path = data, parts.state, path
         stored = [json.loads(line) for line in path.open()] if path.is_file() else []
         self.points = [point for point in stored if point[0] <= parts.state.step]
-        self._before = self.points[-1][1] if self.points else 0.0
+        self._left = path.with_suffix(".left.json")
+        left = json.loads(self._left.read_text()) if self._left.is_file() else [0, 0.0]
+        last = self.points[-1] if self.points else [0, 0.0]
+        self._before = (left if left[0] == parts.state.step else last)[1]
         self._begin, self._scoring = time.process_time(), 0.0
 
     def used(self) -> float:
         """Return core-seconds of training so far, without scoring."""
         return self._before + time.process_time() - self._begin - self._scoring
+
+    def leave(self) -> None:
+        """Note the core-seconds of a run that was asked to stop between two scores."""
+        self._left.write_text(json.dumps([self._state.step, self.used()]))
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]:
         used, begin = self.used(), time.process_time()

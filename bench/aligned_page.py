@@ -98,7 +98,7 @@ def table(runs: list[dict], group: str, about: Group) -> tuple[list[str], dict]:
     for cell, seeds in by_cell.items():
         shown = [100 * summary(values(runs, group, score)[cell]).mean for score in SHOWN]
         effect = effects.get(cell)
-        words = ("–", "–", "reference") if effect is None else _words(effect, adjusted[cell])
+        words = ("–", "–", "reference") if effect is None else effect_words(effect, adjusted[cell])
         cost = sorted(seconds[cell])[len(seconds[cell]) // 2]
         lines.append(
             f"| {cell} | {len(seeds)} | {100 * summary(validation[cell]).mean:.2f} | {100 * summary(seeds).mean:.2f} | "
@@ -112,7 +112,7 @@ def table(runs: list[dict], group: str, about: Group) -> tuple[list[str], dict]:
     return [*lines, ""], numbers
 
 
-def _words(effect: Effect, p: float) -> tuple[str, str, str]:
+def effect_words(effect: Effect, p: float) -> tuple[str, str, str]:
     if effect.low is None or effect.high is None or effect.detectable is None:
         return f"{100 * effect.mean:+.2f}", "–", "too few seeds"
     low, high = 100 * effect.low, 100 * effect.high

@@ -52,10 +52,23 @@ class Batches(list):
 
 
 class OpenClipTrainer:
-    """A model with the weights of ours, and all that `python -m open_clip_train.main` builds around it."""
+    """A model with the weights of ours, and all that `python -m open_clip_train.main` builds around it.
 
-    def __init__(self, name: str, ours: JointModel, batch: int, workers: int = 0):
+    The cosine schedule has `warmup` of `total` steps; `rate` is its peak, by default the trainer's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ours: JointModel,
+        batch: int,
+        workers: int = 0,
+        warmup: int = WARMUP,
+        total: int = TOTAL_STEPS,
+        rate: float | None = None,
+    ):
         self.args = trainer_arguments(name, batch, workers)
+        self.args.lr = self.args.lr if rate is None else rate
         self.model, self.train_transform, self.transform = open_clip.create_model_and_transforms(
             name, precision=self.args.precision, device=self.args.device, output_dict=True
         )
@@ -65,7 +78,7 @@ class OpenClipTrainer:
         self.losses: list[Tensor] = []
         self.loss.register_forward_hook(lambda _, inputs, found: self.losses.append(found["contrastive_loss"].detach()))
         self.optimizer = _adamw(self.model, self.args)
-        self._schedule = cosine_lr(self.optimizer, self.args.lr, WARMUP, TOTAL_STEPS)
+        self._schedule = cosine_lr(self.optimizer, self.args.lr, warmup, total)
         self._done = 0
 
     def train(self, data: DataInfo) -> None:

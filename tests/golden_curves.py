@@ -36,6 +36,7 @@ METHODS: dict[str, list[str]] = {
     "dinorankclip without a teacher": ["--method", "dinorankclip", "--distil.cache", "none"],
     "dinorankclip": ["--method", "dinorankclip", *TAUGHT],
     "clip, teacher into trunk": ["--method", "clip", "--distil.into", "trunk", *TAUGHT],
+    "clip, muon": ["--method", "clip", "--optim.name", "muon"],
     "distil": ["--method", "distil", "--distil.branches", "image+text", *TAUGHT],
 }
 TEACHERS = ["--teacher", "random-vit:0", "--text-teacher", "random-text:0", "--input-size", "64"]
@@ -48,9 +49,23 @@ def cache_command(out: str = "cache", data: object = PAIRS) -> list[object]:
 def train_command(run: str, *flags: str) -> list[object]:
     budget = ["--budget.batch", "16", "--budget.epochs", "4", "--budget.threads", "1", "--budget.device", "cpu"]
     record = ["--record.log-every", "1", "--record.save-every", "1000", "--record.keep", "1", "--record.no-tensorboard"]
-    # The curves were recorded with the plain L1 of gates and the plain loss.
+    # The curves were recorded with the plain L1 of gates, the plain loss and, unless a method names another, AdamW.
     loss = ["--loss.gate-l1-size", "plain", "--loss.no-several-positives"]
-    return ["train", "--data", PAIRS, "--run", run, "--reading.workers", "0", *budget, *record, *loss, *flags]
+    optimiser = [] if "--optim.name" in flags else ["--optim.name", "adamw"]
+    return [
+        "train",
+        "--data",
+        PAIRS,
+        "--run",
+        run,
+        "--reading.workers",
+        "0",
+        *budget,
+        *record,
+        *loss,
+        *optimiser,
+        *flags,
+    ]
 
 
 def measure(folder: Path) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_the_teachers_stay_what_they_are_while_their_features_are_cached(pairs, 
 def test_students_alone_leave_the_trunk_alone(pairs, cached):
     flags = ["--distil.cache", cached, "--method", "distil", "--distil.branches", "image+text"]
     parts, start, _ = trained(pairs, *flags)
-    model, state = parts.state.model, parts.state.updater.optimizer.state
+    model, state = parts.state.model, parts.state.updater.optimizers[0].state
     moved = {name.split(".")[0] for name, p in model.named_parameters() if not torch.equal(p, start[name])}
     assert moved == {"image_student", "text_student"}
     table = model.trunk.towers.token_embedding.weight  # which the text student borrows

@@ -93,7 +93,7 @@ def test_the_heads_of_the_orders_have_a_rate_of_their_own():
         rate = 0.03 if ".transitions." in name else 1e-3
         torch.testing.assert_close(change, torch.full_like(change, -rate), rtol=1e-3, atol=0.0)
     assert updater.rate(0) == 1e-3  # what is logged is the trunk's
-    named = [name for group in updater.optimizer.param_groups for name in group["names"]]
+    named = [name for group in updater.optimizers[0].param_groups for name in group["names"]]
     assert sorted(named) == sorted(updater.parameters)
 
 
@@ -135,7 +135,7 @@ def test_fusion_gates_and_temperature_have_rates_of_their_own():
     for name, factor in wanted.items():
         change = updater.parameters[name].detach() - before[name]
         torch.testing.assert_close(change, torch.full_like(change, -1e-3 * factor), rtol=1e-3, atol=0.0)
-    named = [name for group in updater.optimizer.param_groups for name in group["names"]]
+    named = [name for group in updater.optimizers[0].param_groups for name in group["names"]]
     assert sorted(named) == sorted(updater.parameters)
 
 
@@ -150,7 +150,7 @@ def test_clipped_apart_a_large_gradient_of_students_leaves_the_trunk_alone(apart
     for name, p in updater.parameters.items():
         p.grad = torch.full_like(p, size[name.split(".")[1]])
     seen = {}
-    updater.optimizer.step = lambda: seen.update({n: p.grad.clone() for n, p in updater.parameters.items()})
+    updater.optimizers[0].step = lambda: seen.update({n: p.grad.clone() for n, p in updater.parameters.items()})
     total = updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
     assert total == pytest.approx(math.sqrt(9 + 4000**2 + 0.25), rel=1e-6)  # the log has the norm of all
     apart_shares = {"trunk": 1 / 3, "image_student": 1 / 4000, "image_fusion": 1.0}

@@ -62,9 +62,10 @@ class FusionDesign:
 
 
 def fusion_start_words(fusion: FusionDesign) -> str:
-    """Return how a fusion started where that differs from the default, for messages and cards."""
+    """Return how a fusion started and what it reads where that differs from the default, for messages and cards."""
     words = "" if fusion.start == "closed" else f", start {fusion.start}"
-    return words if fusion.gate_bias is None else f"{words}, gate bias {fusion.gate_bias:g}"
+    words += "" if fusion.gate_bias is None else f", gate bias {fusion.gate_bias:g}"
+    return words if fusion.source == "student" else f"{words}, of the trunk's own tokens ({fusion.branches})"
 
 
 @dataclass

@@ -124,7 +124,8 @@ class LossSettings:
     """The ε inside the logarithm of RankCLIP's public code, 1e-10 there; order 1 and whole lists only. 0: exact."""
     reference: Literal["paired", "model", "teacher"] = "paired"
     """Where the order of a list comes from. paired: the other modality's similarity (the paper). model: the similarity
-    that is ranked, so lists only sharpen it (a control). teacher: frozen features, --recipe aligned or a cache."""
+    that is ranked, so lists only sharpen it (a control). teacher: frozen features, --recipe aligned or a cache; without
+    text features (--distil.branches image) those of the images order the lists of both sides."""
     centred: bool = False
     """Take the mean over the batch's histories from each order's corrections, so that they cannot hold a popularity of
     candidates, which is the same after every history."""
@@ -136,6 +137,9 @@ class LossSettings:
     several_positives: bool = True
     """Pairs with the same image, caption or group (--reading.group-column) are never each other's negatives, in
     contrast and lists. Off: the plain loss, in which equal captions push each other away."""
+    decorrelation: float = 0.0
+    """Weight of a term that spreads the embeddings of each modality over all directions (variance and covariance of
+    the batch). It needs no teacher: a control of terms that do. 0: none."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +158,15 @@ class DistilSettings:
     criterion: Literal["gram+rel", "mse", "cosine", "rkd", "crd"] = "gram+rel"
     """The loss between student and teacher. mse and cosine need cached tokens (teacher cache --keep)."""
     into: Literal["student", "trunk"] = "student"
-    """trunk: no students; the trunk's own tokens and class token learn from the teacher (a control)."""
+    """trunk: no students; the trunk's own tokens and class token learn from the teacher."""
+    tokens: Literal["last", "penultimate"] = "last"
+    """into trunk: which tokens learn. last: those of the last block, which must then run on all tokens. penultimate:
+    those that enter the last block, which are computed anyway, through a layer norm that is not part of the model."""
+    shuffled: bool = False
+    """Learn from the features of other images, by a fixed permutation of the seed: a control of what the teacher knows
+    about each image. branches image only."""
     weight: float = 0.5
-    """μ_d, the weight of all distillation terms."""
+    """μ_d, the weight of all distillation terms. into trunk: at 0 there are none, the cache serves other terms."""
     text_ratio: float = 0.5
     """ρ, the weight of the text branch relative to the image branch."""
     branches: Literal["image", "image+text"] = "image"
@@ -193,6 +203,25 @@ class FusionSettings:
     not rescaled: the embedding starts as the trunk's. concat and additive always start there."""
     gate_bias: float | None = None
     """Bias of the gate at the start; by default -4 for closed, 0 for zero."""
+    source: Literal["student", "trunk"] = "student"
+    """What the fusion reads. trunk: no students; the tokens that enter the trunk's own last block, and its class token
+    (of captions: its end-of-text token)."""
+    branches: Literal["image", "text", "image+text"] = "image+text"
+    """source trunk: the branches that are fused. (Students: each branch that has one.)"""
+
+
+@dataclass(frozen=True)
+class AnchorSettings:
+    """Sets the teacher as a third tower: a = P·f, f the cached summary of the image. P is not part of the model."""
+
+    weight: float = 0.0
+    """Weight of both terms. 0: no anchor."""
+    text_weight: float = 0.5
+    """Weight of InfoNCE(a, t) within the anchor: captions and P learn to match."""
+    image_weight: float = 0.5
+    """Weight of InfoNCE(v, a) within the anchor: images follow the anchors, which this term does not move."""
+    falls: bool = True
+    """Let image_weight fall linearly to 0 over the run."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +345,8 @@ class TrainSettings:
     siglip (sigmoid loss), cyclip and alip (other baselines), distil (students alone)."""
     recipe: RecipeName | None = None
     """Defaults on top of those of preset and method. paper: every line of the paper's table of hyper-parameters
-    (docs/paper-departures.md shows them); with it the method is dinorankclip unless --method names another."""
+    (docs/paper-departures.md shows them); with it the method is dinorankclip unless --method names another. aligned:
+    small heads on frozen towers. taught: a teacher's cached features shape the trunk itself; no students."""
     data: str = "scenes"
     """`scenes` (built in), a clip-benchmark folder, WebDataset shards (braces, `pipe:`), a CSV/Parquet table, or a
     folder of images with .txt files."""
@@ -331,6 +361,7 @@ class TrainSettings:
     loss: LossSettings = field(default_factory=LossSettings)
     distil: DistilSettings = field(default_factory=DistilSettings)
     fusion: FusionSettings = field(default_factory=FusionSettings)
+    anchor: AnchorSettings = field(default_factory=AnchorSettings)
     aligned: AlignedSettings = field(default_factory=AlignedSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)

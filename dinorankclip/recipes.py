@@ -15,7 +15,7 @@ from dinorankclip.types import UserError
 if TYPE_CHECKING:
     from dinorankclip.config import TrainSettings
 
-RecipeName = Literal["paper", "aligned"]
+RecipeName = Literal["paper", "aligned", "taught"]
 BY_SIZE = 0  # batch or epochs of --recipe aligned: chosen by the number of pairs
 RECIPE_NAMES: tuple[str, ...] = get_args(RecipeName)
 
@@ -93,6 +93,27 @@ def _aligned(settings: TrainSettings) -> dict[str, Any]:
     }
 
 
+def _taught(settings: TrainSettings) -> dict[str, Any]:
+    """Return the parts by which a teacher teaches the trunk. Each can be left out (--distil.weight 0, --anchor.weight
+    0, --fusion.variant none, --loss.order 0); without all of them the run is CLIP."""
+    return {
+        "distil.into": "trunk",
+        "distil.tokens": "penultimate",
+        "distil.branches": "image",
+        "distil.criterion": "gram+rel",
+        "anchor.weight": 1.0,
+        "fusion.variant": "full",
+        "fusion.source": "trunk",
+        "fusion.start": "zero",
+        "loss.order": 1,
+        "loss.reference": "teacher",
+        "loss.list_length": 32,
+        # Adam moves a number by about its rate a step: at the trunk's, gates stay where they start in short runs.
+        "optim.heads_rate": 30.0,
+        "optim.gates_rate": 10.0,
+    }
+
+
 RECIPES: dict[str, Recipe] = {
     "paper": Recipe(
         "every line of the paper's table of hyper-parameters",
@@ -103,6 +124,11 @@ RECIPES: dict[str, Recipe] = {
         "frozen towers, small heads: a useful model from a few thousand own photos in minutes",
         _aligned,
         methods=("clip", "siglip", "cyclip", "alip", "rankclip", "rank", "dinorankclip"),
+    ),
+    "taught": Recipe(
+        "the trunk is the student: a teacher's cached features shape it, at little more than CLIP's time a step",
+        _taught,
+        methods=("dinorankclip",),
     ),
 }
 

@@ -70,8 +70,8 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def idle_settings(flat: dict[str, Any]) -> set[str]:
-    """Return the settings and groups without effect, for `is_among`: fusion and students when a run has none, and a
-    setting that differs from what older runs did when a run has no gates to apply it to."""
+    """Return the settings and groups without effect, for `is_among`: fusion, students and anchor when a run has none,
+    and a setting that differs from what older runs did when a run has no gates to apply it to."""
     fused = flat.get("fusion.variant", "none") != "none"
     aligned = flat.get("recipe") == "aligned"
     idle = {
@@ -79,6 +79,9 @@ def idle_settings(flat: dict[str, Any]) -> set[str]:
         "distil.": not aligned and (fused or flat.get("distil.cache")),
         "model.": not aligned,
         "aligned.": aligned,
+        "anchor.": flat["anchor.weight"] > 0,
+        "distil.tokens": flat["distil.into"] == "trunk",
+        "fusion.branches": flat["fusion.source"] == "trunk",
         "loss.gate_l1_size": flat["loss.order"] > 1,
         **dict.fromkeys(
             ("optim.muon_rate", "optim.muon_momentum", "optim.muon_iterations"), flat["optim.name"] == "muon"

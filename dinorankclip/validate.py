@@ -30,6 +30,8 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("reading.crop_scale", lambda x: 0 < x <= 1, "shares, low then high"),
     ("reading.max_damaged", lambda x: 0 <= x <= 1, "a share, 0 to 1"),
     ("optim.weight_decay distil.weight distil.text_ratio", lambda x: 0 <= x < INFINITE, "0 or more"),
+    ("anchor.weight anchor.text_weight anchor.image_weight", lambda x: 0 <= x < INFINITE, "0 or more"),
+    ("loss.decorrelation", lambda x: 0 <= x < INFINITE, "0 or more"),
     ("loss.in_weight loss.cross_weight loss.direction_weights", lambda x: 0 <= x < INFINITE, "0 or more"),
     ("loss.transition_scale", lambda x: 0 < x < INFINITE, "above 0"),
     ("loss.gate_l1", lambda x: 0 <= x < INFINITE, "0 or more, a number for each order from 2 on"),
@@ -67,6 +69,7 @@ def validated(settings: TrainSettings) -> TrainSettings:
         check_recipe(settings.recipe, settings.method)
     _check_order(settings)
     _check_numbers(settings)
+    settings = _without_idle_teacher(settings)
     if settings.recipe == "aligned":
         _check_aligned(settings)
     else:
@@ -83,6 +86,8 @@ def validated(settings: TrainSettings) -> TrainSettings:
         settings = with_changes(settings, {"reading.crop_scale": (1.0, 1.0), "reading.flip": False})
     _check_second_captions(settings)
     _check_learning(settings)
+    _check_taught_trunk(settings)
+    _check_anchor(settings)
     _check_gate(settings)
     distil = settings.distil
     compares_grams = distil.cache is not None and distil.criterion == "gram+rel"
@@ -161,17 +166,24 @@ def _check_forms_of_lists(settings: TrainSettings) -> None:
     if loss.reference != "paired" and not (ranks and loss.order > 0):
         raise UserError(f"--loss.reference {loss.reference}: --method {settings.method} ranks nothing; leave it out")
     asked = [f"--loss.{name} teacher" for name in ("reference", "transitions") if getattr(loss, name) == "teacher"]
-    cached = settings.distil.cache is not None and settings.distil.branches == "image+text"
-    if asked and settings.recipe != "aligned" and not cached:
-        raise UserError(
-            f"{asked[0]} needs frozen features of images and captions: use --recipe aligned, or --distil.cache with "
-            "--distil.branches image+text"
-        )
+    if asked and settings.recipe != "aligned" and settings.distil.cache is None:
+        raise UserError(f"{asked[0]} needs frozen features: use --recipe aligned, or --distil.cache auto")
+
+
+def _without_idle_teacher(settings: TrainSettings) -> TrainSettings:
+    """Return settings without what a part that is switched off would have needed: the teacher's order of lists where
+    --recipe taught ranks nothing, and a cache for a trunk that no term teaches."""
+    distil = settings.distil
+    if settings.recipe == "taught" and settings.loss.order == 0:
+        settings = with_changes(settings, {"loss.reference": "paired"})
+    others = settings.anchor.weight > 0 or "teacher" in (settings.loss.reference, settings.loss.transitions)
+    if distil.into == "trunk" and distil.weight == 0 and not others:
+        settings = with_changes(settings, {"distil.cache": None})
+    return settings
 
 
 def _check_learning(settings: TrainSettings) -> None:
-    """Refuse parts that nothing would teach: students without a teacher, fusion when the trunk does not learn, and
-    `distil.into trunk` without a teacher or beside students."""
+    """Refuse parts that nothing would teach: students without a teacher, fusion when the trunk does not learn."""
     method, distil, fused = settings.method, settings.distil, settings.fusion.variant != "none"
     only_students = not traits_of(method).contrasts
     if only_students and distil.cache is None:
@@ -180,20 +192,49 @@ def _check_learning(settings: TrainSettings) -> None:
         )
     if only_students and fused:
         raise UserError(f"--method {method} trains students alone, so fusion cannot learn: leave out --fusion.*")
+    if fused and settings.fusion.source == "trunk" and distil.cache is not None and distil.into != "trunk":
+        raise UserError(
+            "--fusion.source trunk has no use for students, which the teacher would teach: add --distil.into trunk"
+        )
+    if distil.shuffled and distil.branches != "image":
+        raise UserError("--distil.shuffled exchanges features of images alone: add --distil.branches image")
+
+
+def _check_taught_trunk(settings: TrainSettings) -> None:
+    """Refuse `distil.into trunk` without a teacher or beside students, and its settings where students learn."""
+    method, distil, fused = settings.method, settings.distil, settings.fusion.variant != "none"
     if distil.into != "trunk":
+        if distil.tokens != "last":
+            raise UserError(f"--distil.tokens {distil.tokens} is of the trunk: add --distil.into trunk")
         return
     into_trunk = "--distil.into trunk teaches the trunk instead of students"
-    if distil.cache is None:
+    if distil.cache is None and distil.weight > 0:
         raise UserError(f"{into_trunk}, from a teacher's cache: give --distil.cache auto, or leave it out")
-    if fused:
-        raise UserError(f"{into_trunk}, and fusion needs students: add --fusion.variant none")
-    if only_students:
+    if fused and settings.fusion.source != "trunk":
+        raise UserError(f"{into_trunk}, and fusion needs students: add --fusion.variant none or --fusion.source trunk")
+    if fused and distil.weight > 0 and distil.tokens != "penultimate":
+        raise UserError("--fusion.source trunk reads the penultimate tokens: add --distil.tokens penultimate")
+    if not traits_of(method).contrasts:
         raise UserError(f"{into_trunk}, and --method {method} leaves the trunk alone: use another method")
     defaults = default_settings(settings.preset, method, settings.recipe).distil
     for side in ("image", "text"):
         student = getattr(distil, f"{side}_student")
         if student != getattr(defaults, f"{side}_student"):
             raise UserError(f"{into_trunk}: leave out --distil.{side}-student {student}")
+
+
+def _check_anchor(settings: TrainSettings) -> None:
+    contrasts = traits_of(settings.method).contrasts
+    if settings.loss.decorrelation > 0 and not contrasts:
+        raise UserError(f"--loss.decorrelation: --method {settings.method} embeds no pairs; leave it out")
+    if settings.anchor.weight == 0:
+        return
+    if settings.recipe == "aligned":
+        raise UserError("--anchor.weight: the towers of --recipe aligned are the teacher already; leave it out")
+    if settings.distil.cache is None:
+        raise UserError("--anchor.weight: the anchor is a teacher's features of images; add --distil.cache auto")
+    if not contrasts:
+        raise UserError(f"--anchor.weight: --method {settings.method} embeds no pairs; leave it out")
 
 
 def _check_second_captions(settings: TrainSettings) -> None:

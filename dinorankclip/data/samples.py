@@ -45,7 +45,7 @@ ASPECTS = (3 / 4, 4 / 3)  # width to height of a random crop
 class Purpose(IntEnum):
     """Names the purpose of random draws. No two purposes share a stream, so leaving out a purpose changes no other."""
 
-    ORDER, VIEW, CAPTION, REPLACEMENT, SHARDS = range(5)
+    ORDER, VIEW, CAPTION, REPLACEMENT, SHARDS, SHUFFLED = range(6)
 
 
 def generator(seed: int, purpose: int, epoch: int, index: int, attempt: int = 0) -> np.random.Generator:

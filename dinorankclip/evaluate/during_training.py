@@ -123,7 +123,7 @@ def take_fidelity(parts: RunParts) -> dict[str, float]:
         return {}
     sources = {"train": parts.train, **parts.held_out}
     of_tokens = distil.criterion in ON_TOKENS
-    own = {branch: OwnProjector(layer, of_tokens) for branch, layer in distillation.projectors.items()}
+    own = {branch: OwnProjector(distillation.mapping(branch), of_tokens) for branch in distillation.projectors}
     evaluator = FidelityEvaluator(
         distil.cache, distil.compare_grid, sources, parts.tokenizer, own, parts.settings.reading.max_pixels
     )

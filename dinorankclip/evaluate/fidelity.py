@@ -286,8 +286,8 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
     settings = read_settings(run)
     distil = settings.get("distil", {})
     taught = distil.get("branches", "image").split("+")
-    if distil.get("cache") and distil.get("into") == "trunk":
-        model.parts.teach_trunk(*taught)
+    if distil.get("cache") and distil.get("into") == "trunk" and distil["weight"] > 0:
+        model.parts.teach_trunk(*taught, tokens=distil.get("tokens", "last"))
     if not distil.get("cache") or "image" not in model.parts.learners:
         return None
     if not Path(distil["cache"]).is_dir():

@@ -5,6 +5,8 @@ groups.py                  pairs that share an image, a caption or a group: no n
 plackett_luce.py           equations 2 and 6: the likelihood of a ranked list, of first and higher order
 plackett_luce_blocked.py   the same value and gradient in blocks, without a tensor over rows × positions × items
 transitions.py             equation 7: scores after a history, and the heads that learn them
+anchor.py                  the teacher as a third tower that captions and images match
+decorrelation.py           variance and covariance of embeddings: a term without a teacher
 sigmoid.py                 SigLIP's loss in blocks of rows
 references.py              orders and transitions from a teacher's frozen features
 ranking.py                 equation 8: `RankingLoss`
@@ -16,6 +18,7 @@ objective.py               `Objective`: the terms of a method, summed; the table
 telemetry.py               numbers for the log: spreads of orders, gradients of terms, damping by Adam's epsilon
 """
 
+from dinorankclip.losses.anchor import AnchorLoss, anchor_rows
 from dinorankclip.losses.contrastive import (
     alip_weights,
     cone_separation,
@@ -25,6 +28,7 @@ from dinorankclip.losses.contrastive import (
     info_nce_rows,
     unit_rows,
 )
+from dinorankclip.losses.decorrelation import decorrelation
 from dinorankclip.losses.distillation import (
     cosine_gram,
     cosine_loss,
@@ -60,11 +64,11 @@ from dinorankclip.losses.transitions import (
 )
 
 __all__ = [
-    "Objective", "RankingLoss", "alip_weights", "centred_queries", "cone_separation", "cosine_gram", "cosine_loss",
-    "crd_loss", "cyclip_consistency", "cyclip_rows", "gated_query", "gradient_report", "gram_distance", "gram_loss",
-    "gram_loss_to", "history_norm", "info_nce", "info_nce_rows", "mean_plackett_luce_nll", "mean_table_nll",
-    "mse_loss", "normalise_gram", "other_positives", "pair_history", "plackett_luce_nll", "rankclip_nll",
-    "reference_order", "resample_gram", "resample_grid", "resample_tokens", "rkd_items", "rkd_loss", "sigmoid_loss",
-    "sigmoid_rows", "symmetrised", "teacher_similarities", "transition_scores", "unit_rows", "word_matrix",
-    "word_pooling",
+    "AnchorLoss", "Objective", "RankingLoss", "alip_weights", "anchor_rows", "centred_queries", "cone_separation",
+    "cosine_gram", "cosine_loss", "crd_loss", "cyclip_consistency", "cyclip_rows", "decorrelation", "gated_query",
+    "gradient_report", "gram_distance", "gram_loss", "gram_loss_to", "history_norm", "info_nce", "info_nce_rows",
+    "mean_plackett_luce_nll", "mean_table_nll", "mse_loss", "normalise_gram", "other_positives", "pair_history",
+    "plackett_luce_nll", "rankclip_nll", "reference_order", "resample_gram", "resample_grid", "resample_tokens",
+    "rkd_items", "rkd_loss", "sigmoid_loss", "sigmoid_rows", "symmetrised", "teacher_similarities", "transition_scores",
+    "unit_rows", "word_matrix", "word_pooling",
 ]  # fmt: skip

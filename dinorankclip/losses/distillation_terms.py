@@ -7,6 +7,8 @@
     crd        crd_image                           items against the other items of the global batch, after a projector
 and the same with _text. The weight is μ_d for image terms and μ_d·ρ for text terms.
 
+Penultimate tokens of the trunk pass a layer norm of their own first, which belongs to the objective, too.
+
 Shapes: B own samples, M samples over all processes, g² tokens of the comparing grid, W words, C student width,
 K teacher tokens' width, C' teacher summary's width.
 """
@@ -83,6 +85,9 @@ class DistillationLoss(nn.Module):
             if out is not None:
                 with drawing_from(seed, "projector", name):
                     self.projectors[name] = nn.Linear(branch.student, out)
+        self.norms = nn.ModuleDict()
+        if settings.into == "trunk" and settings.tokens == "penultimate":
+            self.norms.update({name: nn.LayerNorm(branch.student) for name, branch in self.branches.items()})
         resample = resample_grid(image_grid, compare_grid).float() if image_grid != compare_grid else None
         self.register_buffer("resample", resample, persistent=False)
 
@@ -100,7 +105,7 @@ class DistillationLoss(nn.Module):
                 terms[f"{term}_{name}"] = weight * value
         if detailed and "image_gram" in features:
             with torch.no_grad():
-                student = losses.cosine_gram(self.image_tokens(embeddings.named["image_student_tokens"]))
+                student = losses.cosine_gram(self.image_tokens(self._normed("image", embeddings)))
                 distance = losses.gram_distance(student, losses.normalise_gram(features["image_gram"]))
             report["gram_distance_image"] = distance.nanmean().item()
         return terms, report
@@ -131,12 +136,22 @@ class DistillationLoss(nn.Module):
         self, name: str, embeddings: Embeddings, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor | None]:
         """Return student tokens [B, g², C] and no mask, or [B, W, C] and the words that both sides read [B, W]."""
-        tokens = embeddings.named[f"{name}_student_tokens"]
+        tokens = self._normed(name, embeddings)
         if name == "image":
             return self.image_tokens(tokens), None
         teacher_mask = features["text_mask"]
         words, mask = word_pooling(tokens, features["text_word_ids"], teacher_mask.shape[1])
         return words, mask & teacher_mask
+
+    def mapping(self, name: str) -> nn.Module:
+        """Return the criterion's own map from a branch's features to the teacher's coordinates."""
+        projector = self.projectors[name]
+        of_tokens = self.settings.criterion in ON_TOKENS
+        return nn.Sequential(self.norms[name], projector) if of_tokens and name in self.norms else projector
+
+    def _normed(self, name: str, embeddings: Embeddings) -> Tensor:
+        tokens = embeddings.named[f"{name}_student_tokens"]
+        return self.norms[name](tokens) if name in self.norms else tokens
 
     def image_tokens(self, tokens: Tensor) -> Tensor:
         """Resample the student's tokens [B, h·w, C] to the comparing grid [B, g², C]."""

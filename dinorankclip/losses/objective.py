@@ -20,7 +20,9 @@ from torch import Tensor, nn
 
 from dinorankclip import distributed
 from dinorankclip.config import LossSettings
+from dinorankclip.losses.anchor import AnchorLoss
 from dinorankclip.losses.contrastive import CYCLIP_CROSS, CYCLIP_IN, alip_weights, cyclip_rows, info_nce_rows, unit_rows
+from dinorankclip.losses.decorrelation import both_decorrelated
 from dinorankclip.losses.distillation_terms import DistillationLoss
 from dinorankclip.losses.groups import gathered_groups, other_positives
 from dinorankclip.losses.ranking import RankingLoss
@@ -68,14 +70,14 @@ class Inputs:
 
     def teacher(self) -> dict[str, Tensor]:
         """Return the frozen features of all processes' pairs that are there, by modality: of a distillation cache, or
-        of an aligned model's own towers."""
+        of an aligned model's own towers. Features of the images stand for those of captions that are not there."""
         found = {}
         for modality in ("image", "text"):
             name = f"{modality}_summary"
             rows = self.teacher_features.get(name, self.embeddings.named.get(name))
             if rows is not None:
                 found[modality] = distributed.gather_rows(rows.detach())
-        return found
+        return {"text": found["image"]} | found if "image" in found else found
 
     @property
     def own(self) -> slice:
@@ -86,7 +88,10 @@ class Inputs:
 
 
 class Objective(nn.Module):
-    """Computes a method's loss. Its parameters (transition heads, gates, projectors) are trained with the model."""
+    """Computes a method's loss. Its parameters (transition heads, gates, projectors) are trained with the model.
+
+    Distillation, anchor and decorrelation join the terms of any method.
+    """
 
     alip_thresholds: Tensor  # exists with the term "agreement" only
 
@@ -97,6 +102,7 @@ class Objective(nn.Module):
         settings: LossSettings | None = None,
         seed: int = 0,
         distillation: DistillationLoss | None = None,
+        anchor: AnchorLoss | None = None,
     ):
         super().__init__()
         traits, settings = traits_of(method), settings or LossSettings()
@@ -105,9 +111,13 @@ class Objective(nn.Module):
         if traits.fixed_order is not None:
             settings = replace(settings, order=traits.fixed_order)
         self.distillation = distillation
+        self.anchor = anchor
+        self.decorrelation = settings.decorrelation
         self.ranking: RankingLoss | None = None
         self.several_positives = settings.several_positives
-        self.terms = tuple(TERMS[name] for name in traits.terms) + ((DISTILLATION,) if distillation is not None else ())
+        joined = {DISTILLATION: distillation is not None, ANCHOR: anchor is not None}
+        joined[DECORRELATION] = settings.decorrelation > 0
+        self.terms = (*(TERMS[name] for name in traits.terms), *(term for term, acts in joined.items() if acts))
         for term in self.terms:
             if term.register is not None:
                 term.register(self, dim, settings, seed)
@@ -209,7 +219,8 @@ def ranking(objective: Objective, inputs: Inputs) -> Terms:
 
 
 def register_ranking(objective: Objective, dim: int, settings: LossSettings, seed: int) -> None:
-    options = {name: value for name, value in asdict(settings).items() if name != "several_positives"}
+    of_others = ("several_positives", "decorrelation")
+    options = {name: value for name, value in asdict(settings).items() if name not in of_others}
     objective.ranking = RankingLoss(dim, seed=seed, **options)
 
 
@@ -217,6 +228,20 @@ def distillation(objective: Objective, inputs: Inputs) -> Terms:
     """Return the terms between students and their cached teacher, which join any other terms."""
     assert objective.distillation is not None, "given with the term"
     return objective.distillation(inputs.embeddings, inputs.teacher_features, inputs.progress, inputs.detailed)
+
+
+def anchored(objective: Objective, inputs: Inputs) -> Terms:
+    """Return the terms between the teacher as a third tower, captions and images."""
+    assert objective.anchor is not None, "given with the term"
+    pairs = inputs.image, inputs.text
+    features = inputs.teacher_features, inputs.scale, inputs.progress
+    return objective.anchor(*pairs, *features, inputs.own, inputs.groups), {}
+
+
+def decorrelated(objective: Objective, inputs: Inputs) -> Terms:
+    """Return the variance–covariance term of both modalities. Every process computes it on the same gathered pairs:
+    see `DistillationLoss`."""
+    return {"decorrelation": objective.decorrelation * both_decorrelated(inputs.image, inputs.text)}, {}
 
 
 def _scale_report(inputs: Inputs) -> dict[str, float]:
@@ -244,4 +269,4 @@ TERMS = {
     "agreement": Term(agreement, register_thresholds),
     "ranking": Term(ranking, register_ranking),
 }
-DISTILLATION = Term(distillation)
+DISTILLATION, ANCHOR, DECORRELATION = Term(distillation), Term(anchored), Term(decorrelated)

@@ -3,6 +3,7 @@
 trunk.py               the contrastive trunk: an open_clip model, its captions cut to their length
 open_clip_blocks.py    open_clip's transformer blocks, run on sequences of several lengths
 open_clip_weights.py   `open_clip:…` as a model, and the checks that its captions and images are read our way
+own_tokens.py          the trunk's own dense tokens in the place of a student's
 students.py            image students (ViT, convolutional), text students, and their features
 fusion.py              the equations of fusion, and the gate
 fusion_variants.py     pyramid, attention, refiner, and the six variants that are built from them

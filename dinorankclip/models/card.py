@@ -172,7 +172,7 @@ def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str =
         f"## Loading\n```python\n{loading}\n```",
         f"## Training\n{_training(known)}",
         f"## Data\n{_data(known)}",
-        _teacher_lines(known.get("teachers", [])),
+        _teacher_lines(known.get("teachers", []), known.get("settings", {}).get("distil", {}).get("into", "student")),
         "## Scores\n" + ("\n\n".join(tables) or "None were recorded."),
         _USE,
         f"## Licence\n{licence}" if licence else _NO_LICENCE,
@@ -251,13 +251,14 @@ def _data(known: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _teacher_lines(teachers: list[dict[str, str]]) -> str:
+def _teacher_lines(teachers: list[dict[str, str]], into: str) -> str:
     if not teachers:
         return ""
+    learner = "The trunk" if into == "trunk" else "Students"
     lines = [
         "## Teachers",
-        "Students learnt from their frozen features, so results also rest on what the teachers were trained with. The",
-        "teachers themselves are not in this folder.",
+        f"{learner} learnt from their frozen features, so results also rest on what the teachers were trained with.",
+        "The teachers themselves are not in this folder.",
         "",
     ]
     for teacher in teachers:

@@ -256,8 +256,10 @@ def _fusion_left_out(model: LoadedModel) -> str:
         for side, angle in (("image", images.angle), ("text", texts.angle))
         if angle is not None
     ]
+    left_out = "students and fusion, which are" if model.parts.fusion.source == "student" else "the fusion, which is"
     return (
-        f"This is the trunk alone, not the whole model: students and fusion, which are left out, turn "
+        f"This is the trunk alone, not the whole model: {left_out} left out, turn"
+        f"{'s' if left_out.endswith(' is') else ''} "
         f"{' and '.join(turns)}, measured on {ANGLE_TRIALS} built-in scenes. Scores of the whole model do not hold for "
         "it."
     )

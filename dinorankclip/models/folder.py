@@ -49,16 +49,22 @@ Description = TypeVar("Description", Students, FusionDesign)
 def design_of(model: AnyModel) -> dict[str, Any]:
     """Return the design of a model as plain data. Students and fusion are left out where the model has none."""
     if isinstance(model, AlignedModel):
-        return {"aligned": dataclasses.asdict(model.design)}
+        described = dataclasses.asdict(model.design)
+        return {"aligned": described | {"fusion": _without_later(described["fusion"], "source", "branches")}}
     design: dict[str, Any] = {"trunk": model.trunk.config}
     if model.students != Students():
         design["students"] = dataclasses.asdict(model.students)
     if model.fusion != FusionDesign():
-        usual = FusionDesign()
-        # Entries that came later are left out at their default, so that older versions read the folder.
-        later = {n for n in ("start", "gate_bias") if getattr(model.fusion, n) == getattr(usual, n)}
-        design["fusion"] = {n: value for n, value in dataclasses.asdict(model.fusion).items() if n not in later}
+        later = "start", "gate_bias", "source", "branches"
+        design["fusion"] = _without_later(dataclasses.asdict(model.fusion), *later)
     return design
+
+
+def _without_later(described: dict[str, Any], *later: str) -> dict[str, Any]:
+    """Return a described fusion without entries that came later and have their default, so that older versions read
+    the folder, and the identity of older models stays."""
+    usual = dataclasses.asdict(FusionDesign())
+    return {name: value for name, value in described.items() if name not in later or value != usual[name]}
 
 
 def save_model(model: AnyModel, folder: Path, *, seal: bool = False) -> None:

@@ -3,8 +3,9 @@
     pixels ─ trunk ─────────────── v ─┐
          └── student ─ tokens, class ─ fusion ─ embedding          and the same for captions, with weights of its own
 
-Without fusion the embedding is v; without students there is the trunk alone. The teacher is no part of the model:
-students (or, in a control, the trunk itself) learn from cached features, which only the objective sees.
+Without fusion the embedding is v; without students there is the trunk alone, whose own dense tokens may stand in the
+place of a student's. The teacher is no part of the model: students, or the trunk itself, learn from cached features,
+which only the objective sees.
 
 Shapes: B images or captions, S image side, L tokens, D embedding width, h×w a grid of patches, C width of a student,
 W width of the trunk's image tower.
@@ -24,9 +25,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.fusion import Fused, Fusion, fused_angle
 from dinorankclip.models.fusion_variants import build_fusion
+from dinorankclip.models.own_tokens import KINDS, LAST, PENULTIMATE, OwnTokens
 from dinorankclip.models.students import StudentFeatures, image_student, text_student, token_table
-from dinorankclip.models.trunk import OwnImageTokens, OwnTextTokens, Trunk
-from dinorankclip.types import Embeddings, ImageSpec, TextSpec
+from dinorankclip.models.trunk import Trunk
+from dinorankclip.types import Embeddings, ImageSpec, TextSpec, UserError
 
 if TYPE_CHECKING:
     from dinorankclip.models.students import ImageStudent, TextStudent
@@ -42,21 +44,28 @@ class Students:
 
 @dataclass(frozen=True)
 class FusionDesign:
-    """Names one of `fusion_variants.VARIANTS`, or "none"; each branch that has a student is fused.
+    """Names one of `fusion_variants.VARIANTS`, or "none". It reads students, or the trunk's own tokens (`source`).
 
-    Models of older versions have no `start` and `gate_bias`: they started as the defaults say.
+    Models of older versions lack the later entries: they are what the defaults say.
     """
 
     variant: str = "none"
     gate: bool = True
     start: str = "closed"  # one of `fusion.GATE_STARTS`; it also decides the form of the residual
     gate_bias: float | None = None  # None: by `start`
+    source: str = "student"  # each branch that has a student is fused; "trunk": each of `branches`
+    branches: str = "image+text"
+
+    def reads_trunk(self, branch: str) -> bool:
+        """Return whether the fusion of a branch reads the trunk's own tokens."""
+        return self.variant != "none" and self.source == "trunk" and branch in self.branches.split("+")
 
 
 def fusion_start_words(fusion: FusionDesign) -> str:
-    """Return how a fusion started where that differs from the default, for messages and cards."""
+    """Return how a fusion started and what it reads where that differs from the default, for messages and cards."""
     words = "" if fusion.start == "closed" else f", start {fusion.start}"
-    return words if fusion.gate_bias is None else f"{words}, gate bias {fusion.gate_bias:g}"
+    words += "" if fusion.gate_bias is None else f", gate bias {fusion.gate_bias:g}"
+    return words if fusion.source == "student" else f"{words}, of the trunk's own tokens ({fusion.branches})"
 
 
 @dataclass
@@ -89,7 +98,8 @@ class JointModel(nn.Module):
         self.text_fusion: Fusion | None = None
         self.students_only = False  # distil-only training leaves the trunk alone
         # Branches whose trunk learns from the teacher in a student's stead: set for training, stored nowhere.
-        self.own_tokens: dict[str, OwnImageTokens | OwnTextTokens] = {}
+        self.own_tokens: dict[str, OwnTokens] = {}
+        self.fused_tokens: dict[str, OwnTokens] = {}  # branches whose fusion reads the trunk's own tokens
         self.set_parts(students or Students(), fusion or FusionDesign(), seed)
         spec = self.image_spec
         # Pixels arrive as uint8; (p/255 - mean)/std becomes one multiply and one add.
@@ -108,6 +118,8 @@ class JointModel(nn.Module):
 
     def set_parts(self, students: Students, fusion: FusionDesign, seed: int = 0) -> None:
         """Add or drop students and fusion; a student or fusion of the same name keeps its weights."""
+        if fusion.source == "trunk" and fusion.variant != "none" and students != Students():
+            raise UserError("a fusion of the trunk's own tokens reads no students: use a model that has none")
         new_image = students.image != self.students.image
         new_text = students.text != self.students.text
         if new_image:
@@ -116,6 +128,11 @@ class JointModel(nn.Module):
         if new_text:
             context, width = self.trunk.text_spec.context_length, token_table(self.trunk.towers).shape[1]
             self.text_student = text_student(students.text, context, width, seed) if students.text else None
+        self.fused_tokens = {
+            branch: kind(self.trunk, PENULTIMATE, "--fusion.source trunk")
+            for branch, kind in KINDS.items()
+            if fusion.reads_trunk(branch)
+        }
         if new_image or fusion != self.fusion:
             self.image_fusion = self._fusion_for(self.image_student, fusion, "image", seed)
         if new_text or fusion != self.fusion:
@@ -125,17 +142,19 @@ class JointModel(nn.Module):
     def _fusion_for(
         self, student: ImageStudent | TextStudent | None, fusion: FusionDesign, branch: str, seed: int
     ) -> Fusion | None:
-        if student is None or fusion.variant == "none":
+        read = self.fused_tokens.get(branch) if fusion.source == "trunk" else student
+        if read is None or fusion.variant == "none":
             return None
         start, bias = fusion.start, fusion.gate_bias
         return build_fusion(
-            fusion.variant, fusion.gate, self.dim, student.width, branch, seed, start=start, gate_bias=bias
+            fusion.variant, fusion.gate, self.dim, read.width, branch, seed, start=start, gate_bias=bias
         )
 
-    def teach_trunk(self, *branches: str) -> None:
-        """Make `forward` return the trunk's own tokens in place of a student's."""
-        kinds: dict[str, type[OwnImageTokens] | type[OwnTextTokens]] = {"image": OwnImageTokens, "text": OwnTextTokens}
-        self.own_tokens = {branch: kinds[branch](self.trunk) for branch in branches}
+    def teach_trunk(self, *branches: str, tokens: str = LAST) -> None:
+        """Make `forward` return the trunk's own tokens, "last" or "penultimate", in place of a student's."""
+        if tokens != PENULTIMATE and self.fused_tokens:
+            raise UserError("a fusion of the trunk's own tokens reads the penultimate: add --distil.tokens penultimate")
+        self.own_tokens = {branch: KINDS[branch](self.trunk, tokens) for branch in branches}
 
     @property
     def learners(self) -> dict[str, Any]:
@@ -188,13 +207,13 @@ class JointModel(nn.Module):
             if second_texts is not None:
                 named["second_text"] = self.read(second_texts).raw
         for branch, encoded in (("image", image), ("text", text)):
-            if encoded.features is not None:
+            if encoded.features is not None and branch in self.learners:
                 named[f"{branch}_student_tokens"] = encoded.features.tokens
                 named[f"{branch}_student_class"] = encoded.features.summary
         return Embeddings(named)
 
     def _encode(self, branch: str, items: Tensor) -> Encoded:
-        if branch not in self.own_tokens:
+        if branch not in self.own_tokens or branch in self.fused_tokens:
             return self.see(items) if branch == "image" else self.read(items)
         embedding, features = self.own_tokens[branch](items)
         return Encoded(embedding, embedding, features)
@@ -202,17 +221,21 @@ class JointModel(nn.Module):
     def learnt(self, branch: str, items: Tensor) -> StudentFeatures:
         """Return the features of normalised pixels, or of token ids, that are compared with the teacher's."""
         if branch in self.own_tokens:
-            return self.own_tokens[branch](items)[1]
+            return self.own_tokens[branch].compared(items)
         student = self.learners[branch]
         return student(items) if branch == "image" else student(items, token_table(self.trunk.towers))
 
     def see(self, pixels: Tensor) -> Encoded:
         """Encode normalised pixels [B, 3, S, S]."""
+        if "image" in self.fused_tokens:
+            return self._fuse_own("image", pixels, self.image_fusion)
         features = self.image_student(pixels) if self.image_student is not None else None
         return self._fuse(self.trunk.encode_image, pixels, features, self.image_fusion)
 
     def read(self, texts: Tensor) -> Encoded:
         """Encode token ids [B, L]."""
+        if "text" in self.fused_tokens:
+            return self._fuse_own("text", texts, self.text_fusion)
         features = None
         if self.text_student is not None:
             features = self.text_student(texts, token_table(self.trunk.towers))
@@ -225,6 +248,13 @@ class JointModel(nn.Module):
     def text_side(self, texts: Tensor) -> Encoded:
         """Encode token ids [B, L]."""
         return self.read(texts)
+
+    def _fuse_own(self, branch: str, items: Tensor, fusion: Fusion | None) -> Encoded:
+        """Fuse the trunk's embedding with the trunk's own tokens, which the same pass gives."""
+        assert fusion is not None, "built with the tokens that it reads"
+        contrastive, features = self.fused_tokens[branch](items)
+        fused = fusion(contrastive, features)
+        return Encoded(fused.embedding, contrastive, features, fused)
 
     def _fuse(
         self, encode: Callable[[Tensor], Tensor], items: Tensor, features: StudentFeatures | None, fusion: Fusion | None
@@ -276,8 +306,9 @@ class JointModel(nn.Module):
     def image_details(self, pixels: Tensor) -> Details:
         """Return the details of normalised pixels [B, 3, S, S]."""
         details = details_of(self.see(pixels))
-        if details.tokens is not None and self.image_student is not None:
-            details = replace(details, tokens=details.tokens.unflatten(1, self.image_student.grid))
+        if details.tokens is not None:
+            read: Any = self.fused_tokens["image"] if self.image_student is None else self.image_student
+            details = replace(details, tokens=details.tokens.unflatten(1, read.grid))
         return replace(details, trunk_tokens=_patch_map(self.trunk.towers.visual, pixels).float())
 
 
@@ -326,7 +357,9 @@ class Details:
     embedding: Tensor  # [B, D], of length 1
     contrastive: Tensor  # [B, D], the trunk's own, of length 1
     trunk_tokens: Tensor | None = None  # [B, h, w, W], the last block of the trunk's image tower; images only
-    tokens: Tensor | None = None  # the student's tokens: [B, h, w, C] of images, [B, L, C] of captions
+    tokens: Tensor | None = (
+        None  # of a student, or of the trunk as fused: [B, h, w, C] of images, [B, L, C] of captions
+    )
     mask: Tensor | None = None  # bool [B, L], True at tokens of the caption (the start token included); captions only
     gate: Tensor | None = None  # [B, D], α of the fusion
     angle: Tensor | None = None  # [B], degrees between the fused and the trunk's embedding

@@ -42,13 +42,17 @@ class Runs:
 
 
 def is_plain(transformer: Any) -> bool:
-    """Return whether `pooled` can run these blocks: pre-norm, self-attention, biases, no custom layers.
+    """Return whether `pooled` can run these blocks: they are plain, and no export records a graph.
 
-    It is False while an export records a graph: runs would become part of the graph, which would fit one batch alone.
+    Runs would become part of the graph, which would fit one batch alone.
     """
+    return not torch.compiler.is_compiling() and has_plain_blocks(transformer)
+
+
+def has_plain_blocks(transformer: Any) -> bool:
+    """Return whether the blocks are pre-norm, with self-attention and biases, without custom layers."""
     return (
-        not torch.compiler.is_compiling()
-        and type(transformer) is Transformer
+        type(transformer) is Transformer
         and transformer.batch_first
         and not transformer.grad_checkpointing
         and all(type(block) is ResidualAttentionBlock for block in transformer.resblocks)
@@ -72,11 +76,18 @@ def pooled(transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, cau
 
     If `causal`, a token attends to itself and to earlier tokens.
     """
+    return pooled_and_dense(transformer, tokens, runs, at, causal)[0]
+
+
+def pooled_and_dense(
+    transformer: Transformer, tokens: Tensor, runs: Runs, at: Tensor, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the pooled tokens [N, E], as `pooled` does, and all tokens that enter the last block [T, E]."""
     *blocks, last = transformer.resblocks
     tokens = every_token(blocks, tokens, runs, causal)
     chosen = tokens[runs.starts(at.device) + at]
     chosen = chosen + last.ls_1(_attend_at(last.attn, last.ln_1(tokens), last.ln_1(chosen), runs, at, causal))
-    return chosen + last.ls_2(last.mlp(last.ln_2(chosen)))
+    return chosen + last.ls_2(last.mlp(last.ln_2(chosen))), tokens
 
 
 def every_token(blocks: Iterable[ResidualAttentionBlock], tokens: Tensor, runs: Runs, causal: bool) -> Tensor:

@@ -23,8 +23,7 @@ from open_clip.transformer import VisionTransformer
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from dinorankclip.models.open_clip_blocks import Runs, every_token, is_plain, pooled
-from dinorankclip.models.students import StudentFeatures, up_to
+from dinorankclip.models.open_clip_blocks import Runs, has_plain_blocks, is_plain, pooled_and_dense
 from dinorankclip.models.weights_file import demand_readable
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import ImageSpec, TextSpec, UserError
@@ -130,30 +129,66 @@ class Trunk(nn.Module):
 
     def encode_image(self, images: Tensor) -> Tensor:
         """Map normalised float images [B, 3, S, S] to [B, D]."""
-        visual = self.towers.visual
         if not self.pools_class_token:
             return self.towers.encode_image(images)
+        return self.projected_image(self.image_tokens(images)[0])
+
+    def image_tokens(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Map images as in `encode_image` to class tokens after the final norm [B, W], and to the tokens that enter
+        the last block, the class token first [B, 1 + h·w, W]. The tower is a plain ViT (`has_class_token`)."""
+        visual = self.towers.visual
         tokens = visual._embeds(images)
-        count, length, _ = tokens.shape
-        first = torch.zeros(count, dtype=torch.int64, device=images.device)
-        rows = pooled(visual.transformer, tokens.flatten(0, 1), Runs(((count, length),)), first, causal=False)
-        return self.projected_image(visual.ln_post(rows))
+        if not is_plain(visual.transformer):  # an export records a graph
+            *blocks, last = visual.transformer.resblocks
+            for block in blocks:
+                tokens = block(tokens)
+            return visual.ln_post(last(tokens)[:, 0]), tokens
+        runs = Runs(((tokens.shape[0], tokens.shape[1]),))
+        first = torch.zeros(len(tokens), dtype=torch.int64, device=images.device)
+        rows, dense = pooled_and_dense(visual.transformer, tokens.flatten(0, 1), runs, first, causal=False)
+        return visual.ln_post(rows), dense.unflatten(0, runs.shapes[0])
 
     def encode_text(self, texts: Tensor) -> Tensor:
         """Map token ids [B, L], L up to the context length, padded with 0, to [B, D]."""
-        towers, length = self.towers, texts.shape[1]
         if not self.reads_causally:
-            return towers.encode_text(F.pad(texts, (0, towers.context_length - length)))
+            return self.towers.encode_text(F.pad(texts, (0, self.towers.context_length - texts.shape[1])))
+        rows, _, order, _ = self._read_runs(texts)
+        return self.projected_text(rows[order.argsort()])
+
+    def text_tokens(self, texts: Tensor) -> tuple[Tensor, Tensor]:
+        """Map ids as in `encode_text` to end-of-text tokens after the final norm [B, W], and to the tokens that enter
+        the last block, at the places of the ids [B, L, W]. The tower is plain and causal (`has_causal_blocks`).
+
+        After the end of a caption tokens have no meaning.
+        """
+        towers, length = self.towers, texts.shape[1]
+        if not is_plain(towers.transformer):  # an export records a graph
+            tokens = towers.token_embedding(texts) + towers.positional_embedding[:length]
+            *blocks, last = towers.transformer.resblocks
+            for block in blocks:
+                tokens = block(tokens, attn_mask=towers.attn_mask[:length, :length])
+            ends = self.end_of_text(texts)[:, None, None].expand(-1, 1, tokens.shape[-1])
+            rows = last(tokens, attn_mask=towers.attn_mask[:length, :length]).gather(1, ends)
+            return towers.ln_final(rows.squeeze(1)), tokens
+        rows, dense, order, runs = self._read_runs(texts)
+        padded = [F.pad(part, (0, 0, 0, length - part.shape[1])) for part in runs.split(dense)]
+        back = order.argsort()
+        return rows[back], torch.cat(padded)[back]
+
+    def _read_runs(self, texts: Tensor) -> tuple[Tensor, Tensor, Tensor, Runs]:
+        """Read captions [B, L] in runs of like length: end-of-text tokens after the final norm [B, W] and the tokens
+        that enter the last block [T, W], captions in the returned order [B], and the runs that T is divided into."""
+        towers = self.towers
         ends = self.end_of_text(texts)
-        order, runs = caption_runs(ends + 1, length)
+        order, runs = caption_runs(ends + 1, texts.shape[1])
         pieces = order.split([count for count, _ in runs.shapes])
         ids = [texts[piece, :longest].flatten() for piece, (_, longest) in zip(pieces, runs.shapes)]
         places = [torch.arange(longest, device=texts.device).repeat(count) for count, longest in runs.shapes]
         dtype = towers.transformer.get_cast_dtype()
         tokens = towers.token_embedding(torch.cat(ids)).to(dtype)
         tokens = tokens + F.embedding(torch.cat(places), towers.positional_embedding).to(dtype)
-        rows = towers.ln_final(pooled(towers.transformer, tokens, runs, ends[order], causal=True))
-        return self.projected_text(rows[order.argsort()])
+        rows, dense = pooled_and_dense(towers.transformer, tokens, runs, ends[order], causal=True)
+        return towers.ln_final(rows), dense, order, runs
 
     def end_of_text(self, texts: Tensor) -> Tensor:
         """Return the place [B] of the end-of-text token in captions [B, L]."""
@@ -174,7 +209,7 @@ class Trunk(nn.Module):
         return projection(rows) if isinstance(projection, nn.Linear) else rows @ projection
 
     @property
-    def pools_class_token(self) -> bool:
+    def has_class_token(self) -> bool:
         """Return True for an image tower that is a plain ViT and pools its class token."""
         visual = self.towers.visual
         return (
@@ -182,13 +217,24 @@ class Trunk(nn.Module):
             and visual.attn_pool is None
             and visual.pool_type == "tok"
             and not visual.output_tokens
-            and is_plain(visual.transformer)
+            and has_plain_blocks(visual.transformer)
         )
 
     @property
-    def reads_causally(self) -> bool:
+    def pools_class_token(self) -> bool:
+        """Return True where `encode_image` may run the blocks of a plain ViT its own way: not while an export records
+        a graph."""
+        return self.has_class_token and is_plain(self.towers.visual.transformer)
+
+    @property
+    def has_causal_blocks(self) -> bool:
         """Return True for CLIP's own text tower with plain blocks."""
-        return self.cuts_captions and is_plain(self.towers.transformer)
+        return self.cuts_captions and has_plain_blocks(self.towers.transformer)
+
+    @property
+    def reads_causally(self) -> bool:
+        """Return True where `encode_text` may run these blocks its own way: not while an export records a graph."""
+        return self.has_causal_blocks and is_plain(self.towers.transformer)
 
     @property
     def cuts_captions(self) -> bool:
@@ -225,51 +271,3 @@ def _build_towers(config: dict[str, Any]) -> nn.Module:
     if preprocessing is not None:
         towers.visual.preprocess_cfg = preprocessing
     return towers.to(torch.float32)
-
-
-class OwnImageTokens:
-    """Maps pixels [B, 3, S, S] to the trunk's embedding [B, D] and its tokens, row by row of `grid`, in one pass.
-
-    A teacher then teaches the trunk itself instead of students (a control of the study). Tokens and class token
-    are those of the last block after the tower's final norm, before the projection.
-    """
-
-    def __init__(self, trunk: Trunk) -> None:
-        if not trunk.pools_class_token:
-            raise UserError("--distil.into trunk needs an image tower that is open_clip's plain ViT with a class token")
-        self._trunk = trunk
-        visual = trunk.towers.visual
-        self.width: int = visual.ln_post.normalized_shape[0]
-        self.grid: tuple[int, int] = tuple(visual.grid_size)
-
-    def __call__(self, pixels: Tensor) -> tuple[Tensor, StudentFeatures]:
-        visual = self._trunk.towers.visual
-        tokens = visual._embeds(pixels)
-        runs = Runs(((tokens.shape[0], tokens.shape[1]),))
-        tokens = every_token(visual.transformer.resblocks, tokens.flatten(0, 1), runs, causal=False)
-        tokens = visual.ln_post(tokens).unflatten(0, runs.shapes[0])
-        return self._trunk.projected_image(tokens[:, 0]), StudentFeatures(tokens[:, 0], tokens[:, 1:])
-
-
-class OwnTextTokens:
-    """Maps token ids [B, L] to the trunk's embedding [B, D] and the tokens behind it, at the places of the ids.
-
-    See `OwnImageTokens`. The tower is causal: a token depends on earlier tokens. End-of-text is the class token.
-    """
-
-    def __init__(self, trunk: Trunk) -> None:
-        if not trunk.reads_causally:
-            raise UserError("--distil.into trunk with captions needs CLIP's own text tower: --distil.branches image")
-        self._trunk = trunk
-        self.width: int = trunk.towers.ln_final.normalized_shape[0]
-
-    def __call__(self, texts: Tensor) -> tuple[Tensor, StudentFeatures]:
-        towers, length = self._trunk.towers, texts.shape[1]
-        dtype = towers.transformer.get_cast_dtype()
-        tokens = towers.token_embedding(texts).to(dtype) + towers.positional_embedding[:length].to(dtype)
-        runs = Runs(((texts.shape[0], length),))
-        tokens = every_token(towers.transformer.resblocks, tokens.flatten(0, 1), runs, causal=True)
-        tokens = towers.ln_final(tokens).unflatten(0, runs.shapes[0])
-        ends = self._trunk.end_of_text(texts)
-        summary = tokens[torch.arange(len(texts), device=texts.device), ends]
-        return self._trunk.projected_text(summary), StudentFeatures(summary, tokens, up_to(ends, length))

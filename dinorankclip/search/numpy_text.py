@@ -177,6 +177,9 @@ class QuickText:
         student = design.get("students", {}).get("text")
         variant = design.get("fusion", {}).get("variant", "none")
         self._student = student if variant != "none" else None
+        fusion = design.get("fusion", {})
+        if fusion.get("source") == "trunk" and "text" in fusion.get("branches", "image+text"):
+            raise NotPlain("the fusion reads the trunk's own tokens")
         self._rescale = design.get("fusion", {}).get("start", "closed") == "closed"
         if self._trunk.keys() - _TRUNK or self._text.keys() != _TEXT:
             raise NotPlain("the text tower is not a plain tower")

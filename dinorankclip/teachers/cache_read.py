@@ -27,6 +27,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dinorankclip.data.samples import Purpose, permutation
 from dinorankclip.data.splits import undivided
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses.resampling import resample_gram, resample_grid, resample_tokens
@@ -77,6 +78,7 @@ class TeacherCache:
         self._tokenizer = tokenizer
         self._record = cache_format.image_record(self.plan)
         self._index = _Index(self.folder / cache_format.keys_name(self.part))
+        self._others: np.ndarray | None = None  # by place of an image: the place whose features it gets
         self._maps: dict[str, np.ndarray] = {}
         self._most_maps = max(FEWEST_MAPS, _open_files() // 4)
         self._basis = load_file(self.folder / BASIS)[IMAGE_BASIS] if "tokens" in self._record.codecs else None
@@ -110,6 +112,23 @@ class TeacherCache:
                 f"{self.folder} was made of other data ('{self.part}', {made_of['images']} images): make a cache of "
                 "this data with dinorankclip teacher cache, or train on that data"
             )
+
+    def shuffle(self, seed: int) -> None:
+        """Give every image the features of another image from now on, the same one at each call: a control.
+
+        The readable images form one cycle in an order drawn from the seed, and each gets the features of its successor.
+        """
+        shards = -(-self._index.size // self.plan["rows"])
+        marks = [self._records(number)[:, 0] for number in range(shards)]
+        readable = np.flatnonzero(np.concatenate(marks)[: self._index.size])
+        order = readable[permutation(seed, 0, len(readable), Purpose.SHUFFLED)]
+        self._others = np.arange(self._index.size)
+        self._others[order] = np.roll(order, -1)
+
+    def summaries(self, keys: Sequence[str]) -> Tensor:
+        """Return the class tokens [n, C'] of whole images, without those that could not be read."""
+        raw = self._raw(keys)
+        return torch.from_numpy(self._record.decode("summary", raw[raw[:, 0] != 0]))
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]:
         features = self.images(keys, views)
@@ -157,12 +176,8 @@ class TeacherCache:
         return torch.where(shows_all[:, None], summary, tokens.mean(1) @ self._basis)
 
     def _rows(self, keys: Sequence[str]) -> np.ndarray:
-        """Return the records of the keys, uint8 [B, bytes]."""
-        places = self._index.find(keys, f"the '{self.part}' part of {self.folder}")
-        rows = np.empty((len(keys), self._record.bytes), np.uint8)
-        for row, place in enumerate(places):
-            number, inside = divmod(int(place), self.plan["rows"])
-            rows[row] = self._map(cache_format.shard_name(self.part, number)).reshape(-1, self._record.bytes)[inside]
+        """Return the records of the keys, uint8 [B, bytes]; refuse an image that could not be read."""
+        rows = self._raw(keys)
         if not rows[:, 0].all():
             key = keys[int(rows[:, 0].argmin())]
             raise UserError(
@@ -170,6 +185,20 @@ class TeacherCache:
                 "command that made it again"
             )
         return rows
+
+    def _raw(self, keys: Sequence[str]) -> np.ndarray:
+        places = self._index.find(keys, f"the '{self.part}' part of {self.folder}")
+        if self._others is not None:
+            places = self._others[places]
+        rows = np.empty((len(keys), self._record.bytes), np.uint8)
+        for row, place in enumerate(places):
+            number, inside = divmod(int(place), self.plan["rows"])
+            rows[row] = self._records(number)[inside]
+        return rows
+
+    def _records(self, number: int) -> np.ndarray:
+        """Return the records of a shard of images, uint8 [rows, bytes]."""
+        return self._map(cache_format.shard_name(self.part, number)).reshape(-1, self._record.bytes)
 
     def texts(self, captions: Sequence[str]) -> dict[str, Tensor]:
         assert self._tokenizer is not None, "captions are looked up by a cache with a tokenizer"
@@ -240,6 +269,7 @@ class _Index:
         keys = np.load(path)
         self._order = np.argsort(keys)
         self._sorted = keys[self._order]
+        self.size = len(keys)
 
     def find(self, names: Sequence[str], where: str) -> np.ndarray:
         hashes = cache_format.hashes(names)

@@ -31,6 +31,7 @@ from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.distil_setup import (
     FakeTeacherCache,
+    anchor_loss,
     distillation_loss,
     fusion_design,
     open_cache,
@@ -90,12 +91,14 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
     model.train()  # after freezing: frozen batch norms keep their statistics
     _refuse_batch_statistics(model, settings)
-    cache = open_cache(settings.distil, settings.reading, train, tokenizer)
+    cache = open_cache(settings.distil, settings.reading, train, tokenizer, settings.seed)
     distillation = None
     if isinstance(model, JointModel):
         distillation = distillation_loss(settings.distil, model, cache, settings.seed)
     second = open_second_captions(train, settings.reading) if traits_of(settings.method).second_caption else None
-    objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation).to(placement.device)
+    anchor = anchor_loss(settings, model.dim, cache, train)
+    objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation, anchor)
+    objective.to(placement.device)
     if objective.needs_teacher:
         _provide_summaries(model, cache)
     loader = PairLoader(

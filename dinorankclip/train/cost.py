@@ -38,7 +38,7 @@ from dinorankclip.train.step import backward
 from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
-METHOD_SETTINGS = ("preset", "method", "loss.", "distil.", "fusion.")  # comparable runs may differ in these
+METHOD_SETTINGS = ("preset", "method", "loss.", "distil.", "fusion.", "anchor.")  # comparable runs may differ in these
 NEUTRAL_SETTINGS = ("budget.chunk", "budget.device", "record.")  # these do not change gradients
 SPLIT_SETTINGS = ("val_fraction", "val_most", "group_column", "epoch_samples")  # these select the held-out images
 NONE_HELD_OUT = "the model was trained on these pairs"
@@ -136,12 +136,20 @@ class Spending:
         if traits.fixed_order is None:
             inert = files.inert_words(list(self.inert))
             words.append(f"order {settings['loss']['order']}" + (f" ({inert})" if inert else ""))
-        fusion = settings.get("fusion", {}).get("variant", "none")
-        if fusion != "none":
-            words.append(f"fusion {fusion}")
-        if settings.get("distil", {}).get("cache") is not None:
-            where = " into the trunk" if settings["distil"].get("into") == "trunk" else ""
-            words.append(f"distilled{where} by {settings['distil']['criterion']}")
+        fusion, distil = settings.get("fusion", {}), settings.get("distil", {})
+        if fusion.get("variant", "none") != "none":
+            source = " of the trunk's tokens" if fusion.get("source") == "trunk" else ""
+            words.append(f"fusion {fusion['variant']}{source}")
+        if distil.get("cache") is not None:
+            into_trunk = distil.get("into") == "trunk"
+            if not into_trunk or distil["weight"] > 0:
+                words.append(f"distilled{' into the trunk' if into_trunk else ''} by {distil['criterion']}")
+            if settings.get("anchor", {}).get("weight"):
+                words.append("anchored")
+            if distil.get("shuffled"):
+                words.append("features of other images")
+        if settings.get("loss", {}).get("decorrelation"):
+            words.append("decorrelated")
         return ", ".join(words)
 
 

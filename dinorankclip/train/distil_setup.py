@@ -1,4 +1,4 @@
-"""Sets up the students, the fusion, the teacher cache and the loss of a run with distillation.
+"""Sets up the students, the fusion, the teacher cache and the losses of a run with distillation or an anchor.
 
 `auto`: the first run builds the cache, others wait. A dry run does not build the cache. It uses `FakeTeacherCache`.
 """
@@ -19,6 +19,7 @@ from dinorankclip.config import DistilSettings, FusionSettings, ReadingSettings,
 from dinorankclip.data.streams import refuse_stream
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.io import if_free
+from dinorankclip.losses.anchor import AnchorLoss
 from dinorankclip.losses.distillation_terms import Branch, DistillationLoss, keeping_for, needed
 from dinorankclip.methods import AUTO, traits_of
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
@@ -32,28 +33,37 @@ from dinorankclip.types import Source, UserError, View
 
 LOOK_EVERY = 10  # seconds between two attempts to lock a cache that another run builds
 WORDS = 12  # length of every caption in a fake cache
+SCALE_ITEMS = 4096  # training images of which the anchor takes mean and spread of features
 
 
 def students_and_fusion(settings: TrainSettings) -> tuple[Students, FusionDesign]:
     """Return the students and the fusion design that the settings select. Students need a teacher cache or fusion.
-    Fusion also works without a teacher; this is a control."""
+    Fusion also works without a teacher; this is a control. Fusion of the trunk's own tokens needs no students."""
     fusion, distil = fusion_design(settings.fusion), settings.distil
+    if fusion.variant != "none" and fusion.source == "trunk":
+        return Students(), fusion
     if fusion.variant == "none" and (distil.cache is None or distil.into == "trunk"):
         return Students(), FusionDesign()
     return Students(distil.image_student, distil.text_student if distil.branches == "image+text" else None), fusion
 
 
 def fusion_design(fusion: FusionSettings) -> FusionDesign:
-    return FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias)
+    branches = {"branches": fusion.branches} if fusion.source == "trunk" else {}
+    return FusionDesign(fusion.variant, fusion.gate, fusion.start, fusion.gate_bias, fusion.source, **branches)
+
+
+def distils(settings: DistilSettings) -> bool:
+    """Return whether there are terms of distillation. A cache may serve the anchor or the lists alone."""
+    return settings.cache is not None and (settings.into == "student" or settings.weight > 0)
 
 
 def teach(model: JointModel, settings: TrainSettings) -> None:
     """Select the parts that learn from the teacher: students or, with `distil.into trunk`, the trunk's own tokens."""
     model.students_only = not traits_of(settings.method).contrasts
-    if settings.distil.cache is not None and settings.distil.into == "trunk":
+    if distils(settings.distil) and settings.distil.into == "trunk":
         if model.students != Students():
             raise UserError(f"{settings.init} has students: --distil.into trunk teaches a trunk that has none")
-        model.teach_trunk(*settings.distil.branches.split("+"))
+        model.teach_trunk(*settings.distil.branches.split("+"), tokens=settings.distil.tokens)
 
 
 def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
@@ -127,7 +137,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def open_cache(
-    settings: DistilSettings, reading: ReadingSettings, train: Source, tokenizer: Tokenizer
+    settings: DistilSettings, reading: ReadingSettings, train: Source, tokenizer: Tokenizer, seed: int = 0
 ) -> TeacherCache | FakeTeacherCache | None:
     """Return the cache of the training part after a check against the data; None without distillation."""
     if settings.cache is None:
@@ -140,12 +150,15 @@ def open_cache(
     refuse_stream(train, "--distil.cache finds features by key")
     cache = cache_part(settings, "train", tokenizer if texts else None)
     cache.check_data(train)
+    if settings.shuffled:
+        cache.shuffle(seed)
     plan = cache.plan
     teachers = f"teacher {plan['teacher']}" + (f" and {plan['text']['teacher']}" if texts else "")
     notes = "; ".join(filter(None, (plan["note"], plan["text"]["note"] if texts else "")))
     say(
         f"{teachers} ({notes or 'frozen'}), cached on {cache.grid[0]}×{cache.grid[1]} tokens, "
         f"compared on {cache.compare_grid[0]}×{cache.compare_grid[1]}"
+        + (", each image with the features of another (a control)" if settings.shuffled else "")
     )
     if "summary" in cache.fields and not cache.summary_follows and reading.crop_scale[0] < WHOLE_VIEW:
         say(
@@ -159,14 +172,14 @@ def cache_part(settings: DistilSettings, part: str, tokenizer: Tokenizer | None)
     """Return one part of the cache with the fields that the criterion needs; `tokenizer` adds captions."""
     assert settings.cache is not None, "the settings must name a cache"
     cache = TeacherCache(settings.cache, part, compare_grid=settings.compare_grid, tokenizer=tokenizer)
-    cache.fields = needed(settings.criterion, cache.plan["keep"])
+    cache.fields = needed(settings.criterion, cache.plan["keep"]) if distils(settings) else frozenset()
     return cache
 
 
 def distillation_loss(
     settings: DistilSettings, model: JointModel, cache: TeacherCache | FakeTeacherCache | None, seed: int
 ) -> DistillationLoss | None:
-    if cache is None:
+    if cache is None or not distils(settings):
         return None
     text, learners = None, model.learners
     if settings.branches == "image+text":  # a text student that --init brings may be there without a teacher
@@ -174,6 +187,23 @@ def distillation_loss(
         text = Branch(learners["text"].width, plan["reduced"], plan["summary_width"])
     image = Branch(learners["image"].width, cache.width, cache.summary_width)
     return DistillationLoss(settings, image, learners["image"].grid, cache.compare_grid, text, seed)
+
+
+def anchor_loss(
+    settings: TrainSettings, dim: int, cache: TeacherCache | FakeTeacherCache | None, train: Source
+) -> AnchorLoss | None:
+    """Return the loss of the teacher as a third tower, and make the cache give what it needs; None without an anchor.
+
+    A checkpoint holds the scale of features, so that a resumed run goes on with the same.
+    """
+    if settings.anchor.weight == 0:
+        return None
+    assert cache is not None, "validated: an anchor needs a cache"
+    cache.fields |= {"summary"}
+    loss = AnchorLoss(settings.anchor, cache.summary_width, dim, settings.seed)
+    chosen = range(0, len(train), -(-len(train) // SCALE_ITEMS))
+    loss.set_scale(cache.summaries([train.key(index) for index in chosen]))
+    return loss
 
 
 class FakeTeacherCache:
@@ -190,7 +220,7 @@ class FakeTeacherCache:
         self.grid, self.compare_grid = (grid, grid), (side, side)
         self.width, self.summary_width = min(REDUCED, image.width), image.summary
         self.plan = {"text": {"reduced": min(REDUCED, text.width), "summary_width": text.summary}}
-        self.fields = needed(settings.criterion, _kept(settings))
+        self.fields = needed(settings.criterion, _kept(settings)) if distils(settings) else frozenset()
         self._tokenizer = tokenizer
 
     def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]:
@@ -202,6 +232,9 @@ class FakeTeacherCache:
                 features["text_mask"] = torch.ones(len(keys), WORDS, dtype=torch.bool)
                 features["text_word_ids"] = bpe_word_ids(self._tokenizer, captions).clamp_max(WORDS - 1)
         return features
+
+    def summaries(self, keys: Sequence[str]) -> Tensor:
+        return torch.randn(len(keys), self.summary_width, generator=torch.Generator().manual_seed(0))
 
     def _draw(self, branch: str, shape: tuple[int, int, int], summary: int) -> dict[str, Tensor]:
         """Draw the features of a branch. `shape` is that of its tokens, `summary` the width of its class token."""

@@ -6,8 +6,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from dinorankclip import distributed
-from dinorankclip.config import LossSettings
-from dinorankclip.losses import Objective, gradient_report
+from dinorankclip.config import AnchorSettings, LossSettings
+from dinorankclip.losses import AnchorLoss, Objective, gradient_report
 from dinorankclip.types import Embeddings, Progress
 
 PAIRS, DIM = 10, 6
@@ -25,6 +25,9 @@ CASES = {
         "rank",
         LossSettings(2, reference="teacher", transitions="teacher", centred=True),
     ),
+    "clip, anchored": ("clip", LossSettings()),
+    "clip, decorrelated": ("clip", LossSettings(decorrelation=2.0)),
+    "clip, anchored, groups": ("clip", LossSettings()),
     "clip, groups": ("clip", LossSettings()),
     "siglip, groups": ("siglip", LossSettings()),
     "alip, groups": ("alip", LossSettings()),
@@ -45,7 +48,8 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
         own = {n: x[rows].clone().requires_grad_() for n, x in whole.items()}
         frozen = {f"{n}_summary": torch.randn(PAIRS, 5, dtype=torch.float64, generator=draw)[rows] for n in names[:2]}
         scale = torch.tensor(9.0, dtype=torch.float64, requires_grad=True)
-        objective = Objective(DIM, method, settings, seed=1).double()
+        anchor = AnchorLoss(AnchorSettings(weight=1.0), 5, DIM) if "anchored" in case else None
+        objective = Objective(DIM, method, settings, seed=1, anchor=anchor).double()
         bias = torch.tensor(-5.0, dtype=torch.float64, requires_grad=True) if method == "siglip" else None
         groups = GROUPS[rows] if case.endswith("groups") else None
         features = {"teacher_features": frozen, "bias": bias, "groups": groups}

@@ -138,6 +138,16 @@ def test_values_and_gradients_are_those_of_the_loops(case, length, backend):
                 assert (a - b).abs().max() < 1e-10
 
 
+def test_without_text_features_those_of_the_images_order_both_sides():
+    image, text, teacher = inputs()
+    objective = Objective(DIM, "rank", LossSettings(order=1, reference="teacher")).double()
+    named, scale, now = Embeddings({"image": image, "text": text}), torch.tensor(7.0), Progress(9, 10, 1)
+    alone = objective(named, scale, now, teacher_features={"image_summary": teacher["image"]})
+    both = {f"{side}_summary": teacher["image"] for side in ("image", "text")}
+    assert alone.total == objective(named, scale, now, teacher_features=both).total
+    assert alone.total != objective(named, scale, now, teacher_features=both | {"text_summary": teacher["text"]}).total
+
+
 def test_the_teacher_is_another_order_and_no_gradient_reaches_it():
     image, text, teacher = inputs()
     teacher = {name: rows.requires_grad_() for name, rows in teacher.items()}
@@ -269,8 +279,8 @@ def test_the_objective_takes_features_of_a_cache_or_of_the_model():
     assert torch.equal(of_model, of_cache)
     with pytest.raises(ValueError, match="there is nothing"):
         objective(Embeddings(named), scale, progress)
-    with pytest.raises(ValueError, match="there is image"):
-        objective(Embeddings(named), scale, progress, teacher_features={"image_summary": teacher["image"]})
+    with pytest.raises(ValueError, match="there is text"):
+        objective(Embeddings(named), scale, progress, teacher_features={"text_summary": teacher["text"]})
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_unknown_parts(folder):
     change_config(folder, students={"image": "vit-micro", "text": "vit-huge"})
     raises_refusal(folder, "no text student is called 'vit-huge'")
     change_config(folder, students={"image": "vit-micro", "text": "vit-micro"}, fusion=["full"])
-    raises_refusal(folder, "is not FusionDesign with gate, gate_bias, start, variant")
+    raises_refusal(folder, "is not FusionDesign with branches, gate, gate_bias, source, start, variant")
 
 
 @pytest.mark.parametrize("trunk", [{}, {"embed_dim": 32}, {"embed_dim": 32, "vision_cfg": {"size": 3}, "text_cfg": {}}])

@@ -11,7 +11,8 @@ from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses.contrastive import info_nce
 from dinorankclip.losses.objective import Objective
 from dinorankclip.models.joint import JointModel
-from dinorankclip.models.trunk import OwnImageTokens, OwnTextTokens, Trunk, trunk_config
+from dinorankclip.models.own_tokens import OwnImageTokens, OwnTextTokens
+from dinorankclip.models.trunk import Trunk, trunk_config
 from dinorankclip.types import Progress, UserError
 
 CAPTIONS = ["a red mug", "two dogs run over a green field near the sea", "x", "a very small boat at night"]

@@ -262,7 +262,7 @@ class OptimSettings:
     muon_rate: float = 10.0
     """Factor on the learning rate of the matrices that Muon moves. At 1 a step changes their numbers about as much as
     AdamW's does."""
-    muon_momentum: float = 0.95
+    muon_momentum: float = 0.8
     """Muon: share of the earlier gradients that stays in the momentum."""
     muon_iterations: int = 5
     """Muon: iterations of the polynomial that makes a step orthogonal."""

@@ -61,7 +61,7 @@ def test_every_cell_of_the_file_is_valid_and_equal_cells_share_their_runs():
     assert not league["clip"].uses_teacher(world) and league["paper-method"].uses_teacher(world)
     with pytest.raises(UserError, match="there is no group league-z"):
         table.group("league-z")
-    assert world.budget("T2") == 360 and world.budget("12.5") == 12.5
+    assert world.budget("T2") == 180 and world.budget("12.5") == 12.5
     with pytest.raises(UserError, match="T1, T2, T3"):
         world.budget("T9")
 

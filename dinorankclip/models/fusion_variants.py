@@ -53,33 +53,8 @@ class Scales:
     def largest(self) -> Tensor:
         """Return the maximum over the valid tokens, channel by channel [B, C]."""
         if self.valid is None:
-            return largest(self.tokens, 1)
-        return largest(self.tokens.masked_fill(~self.valid[..., None], -torch.inf), 1)
-
-
-def largest(x: Tensor, dim: int) -> Tensor:
-    """Return the maximum along a dimension, as `amax`, with a faster gradient; an export records `amax` itself."""
-    return _Largest.apply(x, dim) if x.requires_grad and not torch.compiler.is_compiling() else x.amax(dim)
-
-
-class _Largest(torch.autograd.Function):
-    """Sends the gradient to the place of the maximum, to each of them if there are several.
-
-    The backward of `amax` counts equal maxima to divide the gradient among them, which takes as long on a CPU as all
-    the rest of a fusion. Equal maxima of different tokens occur in padding alone, whose gradient goes nowhere.
-    """
-
-    @staticmethod
-    def forward(ctx, x: Tensor, dim: int) -> Tensor:
-        found = x.amax(dim, keepdim=True)
-        ctx.save_for_backward(x, found)
-        ctx.dim = dim
-        return found.squeeze(dim)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
-        x, found = ctx.saved_tensors
-        return torch.where(x == found, grad.unsqueeze(ctx.dim), 0.0), None
+            return self.tokens.amax(1)
+        return self.tokens.masked_fill(~self.valid[..., None], -torch.inf).amax(1)
 
 
 def dense(tokens: Tensor, mask: Tensor | None) -> Scales:
@@ -122,7 +97,7 @@ class SpatialAttention(nn.Module):
         self.conv = nn.Conv1d(2, 1, KERNEL, padding=_REACH)
 
     def forward(self, scales: Scales) -> Scales:
-        both = torch.stack([scales.tokens.mean(-1), largest(scales.tokens, -1)], 1)
+        both = torch.stack([scales.tokens.mean(-1), scales.tokens.amax(-1)], 1)
         # Zeros between the scales keep them apart, so that one convolution serves all.
         apart = torch.cat([F.pad(scale, (0, _REACH)) for scale in both.split(scales.sizes, -1)], -1)
         scores = self.conv(apart).squeeze(1).split([size + _REACH for size in scales.sizes], -1)

@@ -131,7 +131,7 @@ class Bench:
         """Build a run that reads its pairs from memory."""
         with quiet():
             parts = assemble(self.settings(cell, seed, steps))
-        read_from_memory(parts.loader, self.data.train, self.data.tokenizer, cell.shuffled)
+        read_from_memory(parts.loader, self.data.train, self.data.tokenizer)
         return parts
 
     # Runs.

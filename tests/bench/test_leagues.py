@@ -158,6 +158,8 @@ def test_the_page_pairs_seeds_and_shows_both_columns(tmp_path):
     # 20 % lies between the points of the first seed's curve: 50 steps at 15 %, 100 at 30 %.
     assert leagues_page.seconds_to([[50, 1, 0.15], [100, 2, 0.30]], 0.20, 0.5) == pytest.approx((50 + 50 / 3) * 0.5)
     assert leagues_page.seconds_to([[50, 1, 0.15]], 0.20, 0.5) is None
+    own = {"curve": [[50, 1, 0.2]], "cache_seconds": 33.0}
+    assert leagues_page.time_of(own, 0.2, 0.5) == 58 and leagues_page.time_of(own, 0.3, 0.5) is None
     assert leagues_page._median([10.0, None, 30.0]) == "30 (2 of 3)" and leagues_page._median([None]) == "–"
 
 

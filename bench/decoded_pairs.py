@@ -19,7 +19,7 @@ from dinorankclip.data.samples import Recipe, Sample, iterate_pairs, random_view
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.evaluate.embeddings import embed_texts
 from dinorankclip.evaluate.retrieval import both_ways, retrieval_scores, right_items
-from dinorankclip.types import Encoder, ImageSpec, RawSample, Source, TeacherFeatureProvider, View
+from dinorankclip.types import Encoder, ImageSpec, RawSample, Source
 
 IMAGES_AT_ONCE = 256
 SMALL_GALLERY = 100
@@ -74,33 +74,12 @@ class DecodedRecipe(Recipe):
         return self.captioned(raw.key, shown, view, raw.captions, caption_draws, raw.second_captions)
 
 
-@dataclass(frozen=True)
-class ExchangedFeatures:
-    """Gives each image the teacher's features of another image, always the same: the shuffled cache."""
-
-    features: TeacherFeatureProvider
-    other: dict[str, str]
-
-    @classmethod
-    def of(cls, features: TeacherFeatureProvider, source: Source, seed: int = 0) -> ExchangedFeatures:
-        """Shift a random order of all images by one, so that no image keeps its own features."""
-        order = np.random.default_rng(seed).permutation(len(source))
-        keys = [source.key(int(index)) for index in order]
-        return cls(features, dict(zip(keys, [*keys[1:], keys[0]])))
-
-    def __call__(self, keys: Sequence[str], views: Sequence[View], captions: Sequence[str]) -> dict[str, Tensor]:
-        return self.features([self.other[key] for key in keys], views, captions)
-
-
-def read_from_memory(loader: PairLoader, source: DecodedSource, tokenizer: Tokenizer, exchanged: bool = False) -> None:
-    """Make a loader take pixels and token ids from memory; `exchanged` shuffles the teacher's features."""
+def read_from_memory(loader: PairLoader, source: DecodedSource, tokenizer: Tokenizer) -> None:
+    """Make a loader take pixels and token ids from memory."""
     steps = loader._steps
     own = {field.name: getattr(steps.recipe, field.name) for field in fields(steps.recipe)}
     if tokenizer.spec == own["tokenizer"].spec:
         own["tokenizer"] = tokenizer.load()
-    if exchanged:
-        assert own["teacher_features"] is not None, "a shuffled cache needs a cache"
-        own["teacher_features"] = ExchangedFeatures.of(own["teacher_features"], source)
     loader._steps = replace(steps, source=source, recipe=DecodedRecipe(**own, pixels=source.pixels))
 
 

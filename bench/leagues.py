@@ -131,17 +131,20 @@ class Bench:
         """Build a run that reads its pairs from memory."""
         with quiet():
             parts = assemble(self.settings(cell, seed, steps))
-        read_from_memory(parts.loader, self.data.train, self.data.tokenizer, cell.shuffled)
+        read_from_memory(parts.loader, self.data.train, self.data.tokenizer)
         return parts
 
     # Runs.
 
     def steps(self, cell: Cell, budget: float, mode: str) -> int:
         """Return the steps of a cell in a budget of core-seconds; 0 if its cache alone costs more."""
-        costs = self.costs()
-        cache = sum(costs["caches"][name]["core_seconds"] for name in self.cache_names(cell))
-        left = budget - (cache if mode == INCLUDED else 0)
-        return steps_in(left, self.reference_step(), costs["cells"][cell.digest]["median"])
+        ratio = self.costs()["cells"][cell.digest]["median"]
+        return steps_in(budget - self.cache_seconds(cell, mode), self.reference_step(), ratio)
+
+    def cache_seconds(self, cell: Cell, mode: str) -> float:
+        """Return the core-seconds that a cell's cache takes from its budget."""
+        caches = self.costs()["caches"]
+        return sum(caches[name]["core_seconds"] for name in self.cache_names(cell)) if mode == INCLUDED else 0.0
 
     def modes(self, cell: Cell) -> tuple[str, ...]:
         return (INCLUDED, AMORTISED) if self.cache_names(cell) else (NO_TEACHER,)
@@ -261,6 +264,7 @@ def run(args: argparse.Namespace) -> None:
                     "cell": cell.name,
                 }
                 head |= {"digest": cell.digest, "cache": mode, "seed": seed}
+                head |= {"cache_seconds": bench.cache_seconds(cell, mode)}
                 with path.open("a") as file:
                     file.write(json.dumps(head | record) + "\n")
                 done.add(key)

@@ -136,6 +136,12 @@ def seconds_to(curve: Sequence[Sequence[float]], target: float, step_seconds: fl
     return None
 
 
+def time_of(run: Run, target: float, step_seconds: float) -> float | None:
+    """Return core-seconds of a run to a score, with those of its cache if they are taken from its budget."""
+    seconds = seconds_to(run["curve"], target, step_seconds)
+    return None if seconds is None else seconds + run.get("cache_seconds", 0.0)
+
+
 def curve_table(
     runs: Sequence[Run], group: Group, mode: str, costs: Mapping[str, Any], reference_step: float
 ) -> list[str]:
@@ -145,7 +151,7 @@ def curve_table(
         ratio = costs.get("cells", {}).get(cell.digest, {}).get("median")
         found = runs_of(runs, cell, mode)
         if found and ratio is not None:
-            each = [[seconds_to(run["curve"], t, ratio * reference_step) for t in TARGETS] for run in found.values()]
+            each = [[time_of(run, t, ratio * reference_step) for t in TARGETS] for run in found.values()]
             reached[name] = dict(zip(TARGETS, map(list, zip(*each))))
     targets = [t for t in TARGETS if any(s is not None for of in reached.values() for s in of[t])]
     if not targets:

@@ -34,7 +34,7 @@ from dinorankclip.types import Batch, Progress, Source, View
 TOTAL_STEPS, WARMUP = 10_000, 500  # a choice of ours; a schedule costs no time
 # Gradients are not clipped, since open_clip's trainer does not clip unless a flag asks for it.
 OPTIMISER = OptimSettings(
-    lr=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.2, warmup_steps=WARMUP, clip_norm=None
+    name="adamw", lr=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.2, warmup_steps=WARMUP, clip_norm=None
 )  # fmt: skip
 
 

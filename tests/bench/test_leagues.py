@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench import leagues, leagues_page
-from bench.decoded_pairs import DecodedSource, ExchangedFeatures, read_from_memory
+from bench.decoded_pairs import DecodedSource, read_from_memory
 from bench.leagues import Bench, start_of, steps_in
 from bench.leagues_cells import Cell, read_leagues
 from bench.leagues_data import open_data
@@ -15,7 +15,7 @@ from dinorankclip.data.open_data import open_stored
 from dinorankclip.data.scenes.make import make_scenes
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.train.assemble import assemble
-from dinorankclip.types import UserError, View
+from dinorankclip.types import UserError
 from dinorankclip_studies.verdicts import paired
 
 NONE = {"kinds_train": 0, "kinds_test": 0, "fine_train": 0, "fine_test": 0}
@@ -75,13 +75,6 @@ def test_batches_from_memory_are_those_of_the_loader(bench, scenes):
         assert ours.keys == theirs.keys and ours.captions == theirs.captions and ours.views == theirs.views
         for name in ("images", "texts", "second_texts", "groups"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name))
-
-
-def test_a_shuffled_cache_gives_every_image_the_features_of_another_one(scenes):
-    source = open_stored(scenes)
-    keys = [source.key(index) for index in range(len(source))]
-    seen = ExchangedFeatures.of(lambda names, views, captions: {"names": names}, source)(keys, [View()] * 24, [""] * 24)
-    assert sorted(seen["names"]) == sorted(keys) and all(a != b for a, b in zip(seen["names"], keys))
 
 
 def test_cells_of_a_seed_start_alike_and_see_the_same_pairs(bench):
@@ -165,6 +158,8 @@ def test_the_page_pairs_seeds_and_shows_both_columns(tmp_path):
     # 20 % lies between the points of the first seed's curve: 50 steps at 15 %, 100 at 30 %.
     assert leagues_page.seconds_to([[50, 1, 0.15], [100, 2, 0.30]], 0.20, 0.5) == pytest.approx((50 + 50 / 3) * 0.5)
     assert leagues_page.seconds_to([[50, 1, 0.15]], 0.20, 0.5) is None
+    own = {"curve": [[50, 1, 0.2]], "cache_seconds": 33.0}
+    assert leagues_page.time_of(own, 0.2, 0.5) == 58 and leagues_page.time_of(own, 0.3, 0.5) is None
     assert leagues_page._median([10.0, None, 30.0]) == "30 (2 of 3)" and leagues_page._median([None]) == "–"
 
 

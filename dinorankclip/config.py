@@ -264,8 +264,8 @@ class OptimSettings:
     AdamW's does."""
     muon_momentum: float = 0.8
     """Muon: share of the earlier gradients that stays in the momentum."""
-    muon_iterations: int = 5
-    """Muon: iterations of the polynomial that makes a step orthogonal."""
+    muon_iterations: Literal[3, 4, 5] = 4
+    """Muon: iterations that make a step orthogonal. More reach weaker directions of the gradient and cost more."""
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-6

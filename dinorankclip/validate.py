@@ -42,7 +42,7 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("budget.minutes budget.core_seconds", lambda x: 0 < x < INFINITE, "above 0"),
     ("budget.steps", lambda x: x >= 1, "at least 1"),
     (
-        "budget.chunk budget.threads optim.muon_iterations aligned.hidden aligned.dim aligned.token_width",
+        "budget.chunk budget.threads aligned.hidden aligned.dim aligned.token_width",
         lambda x: x >= 1,
         "at least 1",
     ),

@@ -11,7 +11,7 @@ from dinorankclip.config import OptimSettings
 from dinorankclip.models.joint import JointModel, Students
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.train import muon
-from dinorankclip.train.muon import COEFFICIENTS, Muon, is_matrix, orthogonal, orthogonal_everywhere
+from dinorankclip.train.muon import Muon, is_matrix, orthogonal, orthogonal_everywhere, polynomials
 from dinorankclip.train.step import Updater, optimisers
 from dinorankclip.types import Progress
 
@@ -20,15 +20,14 @@ STEPS = Progress(0, 10, 1)
 
 def by_decomposition(matrix, iterations):
     """The docstring's loops: the polynomial of each singular value."""
-    first, third, fifth = COEFFICIENTS
     u, s, v = torch.linalg.svd(matrix / matrix.norm(), full_matrices=False)
-    for _ in range(iterations):
+    for first, third, fifth in polynomials(iterations):
         s = first * s + third * s**3 + fifth * s**5
     return u * s @ v
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 6, 11), (2, 5, 20), (1, 1, 7)])
-@pytest.mark.parametrize("iterations", [1, 3, 5])
+@pytest.mark.parametrize("iterations", [3, 4, 5])
 def test_equals_the_polynomial_of_singular_values(shape, iterations):
     matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     wanted = torch.stack([by_decomposition(matrix, iterations) for matrix in matrices])
@@ -36,16 +35,23 @@ def test_equals_the_polynomial_of_singular_values(shape, iterations):
 
 
 def test_by_hand():
-    # diag(3, 4)/5 has singular values 0.6 and 0.8; one iteration of p gives these.
-    p = {s: 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5 for s in (0.6, 0.8)}
-    found = orthogonal(torch.diag(torch.tensor([3.0, 4.0], dtype=torch.float64))[None], 1)
-    torch.testing.assert_close(found[0], torch.diag(torch.tensor([p[0.6], p[0.8]], dtype=torch.float64)))
+    # diag(3, 4)/5 has singular values 0.6 and 0.8; three polynomials, one after the other.
+    values = torch.tensor([0.6, 0.8], dtype=torch.float64)
+    for a, b, c in ((8.1306, -23.7673, 17.5629), (3.6841, -2.7562, 0.5404), (2.7329, -2.0355, 0.4591)):
+        values = a * values + b * values**3 + c * values**5
+    found = orthogonal(torch.diag(torch.tensor([3.0, 4.0], dtype=torch.float64))[None], 3)
+    torch.testing.assert_close(found[0], torch.diag(values))
 
 
-def test_five_iterations_bring_singular_values_near_one():
-    matrices = torch.randn(4, 32, 128, generator=torch.Generator().manual_seed(0))
-    values = torch.linalg.svdvals(orthogonal(matrices))
-    assert values.min() > 0.65 and values.max() < 1.21
+@pytest.mark.parametrize(("iterations", "least"), [(3, 0.0091), (4, 0.0022), (5, 0.00051)])
+def test_singular_values_end_near_one(iterations, least):
+    values = torch.logspace(torch.tensor(least).log10(), 0, 500, dtype=torch.float64)
+    for a, b, c in polynomials(iterations):
+        values = a * values + b * values**3 + c * values**5
+    assert values.min() > 0.695 and values.max() < 1.305
+    wide = torch.randn(4, 32, 128, generator=torch.Generator().manual_seed(0))
+    found = torch.linalg.svdvals(orthogonal(wide, iterations))
+    assert found.min() > 0.69 and found.max() < 1.31
 
 
 def test_a_gradient_of_zero_moves_nothing():
@@ -58,13 +64,13 @@ def test_scale_of_the_gradient_does_not_matter():
 
 
 def test_steps_are_those_of_torch():
-    """torch.optim.Muon iterates in bfloat16, so it is near, not equal."""
+    """torch.optim.Muon iterates other polynomials, in bfloat16, so it is near, not equal."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"a.weight": (24, 24), "b.weight": (96, 24), "c.weight": (24, 96)}
     ours = {name: nn.Parameter(torch.randn(shape, generator=generator)) for name, shape in shapes.items()}
     theirs = copy.deepcopy(ours)
     group = {"params": list(ours.values()), "names": list(ours), "weight_decay": 0.1}
-    left = Muon([group], lr=0.02, momentum=0.95, iterations=5)
+    left = Muon([group], lr=0.02, momentum=0.95, iterations=3)
     right = torch.optim.Muon(theirs.values(), lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
     start = copy.deepcopy(ours)
     for _ in range(3):
@@ -75,16 +81,16 @@ def test_steps_are_those_of_torch():
         right.step()
     for name, parameter in ours.items():
         moved, wanted = parameter - start[name], theirs[name] - start[name]
-        assert (moved - wanted).norm() < 0.02 * wanted.norm()
+        assert (moved - wanted).norm() < 0.25 * wanted.norm()
 
 
 def test_query_key_and_value_take_steps_of_their_own():
     fused = nn.Parameter(torch.zeros(24, 8))
     fused.grad = torch.randn(24, 8, generator=torch.Generator().manual_seed(0))
-    optimizer = Muon([{"params": [fused], "names": ["x.in_proj_weight"]}], lr=1.0, momentum=0.0, iterations=5)
+    optimizer = Muon([{"params": [fused], "names": ["x.in_proj_weight"]}], lr=1.0, momentum=0.0, iterations=3)
     optimizer.step()
     for part, gradient in zip(fused.detach().chunk(3), fused.grad.chunk(3)):
-        torch.testing.assert_close(part, -0.2 * 8**0.5 * orthogonal(gradient[None])[0])
+        torch.testing.assert_close(part, -0.2 * 8**0.5 * orthogonal(gradient[None], 3)[0])
 
 
 def test_only_matrices_inside_blocks_are_muons():
@@ -153,5 +159,5 @@ def test_shares_of_processes_give_the_whole(count, monkeypatch):
         monkeypatch.setattr(
             muon.distributed, "gather_rows", lambda rows: shares.append(rows) or torch.cat([rows, rows])
         )
-        orthogonal_everywhere(stack, 5)
-    torch.testing.assert_close(torch.cat(shares)[:count], orthogonal(stack, 5))
+        orthogonal_everywhere(stack, 3)
+    torch.testing.assert_close(torch.cat(shares)[:count], orthogonal(stack, 3))

@@ -203,7 +203,8 @@ def test_a_whole_run_and_its_reports(pairs, cached, tmp_path):
     quick = ["--budget.epochs", "1", "--budget.threads", "1", "--record.no-tensorboard", "--reading.workers", "0"]
     run(parse([str(word) for word in (*flags, *quick)])[0], False, False)
     assert spending(where).method == (
-        "dinorankclip, order 1, fusion single-scale of the trunk's tokens, distilled into the trunk by gram+rel, anchored"
+        "dinorankclip, order 1, fusion single-scale of the trunk's tokens, "
+        "distilled into the trunk by gram+rel, anchored"
     )
     assert any(finding.what for finding in examine_run(where))
     assert json.loads((where / "config.json").read_text())["anchor"]["weight"] == 1

@@ -55,7 +55,7 @@ def test_every_cell_of_the_file_is_valid_and_equal_cells_share_their_runs():
                 assert (settings.seed, settings.budget.steps, settings.reading.workers) == (3, 5, 0)
     clip = table.reference.digest
     shared = [name for name, group in table.groups.items() if group.cells[group.reference].digest == clip]
-    assert shared == ["optimisers", "league-a", "league-b", "paper"]
+    assert shared == ["optimisers", "league-a", "league-b", "decisive", "paper"]
     league = table.group("league-b").cells
     world = table.worlds["scenes"]
     assert not league["clip"].uses_teacher(world) and league["trunk-student"].uses_teacher(world)

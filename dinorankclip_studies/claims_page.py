@@ -159,9 +159,9 @@ def _study_sentences(study: Results) -> str:
         return f"**Study {study.name}**: no finished run yet."
     first, means = study.runs[0], mean_r1(study)
     seeds = count_range(sorted(len(study.of(cell)) for cell in study.cells()))
-    took = duration(median(run.seconds for run in study.runs))
+    runs, took = len({run.key for run in study.runs}), duration(median(run.seconds for run in study.runs))
     text = (
-        f"**Study {study.name}**: {study.title or 'a study'}. {len(study.runs)} runs of {len(study.cells())} cells, "
+        f"**Study {study.name}**: {study.title or 'a study'}. {runs} runs of {len(study.cells())} cells, "
         f"{seeds} seeds each; trunk {first.settings['model']['trunk']}, {first.settings['budget']['epochs']} "
         f"epochs and {first.pairs_seen:,} pairs seen by a run of {first.cell}; a run took {took} (median)."
     )

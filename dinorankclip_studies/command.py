@@ -22,8 +22,8 @@ Many runs at equal pairs and steps: tables with intervals over seeds.
 {verbs}
 
 small is every cell on 2,000 built-in scenes (`make study`). The claims are judged by full (with AdamW) and by tuned,
-the same cells on top of Muon. flickr8k is the main comparison on real photos (data/flickr8k and its neighbours), cc3m the
-paper's scale.
+the same cells on top of Muon. flickr8k is the main comparison on real photos (data/flickr8k and its neighbours), cc3m
+the paper's scale.
 A finished run is never made again, and cells that several tables share are one run. Ctrl-C saves; the same command
 goes on. Of a finished run settings, log and scores stay; of seed 0 also its last model.
 """

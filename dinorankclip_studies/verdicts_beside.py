@@ -29,6 +29,7 @@ def verdicts_beside(studies: Sequence[Results], verdicts: Mapping[str, Sequence[
     if len(compared) < 2:
         return []
     heads = [f"{study.name}: {about_study(study)}" for study in compared]
+    planned = [all_studies()[study.name]().seeds for study in compared]
     columns = [{each.claim.id: each for each in verdicts[study.name]} for study in compared]
     lines = [f"## {HEADING}", "", wrapped(_explained(compared, columns)), ""]
     lines += [table_row(("claims of the paper", *heads)), f"| --- |{' --: |' * len(heads)}"]
@@ -39,7 +40,7 @@ def verdicts_beside(studies: Sequence[Results], verdicts: Mapping[str, Sequence[
     for name, first in columns[0].items():
         if not first.claim.same_as:
             control = " *A control that the paper lacks.*" if first.claim.control else ""
-            cells = [_verdict(column[name], study) for study, column in zip(compared, columns)]
+            cells = [_verdict(column[name], seeds) for seeds, column in zip(planned, columns)]
             lines.append(table_row((f"{first.claim.says}{control} [↓](#{name})", *cells)))
     return [*lines, ""]
 
@@ -76,23 +77,26 @@ def _explained(compared: Sequence[Results], columns: Sequence[Mapping[str, Judge
             f" Of {len(both)} claims that {first.name} and {study.name} have both measured, {changed} have another "
             f"verdict in {study.name}."
         )
+    for study in compared:
+        there, whole = {run.key for run in study.runs}, {run.key for run in all_studies()[study.name]().runs()}
+        if len(there) < len(whole):
+            text += f" Study {study.name} has {len(there)} of {len(whole)} runs so far; verdicts may change."
     return text
 
 
-def _verdict(each: Judged, study: Results) -> str:
+def _verdict(each: Judged, planned: Mapping[str, int]) -> str:
     verdict, line = f"**{each.evidence.verdict}**", deciding_line(each)
     if line is None:
         return verdict
-    if so_far := _so_far(each, study):
+    if so_far := _so_far(each, planned):
         verdict += f": {so_far}"
     detectable = detectable_text(line)
     words = f"{line.label}: {effect_text(line)}" + (f", detectable {detectable}" if detectable != MISSING else "")
     return f"{verdict}<br>{words}"
 
 
-def _so_far(each: Judged, study: Results) -> str:
+def _so_far(each: Judged, planned: Mapping[str, int]) -> str:
     """Return words such as `2 of 8 seeds so far`; empty if every planned seed of the claim's cells is there."""
-    planned = all_studies()[study.name]().seeds
     seeds = [planned[cell] for cell in each.claim.cells if cell in planned]
     there = min(line.effect.n for line in each.evidence.shown if line.decisive)
     return f"{there} of {min(seeds)} seeds so far" if seeds and there < min(seeds) else ""

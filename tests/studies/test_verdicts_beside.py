@@ -88,8 +88,10 @@ def test_few_seeds_are_inconclusive_so_far():
 
 def test_what_has_not_run_says_so_beside_the_old_verdict():
     begun = replace(tuned(seeds=1), runs=tuned(seeds=1).runs[:1])
-    counts, by_claim = sections(claims_markdown([results(), begun], bench()))
+    page = claims_markdown([results(), begun], bench())
+    counts, by_claim = sections(page)
     assert by_claim["adds-high-order"][1] == "**not run**"
+    assert "Study tuned has 1 of 201 runs so far; verdicts may change." in page.replace("\n", " ")
     assert int(counts["not run"][1]) > 40 and counts["not run"][0] == "0"
 
 

@@ -2,7 +2,8 @@
 
 Where is a cell of a study defined? In cells.toml of the paper's folder in papers/: a name, a method, and the settings
 that it changes. The module `plans` beside it puts cells, seeds, evaluation sets and tables together into the studies
-`small`, `full`, `flickr8k` and `cc3m`. Cells become runs in study.py; `dinorankclip study plan NAME` lists them.
+`small`, `full`, `tuned`, `flickr8k` and `cc3m`. Cells become runs in study.py; `dinorankclip study plan NAME` lists
+them.
 
 How do I write a study of my own? Add a function to `plans` that returns a `Study`, and its name to `STUDIES` there:
 
@@ -38,6 +39,8 @@ judge     results.py          records of finished runs, results.json, tuned rate
 write     material.py         results, tables and models of a study, opened for its report
           study_tables.py     tables from experiments and results
           table_files.py      tables as Markdown, LaTeX, CSV and traces
+          claim_words.py      effects, sizes and counts of a verdict as words
+          verdicts_beside.py  verdicts of studies of the same cells side by side
           claims_page.py      claims.md
           departures.py       paper-departures.md: the paper's hyper-parameters beside recipe and presets
           upper_bound.py      linear probes of the teachers themselves

@@ -7,7 +7,7 @@ A claim has a judge. A judge turns contrasts, which are quantities with what the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dinorankclip.run_files import is_inert
@@ -38,6 +38,10 @@ class Contrast:
     over_control: Quantity | None = None
 
     def measured(self, context: Context) -> Effect:
+        """Return the effect over seeds. The same runs under two names are no comparison, so n is 0."""
+        cells = self.quantity.cells
+        if len(cells) == 2 and context.results.are_same_runs(*cells):
+            return rules.level({})
         return rules.level(self.quantity.values(context))
 
     def deciding(self, context: Context) -> Effect:
@@ -190,6 +194,7 @@ class Claim:
     control: bool = False  # the paper has no such comparison: it is counted apart from its claims
     same_as: str = ""  # id of an earlier claim that is the same comparison: the two are counted once
     beside: tuple[Callable[[Context], str], ...] = ()  # sentences that must stand beside the verdict
+    remarks: Mapping[str, str] = field(default_factory=dict)  # study → its remark, where `remark` is wrong there
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -199,7 +204,8 @@ class Claim:
         evidence = self.judge(context)
         taught_by = caveat(context.results, self.cells)
         beside = [sentence for make in self.beside if (sentence := make(context))]
-        remarks = [self.remark, *evidence.remarks, *beside, taught_by]
+        remark = self.remarks.get(context.results.name, self.remark)
+        remarks = [remark, *evidence.remarks, *beside, taught_by]
         if self.same_as:
             remarks.append(f"the same comparison as `{self.same_as}`, counted once")
         if evidence.verdict == "not run":
@@ -216,6 +222,11 @@ class Judged:
     claim: Claim
     study: str
     evidence: Evidence
+
+    @property
+    def counts(self) -> bool:
+        """Return whether it counts among the paper's claims: controls count apart, a second wording not at all."""
+        return not self.claim.control and not self.claim.same_as
 
 
 def judged(results: Results, bench: Bench | None = None) -> tuple[Judged, ...]:

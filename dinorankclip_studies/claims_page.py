@@ -12,17 +12,29 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 from dinorankclip.formatting import MISSING
 from dinorankclip.methods import LABEL
 from dinorankclip.report.html import wrapped
 from dinorankclip_studies.claim import AS_WELL, AT_CHANCE, INERT, EvidenceLine, Judged, caveat, in_unit, judged
+from dinorankclip_studies.claim_words import (
+    claimed_text,
+    count_range,
+    deciding_line,
+    detectable_text,
+    effect_text,
+    mean_r1,
+    n_text,
+    percent,
+    table_row,
+)
 from dinorankclip_studies.material import StudyMaterial
 from dinorankclip_studies.papers import Paper, all_studies, measures_of, paper_of, papers
 from dinorankclip_studies.results import RESULTS, Results
 from dinorankclip_studies.run_times import Bench, duration, load_bench
-from dinorankclip_studies.verdicts import ALPHA, SMALLEST, VERDICTS, Verdict, detectable_at
+from dinorankclip_studies.verdicts import ALPHA, SMALLEST, VERDICTS, Verdict
+from dinorankclip_studies.verdicts_beside import optimiser_of, verdicts_beside
 
 MOST_SHOWN = 3  # effects in one row of the overview; of more, only the deciding effect is shown
 
@@ -40,7 +52,8 @@ def own_claims(material: StudyMaterial) -> str:
 def all_claims(paper: Paper, docs: Path, bench: Path, machine: str) -> str:
     """Judge by every judging study of the paper whose results are committed below `docs`."""
     paths = [docs / "study" / name / RESULTS for name in paper.judging]
-    results = [Results.load(path) for path in paths if path.is_file()]
+    stored = [Results.load(path) for path in paths if path.is_file()]
+    results = [study for study in stored if study.runs]
     return claims_markdown(results, load_bench(bench), machine=machine) + "\n".join(_aligned_section(docs))
 
 
@@ -101,6 +114,7 @@ def claims_markdown(
         *_summary(studies, verdicts),
         *_sources(studies, bench, machine),
         _reading(),
+        *verdicts_beside(studies, verdicts),
         *(line for study in studies for line in _overview(study, verdicts[study.name])),
         *_details(verdicts, link),
         paper_of(studies[0].name).contradictions,
@@ -110,7 +124,7 @@ def claims_markdown(
 
 def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]]) -> list[str]:
     """Summarise the tests, their data and their verdicts, and state the limits of the verdicts."""
-    count = len({each.claim.id for claims in verdicts.values() for each in claims if _counts_as_claim(each)})
+    count = len({each.claim.id for claims in verdicts.values() for each in claims if each.counts})
     lines = ["## Summary", ""]
     lines += _paragraph(
         f"**What was tested.** {count} claims of the paper, each as a comparison of models that were trained here on "
@@ -120,8 +134,9 @@ def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]
     for study in studies:
         lines += _paragraph(_study_sentences(study))
     for study in studies:
-        own = [each for each in verdicts[study.name] if _counts_as_claim(each)]
-        lines += _verdict_lines(study.name, own, in_full=study is studies[0])
+        own = [each for each in verdicts[study.name] if each.counts]
+        in_full = measures_of(study.name).kind == measures_of(studies[0].name).kind
+        lines += _verdict_lines(study.name, own, in_full)
     lines += _limits(studies)
     lines += [f"| study | claims | {' | '.join(VERDICTS)} |", f"| --- | --: |{' --: |' * len(VERDICTS)}"]
     for name, claims in verdicts.items():
@@ -134,11 +149,6 @@ def _summary(studies: Sequence[Results], verdicts: Mapping[str, Sequence[Judged]
     return [*lines, ""]
 
 
-def _counts_as_claim(each: Judged) -> bool:
-    """Return whether a verdict counts among the paper's claims: controls count apart, a second wording not at all."""
-    return not each.claim.control and not each.claim.same_as
-
-
 def _paragraph(text: str) -> list[str]:
     return [wrapped(text), ""]
 
@@ -147,32 +157,20 @@ def _study_sentences(study: Results) -> str:
     """Write the number of a study's runs, the time they took, and the quality of their models."""
     if not study.runs:
         return f"**Study {study.name}**: no finished run yet."
-    first, means = study.runs[0], _mean_r1(study)
-    seeds = _range(sorted(len(study.of(cell)) for cell in study.cells()))
-    took = duration(median(run.seconds for run in study.runs))
+    first, means = study.runs[0], mean_r1(study)
+    seeds = count_range(sorted(len(study.of(cell)) for cell in study.cells()))
+    runs, took = len({run.key for run in study.runs}), duration(median(run.seconds for run in study.runs))
     text = (
-        f"**Study {study.name}**: {study.title or 'a study'}. {len(study.runs)} runs of {len(study.cells())} cells, "
+        f"**Study {study.name}**: {study.title or 'a study'}. {runs} runs of {len(study.cells())} cells, "
         f"{seeds} seeds each; trunk {first.settings['model']['trunk']}, {first.settings['budget']['epochs']} "
         f"epochs and {first.pairs_seen:,} pairs seen by a run of {first.cell}; a run took {took} (median)."
     )
     if means:
-        named = ", ".join(
-            f"{cell} {_percent(means[cell])}" for cell in paper_of(study.name).main_cells if cell in means
-        )
+        named = ", ".join(f"{cell} {percent(means[cell])}" for cell in paper_of(study.name).main_cells if cell in means)
         worst, best = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
         text += f" Mean R@1 on held-out pairs, averaged over seeds: {named}" if named else " Mean R@1 on held-out pairs"
-        text += f"; lowest {worst} with {_percent(means[worst])}, highest {best} with {_percent(means[best])}."
+        text += f"; lowest {worst} with {percent(means[worst])}, highest {best} with {percent(means[best])}."
     return text
-
-
-def _mean_r1(study: Results) -> dict[str, float]:
-    """Return the mean R@1 of each cell over its seeds."""
-    score = measures_of(study.name).mean_r1
-    return {cell: mean(values.values()) for cell in study.cells() if (values := study.values(cell, score))}
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _verdict_lines(study: str, claims: Sequence[Judged], in_full: bool) -> list[str]:
@@ -204,12 +202,9 @@ def _verdict_lines(study: str, claims: Sequence[Judged], in_full: bool) -> list[
 
 
 def _sentence(each: Judged) -> str:
-    """Return a claim with the effect that decided it: where a claim is contradicted, an effect that opposes it."""
-    decisive = [line for line in each.evidence.shown if line.decisive and line.effect.n]
-    if each.evidence.verdict == "contradicted":
-        opposing = [line for line in decisive if line.effect.shown and line.direction * line.effect.mean < 0]
-        decisive = opposing or decisive
-    line = next((line for line in decisive if line.deciding), decisive[0])
+    """Return a claim with the effect that decided it."""
+    line = deciding_line(each)
+    assert line is not None, "a verdict rests on a measurement"
     beside = [mark for mark in each.evidence.marks if mark == AS_WELL or mark.startswith("at equal pairs")]
     measured = "; ".join([f"{line.label}: {effect_text(line)}", *beside])
     return f"{each.claim.says} Measured: {measured}. [↓](#{each.claim.id})"
@@ -219,20 +214,40 @@ def _limits(studies: Sequence[Results]) -> list[str]:
     lines = []
     small = [study for study in studies if not measures_of(study.name).dinov3]
     if small:
-        means = [value for study in small for value in _mean_r1(study).values()]
-        stand = f"at {_percent(min(means))} to {_percent(max(means))} mean R@1" if means else "at no score yet"
+        means = [value for study in small for value in mean_r1(study).values()]
+        stand = f"at {percent(min(means))} to {percent(max(means))} mean R@1" if means else "at no score yet"
         lines += _paragraph(
             "**What this does not show.** Verdicts speak about the scale they were measured at: tiny trunks, thousands "
             "of pairs, minutes of training on CPU cores. The paper speaks about CC3M, ViT-B/32 and DINOv3. The cells "
-            f"here stand {stand}, and all were trained with AdamW at one learning rate for all methods of a study. "
-            "Methods that this optimiser leaves on a plateau may be ordered otherwise by another optimiser, by larger "
-            "models or by longer training."
+            f"here stand {stand}, and {_optimisers(small)}"
         )
     caveats = dict.fromkeys(caveat(study, study.cells()) for study in studies)
     lines += [line for text in caveats if text for line in _paragraph(f"Where a teacher has a part here: {text}.")]
     return lines + _paragraph(
         "The paper prints numbers of its own method as projections, and most of its baselines as results; sizes that "
         f"are claimed are differences of the two, and stand here labelled “{LABEL}”."
+    )
+
+
+def _optimisers(studies: Sequence[Results]) -> str:
+    """Return how the cells were trained, and what that leaves open."""
+    trained: dict[str, list[str]] = {}
+    for study in studies:
+        if study.runs:
+            trained.setdefault(optimiser_of(study), []).append(study.name)
+    larger = "by larger models or by longer training."
+    if len(trained) > 1:
+        each = " and ".join(f"those of {', '.join(names)} with {name}" for name, names in trained.items())
+        return (
+            f"were trained at one learning rate for all methods of a study, {each}. AdamW leaves CLIP on a plateau "
+            "here. Studies differ in epochs and lists, too, so a verdict that changed does not tell which of these "
+            f"changed it. Methods may be ordered otherwise {larger}"
+        )
+    optimiser = next(iter(trained), "AdamW")
+    left = "that this optimiser leaves on a plateau " if optimiser == "AdamW" else ""
+    return (
+        f"all were trained with {optimiser} at one learning rate for all methods of a study. Methods {left}may be "
+        f"ordered otherwise by another optimiser, {larger}"
     )
 
 
@@ -267,12 +282,12 @@ def _overview(study: Results, claims: Sequence[Judged]) -> list[str]:
             f"{each.claim.says} [↓](#{each.claim.id})",
             ", ".join(each.claim.experiments),
             "<br>".join(f"{line.label}: {effect_text(line)}" for line in shown) or MISSING,
-            "<br>".join(_claimed(line) for line in shown) or MISSING,
-            _n([line for line in each.evidence.shown if line.decisive]),
-            "<br>".join(_detectable(line) for line in shown) or MISSING,
+            "<br>".join(claimed_text(line) for line in shown) or MISSING,
+            n_text([line for line in each.evidence.shown if line.decisive]),
+            "<br>".join(detectable_text(line) for line in shown) or MISSING,
             "<br>".join((f"**{each.evidence.verdict}**", *map(_short, each.evidence.marks))),
         ]
-        lines.append(_row(cells))
+        lines.append(table_row(cells))
     return [*lines, ""]
 
 
@@ -314,26 +329,8 @@ def _tables(each: Judged) -> list[str]:
 
 def _evidence_row(line: EvidenceLine) -> str:
     label = line.label if line.decisive else f"*beside:* {line.label}"
-    return _row((label, effect_text(line), _claimed(line), _n([line]), _detectable(line), "; ".join(line.scores)))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def effect_text(line: EvidenceLine) -> str:
-    """Write an effect as `+1.23 [0.40, 2.06] points`."""
-    effect = line.effect
-    if effect.n == 0:
-        return "not run"
-    factor, unit = {"degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
-    if line.unit in ("points", "points a step"):
-        factor, unit = 100.0, " %" if line.level else f" {line.unit}"
-    digits = 4 if line.unit == "number" else 2
-    text = f"{factor * effect.mean:{'' if line.level else '+'}.{digits}f}"
-    if effect.low is not None and effect.high is not None:
-        text += f" [{factor * effect.low:.{digits}f}, {factor * effect.high:.{digits}f}]"
-    return f"{text}{unit}"
+    sizes = claimed_text(line), n_text([line]), detectable_text(line)
+    return table_row((label, effect_text(line), *sizes, "; ".join(line.scores)))
 
 
 def _most_telling(each: Judged) -> list[EvidenceLine]:
@@ -343,26 +340,3 @@ def _most_telling(each: Judged) -> list[EvidenceLine]:
         return decisive
     deciding = [replace(line, label=f"decides, of {len(decisive)}: {line.label}") for line in decisive if line.deciding]
     return deciding or decisive[:MOST_SHOWN]
-
-
-def _claimed(line: EvidenceLine) -> str:
-    if line.size is None:
-        return MISSING
-    borrowed = f" (of {line.borrowed})" if line.borrowed else ""
-    return in_unit(line.direction * line.size, line.unit) + borrowed
-
-
-def _detectable(line: EvidenceLine) -> str:
-    smallest = None if line.level else detectable_at(line.effect, ALPHA / line.family)
-    return MISSING if smallest is None else in_unit(smallest, line.unit)
-
-
-def _n(lines: Sequence[EvidenceLine]) -> str:
-    """Return the number of seeds, or of rounds of a bench."""
-    if not lines:
-        return MISSING
-    return _range(sorted(line.effect.n for line in lines)) + (" rounds" if lines[0].rounds else "")
-
-
-def _range(counts: Sequence[int]) -> str:
-    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]}–{counts[-1]}"

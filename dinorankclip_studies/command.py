@@ -21,8 +21,9 @@ Many runs at equal pairs and steps: tables with intervals over seeds.
 
 {verbs}
 
-small is every cell on 2,000 built-in scenes (`make study`), full the study that the claims are judged by, flickr8k the
-main comparison on real photos (data/flickr8k and its neighbours), cc3m the paper's scale.
+small is every cell on 2,000 built-in scenes (`make study`). The claims are judged by full (with AdamW) and by tuned,
+the same cells on top of Muon. flickr8k is the main comparison on real photos (data/flickr8k and its neighbours), cc3m
+the paper's scale.
 A finished run is never made again, and cells that several tables share are one run. Ctrl-C saves; the same command
 goes on. Of a finished run settings, log and scores stay; of seed 0 also its last model.
 """
@@ -88,7 +89,7 @@ def plan(
     """Print cells, runs, hours and disk, before anything runs; of cc3m with the paper's figures beside.
 
     Args:
-        name: The study: small, full, flickr8k or cc3m.
+        name: The study: small, full, tuned, flickr8k or cc3m.
         preset: The same, as an option.
         folder: Folder of the study; by default runs/study-NAME.
         workers: Runs at a time; by default one for each GPU, or for each core where there is no GPU.
@@ -150,7 +151,7 @@ def run(
     """Make all missing runs, then results.json. After a stop, the same command goes on.
 
     Args:
-        name: The study: small, full, flickr8k or cc3m.
+        name: The study: small, full, tuned, flickr8k or cc3m.
         folder: Folder of the study; by default runs/study-NAME.
         workers: Runs at a time, one thread each; by default one for each GPU, or for each core where there is no GPU.
         processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.

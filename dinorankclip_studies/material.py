@@ -181,8 +181,9 @@ class StudyMaterial:
     @property
     def state(self) -> str:
         """Return words such as `3 of 200 runs are not finished`; empty if all runs are finished."""
-        missing = sum(map(len, self.unfinished.values()))
-        return f"{missing} of {sum(self.study.seeds.values())} runs are not finished" if missing else ""
+        keys = {(run.cell, run.seed): run.key for run in self.study.runs()}  # cells with equal settings share a run
+        missing = {keys[cell, seed] for cell, seeds in self.unfinished.items() for seed in seeds}
+        return f"{len(missing)} of {len(set(keys.values()))} runs are not finished" if missing else ""
 
     @cached_property
     def teachers(self) -> list[str]:

@@ -91,11 +91,17 @@ def plan_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Ite
     yield _where(folder)
     yield _learning_rates(study, folder)
     yield f"\n{'cell':<28}{'runs':>6}{'finished':>10}{'a run':>10}{'to go':>10}"
+    first_cell: dict[str, str] = {}
     for cell, runs_of_cell in by_cell(runs).items():
         waiting = [run for run in runs_of_cell if not is_finished(folder, run.key)]
+        finished, shared = len(runs_of_cell) - len(waiting), {first_cell.get(run.key) for run in runs_of_cell}
+        line = f"{cell:<28}{len(runs_of_cell):>6}{finished:>10}"
+        if len(shared) == 1 and (same := shared.pop()):
+            yield f"{line}  the runs of {same}"
+            continue
         times = duration(costs.of(runs_of_cell[0])), duration(sum(map(costs.of, waiting))) if waiting else "-"
-        finished = len(runs_of_cell) - len(waiting)
-        yield f"{cell:<28}{len(runs_of_cell):>6}{finished:>10}{times[0]:>10}{times[1]:>10}"
+        yield f"{line}{times[0]:>10}{times[1]:>10}"
+        first_cell |= {run.key: cell for run in runs_of_cell}
     different = distinct(runs)
     waiting = [run for run in different if not is_finished(folder, run.key)]
     source = "runs finished here" if costs.scale else "runs on another two-core machine"
@@ -149,7 +155,8 @@ def _learning_rates(study: Study, folder: Path) -> str:
         return "learning rates: " + ", ".join(f"{name} {rate:g}" for name, rate in tuned.items())
     if study.grid:
         return f"learning rates: not tuned yet; {', '.join(f'{rate:g}' for rate in study.grid)} are tried first"
-    return f"learning rates: {study.base.optim.lr:g}, of the preset"
+    note = f": {study.rate_note}" if study.rate_note else ""
+    return f"learning rates: {study.base.optim.lr:g}, of the preset{note}"
 
 
 def size_text(count: float) -> str:

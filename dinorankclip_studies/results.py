@@ -93,6 +93,12 @@ class Results:
     def telemetry(self, cell: str, name: str) -> dict[int, float]:
         return {seed: run.telemetry[name] for seed, run in self.of(cell).items() if name in run.telemetry}
 
+    def are_same_runs(self, a: str, b: str) -> bool:
+        """Return whether two cells have equal settings in this study, so that one run has both names."""
+        ours, theirs = self.of(a), self.of(b)
+        common = ours.keys() & theirs.keys()
+        return a != b and bool(common) and all(ours[seed].key == theirs[seed].key for seed in common)
+
     def on_common_seeds(self, cells: Iterable[str]) -> Results:
         """Keep the runs of these cells with the seeds that all of them have; cells without runs do not count.
 

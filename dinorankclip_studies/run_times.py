@@ -63,7 +63,8 @@ class Costs:
     def guess(self, run: Run) -> float:
         """Estimate from ratios alone; only relations between runs matter once one run has been timed."""
         settings = run.settings
-        ratio = ORDER_RATIO[settings.loss.order]
+        listed = min(settings.loss.list_length or settings.budget.batch, settings.budget.batch) / settings.budget.batch
+        ratio = 1 + listed * (ORDER_RATIO[settings.loss.order] - 1)  # positions of a list are ranked one by one
         if settings.fusion.variant != "none" or settings.distil.cache is not None:
             ratio += STUDENTS_RATIO
         epoch_of_clip = self.study.pairs_of(settings) * self.study.pair_seconds

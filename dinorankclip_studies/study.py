@@ -129,6 +129,7 @@ class Study:
 
     seeds         cell → number of seeds (0, 1, …)
     grid          learning rates that are tried with every method; without a grid the base's rate holds
+    rate_note     how the base's rate was chosen, where it was tuned elsewhere
     tuned_on      method → the cell that the grid is tried with; else the cell named as the method, or its first cell
     paper         the setting of the paper that the study stands for
     pairs         training pairs of an epoch; with `pair_seconds` of CLIP on one thread it gives first estimates
@@ -143,6 +144,7 @@ class Study:
     sets: tuple[str, ...]
     experiments: tuple[Experiment, ...] = ()
     grid: tuple[float, ...] = ()
+    rate_note: str = ""
     tuned_on: Mapping[str, str] = field(default_factory=dict)
     paper: str = ""
     pairs: int = 0

@@ -209,7 +209,11 @@ def _tuning(page: Page, material: StudyMaterial) -> None:
     page.section("Tuning")
     tuned = material.results.tuned
     if not tuned:
-        page.text(f"Nothing was tuned: every method has the base's learning rate, {material.study.base.optim.lr:g}.")
+        rate, note = (
+            f"every method has the base's learning rate, {material.study.base.optim.lr:g}",
+            material.study.rate_note,
+        )
+        page.text(f"Nothing was tuned in this study: {rate}, {note}." if note else f"Nothing was tuned: {rate}.")
         return
     rates = sorted({rate for entry in tuned.values() for rate in entry["tried"]}, key=float)
     page.text(

@@ -114,7 +114,7 @@ def test_the_records_cover_what_they_should():
     parts = ("trunk", "image_student", "text_student", "image_fusion", "text_fusion")
     assert all(any(name.startswith(f"model: {part}.") for name in stored["parameter_names.json"]) for part in parts)
     assert any(name.startswith("training: objective/ranking") for name in stored["parameter_names.json"])
-    assert set(stored["cell_keys.json"]) == {"small", "full", "flickr8k", "cc3m"}
+    assert set(stored["cell_keys.json"]) == {"small", "full", "tuned", "flickr8k", "cc3m"}
     assert {name.split("/")[0] for name in stored["scene_hashes.json"]} >= {"pairs", "kinds", "fine", "scenes.json"}
 
 

@@ -17,8 +17,9 @@ from dinorankclip_studies.verdicts import SMALLEST, Unit
 Entry = Mapping[str, Any]
 CLAIM_KEYS = {"id", "says", "where", "tables", "rule", "contrasts"}
 MORE_CLAIM_KEYS = {
-    "also", "given", "acting", "margin", "bound", "remark", "only", "control", "same_as", "beside", "cc3m",
+    "also", "given", "acting", "margin", "bound", "remark", "remarks", "only", "control", "same_as", "beside", "cc3m",
 }  # fmt: skip
+_SAME_KEYS = ("id", "says", "where", "remark", "remarks", "control", "same_as")  # fields of a claim, as they are
 Names = Callable[[str], str]  # a cell of claims.toml → its name in a study
 CONTRAST_KEYS = {
     "of", "over", "steps", "score", "minus", "minus_score", "relative", "less", "claimed", "claimed_minus", "label",
@@ -62,7 +63,7 @@ class _Reader:
 
     def claim(self, entry: Entry) -> Claim:
         _check_keys(entry, CLAIM_KEYS, MORE_CLAIM_KEYS)
-        same = {key: entry[key] for key in ("id", "says", "where", "remark", "control", "same_as") if key in entry}
+        same = {key: entry[key] for key in _SAME_KEYS if key in entry}
         only = entry.get("only", ())
         return Claim(
             experiments=tuple(entry["tables"]),

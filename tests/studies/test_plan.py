@@ -1,6 +1,7 @@
 """Matched budgets, plans and states of studies."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.plan import check_plan, check_results
 from dinorankclip_studies.plan_at_scale import parts_of
 from dinorankclip_studies.results import Results, RunRecord
+from dinorankclip_studies.run_times import Costs
 from dinorankclip_studies.study import Cell, distinct
 from tests.studies.studying import experiment, tiny
 
@@ -72,6 +74,27 @@ def test_a_study_of_this_machine(capsys):
     assert " to go, 2 at a time" in reported
     assert "folder: runs/study-full (not there yet" in reported
     assert "learning rates: not tuned yet; 0.0005, 0.001, 0.002 are tried first" in reported
+
+
+def test_the_plan_of_the_tuned_study_names_equal_runs_once(capsys):
+    main(["plan", "tuned", "--workers", "1"])
+    reported = capsys.readouterr().out
+    lines = {line.split()[0]: line.split() for line in reported.splitlines() if line}
+    assert lines["clip"][1:5] == ["8", "0", "90", "s"]
+    assert lines["full"][1:5] == ["8", "0", "4", "min"]
+    assert lines["rank-3-quick"][1:] == ["8", "0", "the", "runs", "of", "rank-3"]
+    assert "201 different runs of 55 cells" in reported
+    assert "learning rates: 0.001, of the preset: chosen by CLIP's validation score" in reported
+
+
+def test_short_lists_cost_their_share_of_the_ranking():
+    study = STUDIES["tuned"]()
+    costs = Costs(Path("none"), [], study)
+    seconds = {run.cell: costs.guess(run) for run in study.runs() if run.seed == 0}
+    assert seconds["clip"] == pytest.approx(8 * 4000 * 0.0028)
+    # 32 of 128 positions: a quarter of what order 3 adds to CLIP's step; students and fusion add 1.5.
+    assert seconds["rank-3"] / seconds["clip"] == pytest.approx(1 + 0.25 * 1.0)
+    assert seconds["full"] / seconds["clip"] == pytest.approx(1 + 0.25 * 1.0 + 1.5)
 
 
 def test_status_of_a_study_that_was_not_started(capsys):

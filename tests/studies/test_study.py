@@ -93,11 +93,17 @@ def test_every_study_has_the_cells_of_its_tables_once(name):
     doubles = {a for a in keys for b in keys if a != b and keys[a] == keys[b]}
     # The paper's point of 1M pairs is also where its ablations start.
     shared = {f"{cell}{end}" for cell in ("clip", "rankclip", "full") for end in ("-ablation", "-n1000-sweep")}
-    assert doubles == (shared if name == "cc3m" else set())
+    # Where heads of all cells are fast, a cell with fast heads is the plain cell; tables show the run once.
+    fast = {f"{cell}{end}" for cell in ("rank-2", "rank-3", "full") for end in ("", "-quick")}
+    assert doubles == {"cc3m": shared, "tuned": fast}.get(name, set())
+    for experiment in study.experiments:
+        rows = [keys[row.cell] for row in experiment.rows]
+        assert len(set(rows)) == len(rows)
 
 
-def test_runs_are_balanced_over_seeds_decisive_cells_first():
-    study = STUDIES["full"]()
+@pytest.mark.parametrize("name", ["full", "tuned"])
+def test_runs_are_balanced_over_seeds_decisive_cells_first(name):
+    study = STUDIES[name]()
     order = [(run.seed, study.seeds[run.cell] == 8) for run in study.runs()]
     assert [seed for seed, _ in order] == sorted(seed for seed, _ in order)
     for seed in range(8):
@@ -135,7 +141,25 @@ def test_cells_that_no_check_of_budgets_sees_differ_in_one_thing():
         assert [line.split(":")[0] for line in difference(theirs, ours)] == [setting]
 
 
-@pytest.mark.parametrize(("name", "epochs", "longer"), [("small", 8, 22), ("full", 10, 28), ("cc3m", 32, 40)])
+def test_the_tuned_study_has_the_cells_of_the_scenes_study_on_top_of_muon():
+    tuned, full = STUDIES["tuned"](), STUDIES["full"]()
+    assert [cell.name for cell in tuned.cells] == [cell.name for cell in full.cells]
+    assert tuned.seeds == full.seeds and tuned.scenes == full.scenes and tuned.sets == full.sets
+    assert not tuned.tuning() and "CLIP's validation score" in tuned.rate_note
+    for cell in tuned.cells:
+        settings = cell.settings(tuned.base, 0)
+        assert (settings.optim.name, settings.optim.muon_rate, settings.optim.muon_momentum) == ("muon", 10.0, 0.8)
+        assert (settings.optim.heads_rate, settings.optim.gates_rate) == (30.0, 10.0)
+        assert (settings.loss.list_length, settings.loss.gate_l1_size) == (32, "lists")
+        assert settings.loss.several_positives and settings.distil.compare_grid == 4
+    assert not {run.key for run in tuned.runs()} & {run.key for run in full.runs()}
+    movable, plain = (as_dict(tuned.cell(name).settings(tuned.base, 0)) for name in ("full-movable", "full"))
+    assert [line.split(":")[0] for line in difference(plain, movable)] == ["fusion.start"]
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "longer"), [("small", 8, 22), ("full", 10, 28), ("tuned", 8, 22), ("cc3m", 32, 40)]
+)
 def test_the_longer_clip_fills_the_time_of_the_full_method(name, epochs, longer):
     study, end = STUDIES[name](), "-ablation" if name == "cc3m" else ""
     assert study.cell(f"full{end}").settings(study.base, 0).budget.epochs == epochs

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from dinorankclip.config import as_dict
+from dinorankclip.config import as_dict, changed_at
 from dinorankclip.presets import preset
 from dinorankclip_studies.papers.dinorankclip.plans import AT_SCALE_CELLS, CELLS
 from dinorankclip_studies.papers.paper_data import ABOVE_09
@@ -102,7 +102,7 @@ def results(
     """`noise` grows with the cell's place, faster than it so that differences of differences keep some, and differs by
     score; over four or eight seeds its mean is zero, and so is that of any difference."""
     runs = []
-    base = preset("scenes")
+    base = preset("scenes") if name == "tuned" else changed_at(preset("scenes"), "optim.name", "adamw")
     for place, cell in enumerate((*CELLS, *AT_SCALE_CELLS), 1):
         settings = as_dict(cell.settings(base, 0))
         teacher = _teacher(settings["distil"], name)
@@ -115,7 +115,20 @@ def results(
             }
             runs.append(
                 RunRecord(
-                    cell.name, seed, "k", "cells/k", "abc", settings, noisy, logged, 1.0, 40000, 310, {}, None, teacher
+                    cell.name,
+                    seed,
+                    f"{cell.name}-{seed}",
+                    f"cells/{cell.name}-{seed}",
+                    "abc",
+                    settings,
+                    noisy,
+                    logged,
+                    1.0,
+                    40000,
+                    310,
+                    {},
+                    None,
+                    teacher,
                 )
             )
     return Results(name, tuple(runs))

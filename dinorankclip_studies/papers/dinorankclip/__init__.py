@@ -26,7 +26,7 @@ PAPER = Paper(
     __name__,
     teacher="DINOv3",
     main_cells=("clip", "rankclip", "full"),
-    judging=("full", "flickr8k"),
+    judging=("full", "tuned", "flickr8k"),
     at_scale="cc3m",
     cost="order-cost",
 )

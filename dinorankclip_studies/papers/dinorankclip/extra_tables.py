@@ -28,7 +28,7 @@ from dinorankclip_studies.papers.dinorankclip.plans import time_of_full
 from dinorankclip_studies.papers.dinorankclip.scales import ABLATION, MAIN, SWEEP, cell_at
 from dinorankclip_studies.papers.paper_data import PaperValue, about_paper, digits_for, paper_words
 from dinorankclip_studies.quantities import Context
-from dinorankclip_studies.results import at_chance, chance_of
+from dinorankclip_studies.results import Results, at_chance, chance_of
 from dinorankclip_studies.run_times import load_bench
 from dinorankclip_studies.study import Column
 from dinorankclip_studies.study_tables import PlainTable
@@ -150,18 +150,25 @@ def _best_order_row(
 
 def paired_differences(material: StudyMaterial) -> list[PlainTable]:
     """Show the gain of each step of the method, and its gain over controls, paired by seed. Rows whose cells share no
-    seed are left out; without any row there is no table."""
+    seed, and rows that would compare the same runs, or compare them again, are left out; without any row there is no
+    table."""
     measures, results = material.measures, material.results
     shown = columns(measures, "mean R@1", "fine probe", "ranking τ-b", "cone separation °")
     rows = {}
+    compared: list[tuple[str, str]] = []
     for label, pair in DIFFERENCES.items():
         for scale, words in _SCALE_WORDS.items():
             less, more = (cell_at(scale, cell) for cell in pair)
+            if results.are_same_runs(less, more) or any(
+                _compares_again(results, (less, more), one) for one in compared
+            ):
+                break
             effects = [
                 paired(results.values(less, column.score), results.values(more, column.score)) for column in shown
             ]
             if any(effect.n for effect in effects):
                 rows[label + words] = effects
+                compared.append((less, more))
                 break
     if not rows:
         return []
@@ -184,6 +191,11 @@ def paired_differences(material: StudyMaterial) -> list[PlainTable]:
             f"{material.teacher_sentence}",
         )
     ]
+
+
+def _compares_again(results: Results, pair: tuple[str, str], earlier: tuple[str, str]) -> bool:
+    """Return whether two pairs of cells are the same runs under other names."""
+    return all(a == b or results.are_same_runs(a, b) for a, b in zip(pair, earlier))
 
 
 def _about_time(material: StudyMaterial) -> str:

@@ -1,0 +1,74 @@
+"""Writes the parts of a verdict as words: effects with intervals, claimed and detectable sizes, counts, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+
+from dinorankclip.formatting import MISSING
+from dinorankclip_studies.claim import EvidenceLine, Judged, in_unit
+from dinorankclip_studies.papers import measures_of
+from dinorankclip_studies.results import Results
+from dinorankclip_studies.verdicts import ALPHA, detectable_at
+
+
+def mean_r1(study: Results) -> dict[str, float]:
+    """Return the mean R@1 of each cell over its seeds."""
+    score = measures_of(study.name).mean_r1
+    return {cell: mean(values.values()) for cell in study.cells() if (values := study.values(cell, score))}
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def table_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def effect_text(line: EvidenceLine) -> str:
+    """Write an effect as `+1.23 [0.40, 2.06] points`."""
+    effect = line.effect
+    if effect.n == 0:
+        return "not run"
+    factor, unit = {"degrees": (1.0, "°"), "times": (1.0, "×")}.get(line.unit, (1.0, ""))
+    if line.unit in ("points", "points a step"):
+        factor, unit = 100.0, " %" if line.level else f" {line.unit}"
+    digits = 4 if line.unit == "number" else 2
+    text = f"{factor * effect.mean:{'' if line.level else '+'}.{digits}f}"
+    if effect.low is not None and effect.high is not None:
+        text += f" [{factor * effect.low:.{digits}f}, {factor * effect.high:.{digits}f}]"
+    return f"{text}{unit}"
+
+
+def deciding_line(each: Judged) -> EvidenceLine | None:
+    """Return the line that decided a verdict; where the claim is contradicted, a line that opposes it. None if nothing
+    decisive was measured."""
+    decisive = [line for line in each.evidence.shown if line.decisive and line.effect.n]
+    if each.evidence.verdict == "contradicted":
+        opposing = [line for line in decisive if line.effect.shown and line.direction * line.effect.mean < 0]
+        decisive = opposing or decisive
+    return next((line for line in decisive if line.deciding), decisive[0] if decisive else None)
+
+
+def claimed_text(line: EvidenceLine) -> str:
+    if line.size is None:
+        return MISSING
+    borrowed = f" (of {line.borrowed})" if line.borrowed else ""
+    return in_unit(line.direction * line.size, line.unit) + borrowed
+
+
+def detectable_text(line: EvidenceLine) -> str:
+    smallest = None if line.level else detectable_at(line.effect, ALPHA / line.family)
+    return MISSING if smallest is None else in_unit(smallest, line.unit)
+
+
+def n_text(lines: Sequence[EvidenceLine]) -> str:
+    """Return the number of seeds, or of rounds of a bench."""
+    if not lines:
+        return MISSING
+    return count_range(sorted(line.effect.n for line in lines)) + (" rounds" if lines[0].rounds else "")
+
+
+def count_range(counts: Sequence[int]) -> str:
+    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]}–{counts[-1]}"

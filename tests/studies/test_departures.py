@@ -44,7 +44,8 @@ def test_every_departure_has_a_reason_and_every_reason_a_departure(lines):
     bare = replace(lines[at], values=tuple(replace(value, reason="") for value in lines[at].values))
     found = problems([*lines[:at], bare, *lines[at + 1 :]])
     assert found == ["Schedule on μ_1, μ_2, loss.ramp: differs from the paper (cc3m) and has no reason"]
-    idle = replace(lines[0], values=(replace(lines[0].values[0], reason="why"), *lines[0].values[1:]))
+    first, betas, *others = lines[0].values
+    idle = replace(lines[0], values=(first, replace(betas, reason="why"), *others))
     assert problems([idle]) == ["Optimiser, optim.betas: has a reason (cc3m) but does not differ"]
     with pytest.raises(ValueError, match="has no reason"):
         page([bare])

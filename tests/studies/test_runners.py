@@ -104,7 +104,7 @@ def test_study_run_adopts(tmp_path, monkeypatch, capsys):
     assert len(Results.load(FOLDER).runs) == 4  # and nothing is lost meanwhile
     run_tiny("--models")
     made = Results.load(FOLDER).of("clip")[0]
-    assert made.scores["val/mean R@1"] != 0.1 and (FOLDER / made.folder / "checkpoints").is_dir()
+    assert made.seconds != 3.0 and (FOLDER / made.folder / "checkpoints").is_dir()
 
 
 def test_an_array_job_makes_the_same_runs(tmp_path, monkeypatch):

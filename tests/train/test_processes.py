@@ -39,8 +39,8 @@ def largest_differences(one: dict, other: dict) -> tuple[float, float]:
 
 
 # Muon lifts the weakest directions of a gradient to the size of the others, and with them what they hold of rounding:
-# its polynomials multiply them by up to 350.
-CLOSE = {"adamw": 1e-5, "muon": 1e-4}
+# its polynomials multiply them by up to 350 at each of ten steps. Losses agree as with AdamW.
+CLOSE = {"adamw": 1e-5, "muon": 1e-3}
 
 
 @pytest.mark.parametrize("optimiser", CLOSE)

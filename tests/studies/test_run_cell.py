@@ -76,5 +76,5 @@ def test_each_cache_is_made_once_and_a_failure_is_told(tmp_path):
             list(workers.map(lambda run: cache_is_ready(tmp_path, run, make), runs))
     assert len(made) == len(set(made)) == 4
     assert all(cache_is_ready(tmp_path, run, make) for run in runs)
-    reported = [cache_outcome(tmp_path, wish) for wish in needed_caches(runs)]
-    assert [one.get("error") for one in reported] == [None, None, "OSError: no weights", None]
+    outcomes = [cache_outcome(tmp_path, needed) for needed in needed_caches(runs)]
+    assert [outcome.get("error") for outcome in outcomes] == [None, None, "OSError: no weights", None]

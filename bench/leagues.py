@@ -306,7 +306,7 @@ def main(argv: list[str] | None = None) -> None:
         verb = verbs.add_parser(name, help=words)
         verb.add_argument("--world", required=True, help="a world of leagues_cells.toml: scenes, flickr8k")
         verb.add_argument("--data", help="a folder of pairs; for scenes by default the built-in ones")
-        verb.add_argument("--cells", nargs="+", required=True, help="groups of leagues_cells.toml")
+        verb.add_argument("--cells", nargs="+", required=True, help="groups of leagues_cells.toml, or GROUP/CELL")
         verb.add_argument("--sealed-seed", type=int, default=1, help="scenes: seed of the test pairs")
         verb.add_argument("--sealed-count", type=int, default=5000, help="scenes: test pairs")
         verb.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of a cost ratio")

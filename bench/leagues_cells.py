@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +91,16 @@ class Leagues:
     reference: Cell  # cost ratios are relative to this cell
 
     def group(self, name: str) -> Group:
+        """Return the group called GROUP; for GROUP/CELL the group with that cell alone."""
+        name, _, cell = name.partition("/")
         if name not in self.groups:
             raise UserError(f"there is no group {name} of cells; there are {', '.join(self.groups)}")
-        return self.groups[name]
+        group = self.groups[name]
+        if not cell:
+            return group
+        if cell not in group.cells:
+            raise UserError(f"group {name} has no cell {cell}; it has {', '.join(group.cells)}")
+        return replace(group, cells={cell: group.cells[cell]})
 
 
 def read_leagues(path: Path = CELLS) -> Leagues:

@@ -195,7 +195,10 @@ def write_page(folder: Path, leagues: Leagues | None = None) -> None:
             if not own or (len(cells_run) == 1 and len(group.cells) > 1):
                 continue  # the reference alone, which other groups share
             has_teacher = any(run["cache"] != NO_TEACHER for run in own)
-            for mode in (INCLUDED, AMORTISED) if has_teacher else (NO_TEACHER,):
+            if group.champion is not None and not has_teacher:
+                continue  # rivals without a teacher, which stand in their league
+            ran = [mode for mode in (INCLUDED, AMORTISED) if any(run["cache"] == mode for run in own)]
+            for mode in ran or (NO_TEACHER,):
                 title = f"{group.title}, cache {mode}" if has_teacher else group.title
                 rows, numbers[f"{world}/{budget:g}/{name}/{mode}"] = table(own, group, mode, found)
                 note = [f"{group.note}\n"] if group.note else []

@@ -112,8 +112,8 @@ def compare(
             if cell.digest not in measured:
                 side = ready_side(cell, world, data, changes)  # two models at a time: large ones fill the memory
                 measured[cell.digest] = cost_ratio(side, base, rounds, f"{trunk} {name}")
-            ratios[f"{group}/{name}"] = measured[cell.digest]
-            print(f"{trunk} batch {batch}, {group}/{name}: {measured[cell.digest]}", flush=True)
+            ratios[f"{group.partition('/')[0]}/{name}"] = measured[cell.digest]
+            print(f"{trunk} batch {batch}, {name}: {measured[cell.digest]}", flush=True)
     return ratios
 
 
@@ -132,7 +132,9 @@ def main(argv: list[str] | None = None) -> None:
     from dinorankclip.data.scenes.make import make_scenes
 
     parser = arguments(__doc__)
-    parser.add_argument("--cells", nargs="+", default=["optimisers"], help="groups of leagues_cells.toml")
+    parser.add_argument(
+        "--cells", nargs="+", default=["optimisers"], help="groups of leagues_cells.toml, or GROUP/CELL"
+    )
     parser.add_argument("--trunks", nargs="+", default=["drc-tiny:128", "ViT-B-32:32"], help="TRUNK:BATCH …")
     parser.set_defaults(threads=1)
     options = parser.parse_args(argv)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from dinorankclip.hub import stay_offline
 from dinorankclip.types import Placement, UserError, first_line
 
 __all__ = ["BF16_ON_CPU", "Placement", "announces_amx", "choose", "declare_missing", "keep_freed_memory"]
@@ -78,12 +79,13 @@ def keep_freed_memory() -> bool:
 def declare_missing() -> bool:
     """Let a torchvision built for CUDA import beside a CPU-only torch. Return whether that was needed.
 
-    Call this before the first import of open_clip, timm or torchvision. On import torchvision registers shape rules
-    for its compiled operators `nms` and `qnms`. Where its compiled library does not load, there are no such operators;
-    the import then fails, as do timm and open_clip, which only need the transforms. Declaring the two signatures is
-    enough. Calling the operators would still fail; nothing in this project does.
+    Call this before the first import of open_clip, timm or torchvision; it also keeps hub libraries offline. On import
+    torchvision registers shape rules for its compiled operators `nms` and `qnms`. Where its compiled library does not
+    load, there are no such operators; the import then fails, as do timm and open_clip, which only need the transforms.
+    Declaring the two signatures is enough. Calling the operators would still fail; nothing in this project does.
     """
     global _torchvision
+    stay_offline()
     if _torchvision is not None:
         return True
     spec = importlib.util.find_spec("torchvision")

@@ -6,20 +6,31 @@ processes, and `mean_gradients` after backward gives the gradient of that mean.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
-from dinorankclip.types import UserError
+from dinorankclip.lost_process import PATIENCE, answer_within, living, noticing, wait_for
+from dinorankclip.types import UserError, first_line
 
-# Other processes wait while the leading process scores or writes; the ten minutes of nccl are too short for that.
-PATIENCE = timedelta(hours=3)
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+@dataclass
+class _Meeting:
+    """Holds where the processes of this group met, and the group in which they wait for the leading process."""
+
+    store: dist.Store | None = None
+    patient: dist.ProcessGroup | None = None
+
+
+_meeting = _Meeting()
 
 
 @dataclass(frozen=True)
@@ -47,8 +58,27 @@ def join(device: str = "cpu") -> World:
         local_rank = _gpu_of(local_rank)
         torch.cuda.set_device(local_rank)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=PATIENCE)
+        _init(on_gpu)
     return World(dist.get_rank(), dist.get_world_size(), local_rank)
+
+
+def _init(on_gpu: bool) -> None:
+    """Start the group. With gloo, exchanges of a step end after a time that is shorter than the leading process may
+    take to score, so waits for that process have a group of their own. nccl keeps one patience for both."""
+    backend, timeout = ("nccl", PATIENCE) if on_gpu else ("gloo", answer_within())
+    try:
+        store, rank, size = next(rendezvous("env://"))
+        # torchrun --max-restarts keeps its store: what processes of an earlier attempt wrote there must not be found.
+        store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        _meeting.store = dist.PrefixStore("roll call", store)
+        group = dist.PrefixStore("group", store)
+        dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=timeout)
+        _meeting.patient = None if on_gpu else dist.new_group(timeout=PATIENCE)
+    except RuntimeError as error:
+        raise UserError(
+            f"process {os.environ.get('RANK')} cannot connect to the others ({first_line(error)}); start all of them "
+            "again with the same command"
+        ) from error
 
 
 def _gpu_of(local_rank: int) -> int:
@@ -68,6 +98,7 @@ def _gpu_of(local_rank: int) -> int:
 def leave() -> None:
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+    _meeting.store = _meeting.patient = None
 
 
 def world() -> World:
@@ -85,15 +116,13 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows: Tensor) -> Tensor:
         rows = rows.contiguous()
-        everyone = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
-        dist.all_gather(everyone, rows)
-        return torch.cat(everyone)
+        return torch.cat(_all_gathered(rows))
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
         # gloo has all_reduce, but not reduce_scatter, in every supported version; embeddings are a few megabytes
         grad = grad.contiguous().clone()
-        dist.all_reduce(grad)
+        _all_reduce(grad)
         return grad.chunk(dist.get_world_size())[dist.get_rank()]
 
 
@@ -106,10 +135,7 @@ def gather_integers(rows: Tensor) -> Tensor:
     """Gather integers [B, …] of each process into [W·B, …], in process order, on the CPU. B is the same everywhere."""
     if world().size == 1:
         return rows
-    mine = rows.to(_device()).contiguous()
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
-    return torch.cat(everyone).cpu()
+    return torch.cat(_all_gathered(rows.to(_device()).contiguous())).cpu()
 
 
 def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 23) -> None:
@@ -127,7 +153,7 @@ def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 
         room -= grad.numel()
     for grads in buckets:
         flat = torch.cat([grad.reshape(-1) for grad in grads])
-        dist.all_reduce(flat)
+        _all_reduce(flat)
         flat /= dist.get_world_size()
         for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
             grad.copy_(part.view_as(grad))
@@ -149,7 +175,7 @@ def _largest(numbers: Sequence[int]) -> Sequence[int]:
     if world().size == 1:
         return numbers
     largest = torch.tensor(numbers, dtype=torch.int64, device=_device())
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    _all_reduce(largest, dist.ReduceOp.MAX)
     return largest.tolist()
 
 
@@ -159,7 +185,7 @@ def mean_over_processes(values: dict[str, float]) -> dict[str, float]:
         return values
     names = sorted(values)
     flat = torch.tensor([values[n] for n in names], dtype=torch.float32, device=_device())
-    dist.all_reduce(flat)
+    _all_reduce(flat)
     return dict(zip(names, (flat / dist.get_world_size()).tolist()))
 
 
@@ -167,10 +193,7 @@ def gather_bytes(state: Tensor) -> list[Tensor]:
     """Gather the uint8 tensors of all processes, which must have the same size."""
     if world().size == 1:
         return [state]
-    mine = state.to(_device())
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
-    return [t.cpu() for t in everyone]
+    return [t.cpu() for t in _all_gathered(state.to(_device()))]
 
 
 def leader_first(work: Callable[[], object]) -> None:
@@ -178,16 +201,49 @@ def leader_first(work: Callable[[], object]) -> None:
     failure: Exception | None = None
     if world().leads:
         try:
-            work()
+            with living(_meeting.store) if world().size > 1 else contextlib.nullcontext():
+                work()
         except Exception as error:
             failure = error
-    if any_process(failure is not None)[0]:
+    sent = _done_by_leader()
+    if sent is not None and not world().leads:
+        with noticing(_meeting.store):
+            wait_for(sent, _meeting.store)
+    failed = any_process(failure is not None)[0]
+    if sent is not None and world().leads:
+        sent.wait()
+    if failed:
         raise failure or UserError("the leading process stopped; see its message")
 
 
+def _done_by_leader() -> dist.Work | None:
+    """Let the leading process tell the others that its work is done. It does not wait until they have heard it: the
+    exchange that follows notices soon if one of them is lost."""
+    if world().size == 1:
+        return None
+    with noticing(_meeting.store):
+        done = torch.zeros(1, device=_device())
+        return dist.broadcast(done, src=0, group=_meeting.patient, async_op=True)
+
+
 def wait_for_all() -> None:
+    """Wait until all processes are here, for hours if need be: one of them may have much work to do before."""
     if world().size > 1:
-        dist.barrier()
+        with noticing(_meeting.store):
+            dist.barrier(group=_meeting.patient)
+
+
+def _all_reduce(values: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
+    with noticing(_meeting.store):
+        dist.all_reduce(values, op=op)
+
+
+def _all_gathered(mine: Tensor) -> list[Tensor]:
+    """Return the tensors of all processes, in their order; all have the same shape."""
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    with noticing(_meeting.store):
+        dist.all_gather(everyone, mine)
+    return everyone
 
 
 def _device() -> str:

@@ -1,7 +1,8 @@
 """Handles files for every room: atomic writes, locks between processes, digests of content, the folder of caches.
 
 A file or folder is written beside its place and renamed at the end. A reader never sees half of it, and a kill, a full
-disk or a power cut leaves the previous version.
+disk or a power cut leaves the previous version. Files beside their place and locks are new files: a link that stands
+there is removed or refused, never followed. Folders that killed processes left are removed by the next writer.
 
 All caches lie under `home()`: the environment variable DINORANKCLIP_HOME, by default `built` in the current folder.
 Everything there can be deleted; making it again costs time only.
@@ -13,15 +14,26 @@ Everything there can be deleted; making it again costs time only.
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import hashlib
 import json
 import os
 import platform
 import shutil
-import zipfile
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from dinorankclip.checked_files import UnfitFile, naming, read_arrays
+from dinorankclip.types import UserError
+
+STALE_AFTER = (
+    24 * 3600
+)  # seconds after which an unfinished folder of another machine counts as left by a killed process
+_UNFINISHED = ".unfinished"
 
 
 def home() -> Path:
@@ -35,32 +47,145 @@ def _writer() -> str:
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
-    """Yield a path to write to. On success that file replaces `path`; on any error it is removed."""
+def whole_file(path: str | Path, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a path to write to. On success that file replaces `path`; on any error it is removed. `mode` are its rights
+    before the umask: 0o600 for a secret."""
     path = Path(path)
     aside = path.with_name(f".{path.name}.{_writer()}")
-    try:
+    with naming(path), _new_file(aside, mode):
         yield aside
         with open(aside, "r+b") as file:  # flushed first: a rename can reach the disk earlier than the contents
             os.fsync(file.fileno())
         os.replace(aside, path)
+
+
+@contextlib.contextmanager
+def _new_file(aside: Path, mode: int) -> Iterator[None]:
+    """Make an empty file for the block, in the place of whatever stands there, and remove it at the end."""
+    aside.unlink(missing_ok=True)  # left by a killed process with the same id, or a link
+    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode))
+    try:
+        yield
     finally:
         aside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
-    """Yield an empty folder. On success it becomes `out`, which must be absent or empty; on any error it is removed."""
-    aside = out.with_name(f".{out.name}.{_writer()}.unfinished")
+def whole_folder(out: Path, replace: bool = False) -> Iterator[Path]:
+    """Yield an empty folder. On success it becomes `out`, which must be absent or empty unless it is to be replaced; on
+    any error it is removed."""
+    remove_unfinished(out)
+    aside = out.with_name(f".{out.name}.{_writer()}{_UNFINISHED}")
+    if aside.is_symlink():
+        aside.unlink()
     shutil.rmtree(aside, ignore_errors=True)  # left by a killed process with the same id
     aside.mkdir(parents=True)
     try:
-        yield aside
-        if out.exists():
-            out.rmdir()
-        os.replace(aside, out)
+        with naming(out), _in_use(aside):
+            yield aside
+            if replace and out.exists():
+                _swap(aside, out)
+            else:
+                if out.exists():
+                    out.rmdir()
+                os.replace(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _swap(new: Path, old: Path) -> None:
+    """Exchange two folders: at once where the system can, so that a kill leaves one of them in its place, not none."""
+    if _exchanged(new, old):
+        return
+    spare = old.with_name(f".{old.name}.{_writer()}.old")
+    os.replace(old, spare)
+    try:
+        os.replace(new, old)
+    except OSError:
+        os.replace(spare, old)
+        raise
+    os.replace(spare, new)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders in one call to Linux; return False where that is not possible."""
+    import ctypes
+
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    try:
+        call = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError):
+        return False
+    return call(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+def remove_unfinished(out: Path) -> None:
+    """Remove folders that killed processes left while they made `out`, and folders of other machines after a day."""
+    for left in out.parent.glob(f".{glob.escape(out.name)}.*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            node, _, process = left.name.removeprefix(f".{out.name}.").removesuffix(_UNFINISHED).rpartition(".")
+            here = node == platform.node() and process.isdecimal()
+            old = time.time() - left.stat().st_mtime > STALE_AFTER
+            if not left.is_symlink() and (old or (here and not _lives(int(process)))) and _is_free(left):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def remove_left_files(folder: Path) -> None:
+    """Remove files that processes of this machine were writing in a folder (`whole_file`) when they were killed."""
+    for left in folder.glob(f".*.{glob.escape(platform.node())}.*"):
+        process = left.name.rpartition(".")[2]
+        if process.isdecimal() and not _lives(int(process)):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@contextlib.contextmanager
+def _in_use(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which shows that its writer lives even where its process id is that of another one."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, OSError):  # no such locks on this system or disk
+            import fcntl
+
+            handle = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _is_free(folder: Path) -> bool:
+    """Return whether no process holds the lock of `_in_use`."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(handle)
+    return True
+
+
+def demand_writable(folder: Path, advice: str) -> None:
+    """Refuse a folder in which no file can be made, before long work whose result would be stored there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0")
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror or error}): {advice}") from error
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -98,7 +223,10 @@ def _locked(name: str, folder: Path, wait: bool) -> Iterator[bool]:
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / f"{name}.lock", -1 if wait else 0, poll_interval=0.02, fallback_to_soft=False)
+    path = folder / f"{name}.lock"
+    if path.is_symlink():
+        raise UserError(f"{path} is a link, and locks are plain files: remove it")
+    lock = FileLock(path, -1 if wait else 0, poll_interval=0.02, fallback_to_soft=False)
     free = True
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,12 +259,9 @@ INDEX_FOLDER = home() / "index"
 
 def load_table(name: str) -> dict[str, Any] | None:
     """Return the index table stored under this name, or None."""
-    import numpy as np
-
     try:
-        with np.load(INDEX_FOLDER / f"{name}.npz", allow_pickle=False) as table:
-            return {column: table[column] for column in table.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        return read_arrays(INDEX_FOLDER / f"{name}.npz")
+    except (OSError, UnfitFile):
         return None  # absent, or damaged by a power cut
 
 

@@ -94,19 +94,23 @@ def _aligned(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _taught(settings: TrainSettings) -> dict[str, Any]:
-    """Return the parts by which a teacher teaches the trunk. Each can be left out (--distil.weight 0, --anchor.weight
-    0, --fusion.variant none, --loss.order 0); without all of them the run is CLIP."""
+    """Return the teacher as a third tower beside RankCLIP's lists: what was best at equal time (docs/results.md).
+
+    Without both (--anchor.weight 0 --loss.order 0) the run is CLIP. Parts that did not pay are off and can be put in:
+    dense terms (--distil.weight 0.5), a gate over the trunk's own tokens (--fusion.variant single-scale), lists in the
+    teacher's order (--loss.reference teacher), higher orders (--loss.order 3).
+    """
     return {
         "distil.into": "trunk",
         "distil.tokens": "penultimate",
         "distil.branches": "image",
         "distil.criterion": "gram+rel",
+        "distil.weight": 0.0,
         "anchor.weight": 1.0,
-        "fusion.variant": "single-scale",  # the richest gate that keeps a step below 1.15 of CLIP's
+        "fusion.variant": "none",
         "fusion.source": "trunk",
         "fusion.start": "zero",
         "loss.order": 1,
-        "loss.reference": "teacher",
         "loss.list_length": 32,
         # Adam moves a number by about its rate a step: at the trunk's, gates stay where they start in short runs.
         "optim.heads_rate": 30.0,

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from dinorankclip.checked_files import LOG_BYTES, UnfitFile, file_bytes, parsed_json, read_object
+from dinorankclip.checksums import read_sealed
+from dinorankclip.formatting import Unit
+from dinorankclip.json_shape import (
+    COUNT,
+    NONE,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    WHOLE,
+    both,
+    either,
+    entries,
+    fault,
+    kind,
+    listed,
+    named,
+    word,
+)
+from dinorankclip.stored_settings import settings_shape
 from dinorankclip.types import UserError
 
 CONFIG = "config.json"  # the settings
@@ -30,6 +49,56 @@ TENSORS, NUMBERS = "training.safetensors", "training.json"
 
 # The settings of every run have these entries, also of old versions.
 _REQUIRED = {"method": str, "data": str, "reading": dict, "loss": dict, "optim": dict, "budget": dict}
+_SETTINGS = entries({
+    "loss": entries({}, required=("order",)),
+    "optim": entries({}, required=("lr", "weight_decay", "warmup_steps")),
+    "budget": entries({}, required=("batch", "epochs")),
+    "model": entries({}, required=("trunk",)),
+}, required=("seed", "preset"))  # fmt: skip
+ENVIRONMENT_SHAPE = entries({
+    "python": TEXT,
+    "packages": OBJECT,
+    "gpus": listed(TEXT),
+    "revision": either(TEXT, NONE),
+    "command": listed(TEXT),
+    "device": TEXT,
+    "precision": TEXT,
+})  # fmt: skip
+_STEP = either(COUNT, NONE)
+_QUANTILES = ("mean", "5 %", "median", "95 %", "max")
+_INTERVAL = kind("low and high together", lambda score: ("low" in score) == ("high" in score))
+_SCORE = entries(
+    {
+        **dict.fromkeys(("value", "low", "high", "chance", "n", "level"), NUMBER),
+        "unit": word(*get_args(Unit)),
+        "version": either(COUNT, NONE),
+    },
+    required=("value",),
+)
+SCORE_SHAPE = both(_SCORE, _INTERVAL)
+_SCORES = entries({
+    "step": _STEP,
+    "scores": named(NUMBER),
+    "before": OBJECT,
+    "held_out": named(TEXT),
+    "fidelity": named(NUMBER),
+    "sets_model": entries({"name": TEXT, "identity": TEXT, "step": _STEP}),
+    "sets": named(entries({"images": COUNT, "fingerprint": either(TEXT, NONE), "scores": named(SCORE_SHAPE)},
+                          required=("scores",))),
+    "set_errors": named(TEXT),
+})  # fmt: skip
+_SPREAD_OF_ITEMS = entries(dict.fromkeys(_QUANTILES, NUMBER), required=_QUANTILES)
+_BRANCHES = named(
+    entries(
+        {**dict.fromkeys(("angle", "bound", "gate"), _SPREAD_OF_ITEMS), "share at ratio >= 1": NUMBER},
+        required=("angle", "bound", "gate", "share at ratio >= 1"),
+    )
+)
+_FUSION = entries({"start": _BRANCHES, "end": _BRANCHES})
+_NUMBERS = entries({
+    "step": COUNT, "best": NUMBER, "best_step": WHOLE, "data": TEXT, "processes": COUNT, "core_seconds": NUMBER,
+}, required=("step",))  # fmt: skip
+_LINE, _ALL_NUMBERS = entries({"step": COUNT}, required=("step",)), named(NUMBER)
 
 
 def is_run(folder: Path) -> bool:
@@ -50,35 +119,53 @@ def read_settings(run: Path) -> dict[str, Any]:
     settings = read_object(run / CONFIG)
     if missing := _missing(settings):
         raise UserError(f"{run / CONFIG} holds no settings of a run: {', '.join(missing)} should be in it")
+    if text := fault(settings, both(settings_shape(), _SETTINGS)):
+        raise UnfitFile(f"{run / CONFIG} is damaged: {text}")
     return settings
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a file that holds a JSON object."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object")
-    return value
 
 
 def stored_scores(folder: Path) -> dict[str, Any]:
     """Return the contents of scores.json, as evaluate/scores_file.py describes it; empty if there is no such file."""
-    return read_object(folder / SCORES) if (folder / SCORES).is_file() else {}
+    return read_sealed(folder / SCORES, _SCORES) if (folder / SCORES).is_file() else {}
+
+
+def read_environment(run: Path) -> dict[str, Any]:
+    """Return the contents of environment.json; empty if there is no such file."""
+    return read_object(run / ENVIRONMENT, ENVIRONMENT_SHAPE) if (run / ENVIRONMENT).is_file() else {}
+
+
+def read_fusion(run: Path) -> dict[str, Any]:
+    """Return the contents of fusion.json, {"start": {BRANCH: numbers}, "end": …}; empty if there is no such file."""
+    return read_object(run / FUSION, _FUSION) if (run / FUSION).is_file() else {}
+
+
+def read_numbers(checkpoint: Path) -> dict[str, Any]:
+    """Return the numbers beside a checkpoint's tensors (training.json): its step, its data; empty if there are none."""
+    return read_object(checkpoint / NUMBERS, _NUMBERS) if (checkpoint / NUMBERS).is_file() else {}
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's log; empty without a log. A line that a kill cut short is left out."""
+    """Return the lines of a run's log; empty without a log. A line that a kill cut short, or that other damage made
+    something else than numbers by name, is left out."""
     path = run / METRICS
     lines = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in file_bytes(path, LOG_BYTES).split(b"\n") if path.exists() else []:
         try:
-            lines.append(json.loads(line))
+            value = parsed_json(line)
         except ValueError:
             continue
+        if not fault(value, _LINE) and not fault(value, _ALL_NUMBERS):
+            lines.append(value)
     return lines
+
+
+def refuse_command(settings: dict[str, Any], run: Path) -> None:
+    """Refuse to read the data of a stored run that is a command: a run may come from somebody else."""
+    if settings["data"].startswith("pipe:"):
+        raise UserError(
+            f"{run / CONFIG} names a command as data (pipe:), and commands of a stored run are never executed: name "
+            "the data yourself, or store it first (dinorankclip data pack)"
+        )
 
 
 def _missing(settings: dict[str, Any]) -> list[str]:

@@ -5,9 +5,13 @@ Nothing here imports torch, so `--help` is fast.
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import types
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dinorankclip.config import TrainSettings, as_dict, with_changes
+from dinorankclip.json_shape import FLAG, NONE, NUMBER, TEXT, WHOLE, Shape, either, entries, listed
 
 # Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
 # threads: up to rounding; workers: unless they share `pipe:` shards, which train/run_folder.py checks).
@@ -88,3 +92,23 @@ def idle_settings(flat: dict[str, Any]) -> set[str]:
         ),
     }
     return {name for name, acts in idle.items() if not acts}
+
+
+@cache
+def settings_shape() -> Shape:
+    """Return the shape of stored settings: each setting that this version knows has its type. Values are not judged,
+    since a run of another version may have others."""
+    return _shape_of(TrainSettings)
+
+
+def _shape_of(annotation: Any) -> Shape:
+    if dataclasses.is_dataclass(annotation):
+        return entries({name: _shape_of(hint) for name, hint in get_type_hints(annotation).items()})
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return either(*(_shape_of(part) for part in parts))
+    if origin is tuple:
+        return listed(_shape_of(parts[0]))
+    if origin is Literal:
+        return either(*dict.fromkeys(_shape_of(type(value)) for value in parts))
+    return {str: TEXT, bool: FLAG, int: WHOLE, float: NUMBER, type(None): NONE}[annotation]

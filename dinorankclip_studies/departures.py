@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import TrainSettings, as_dict
+from dinorankclip.io import write_text
 from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip.stored_settings import flatten
 from dinorankclip_studies.papers import Paper
@@ -178,7 +179,7 @@ def _cell(value: Value, settings: TrainSettings) -> str:
 
 def write_page(paper: Paper, docs: Path) -> Path:
     docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text(page(read_lines(paper)), encoding="utf-8")
+    write_text(docs / PAGE, page(read_lines(paper)))
     return docs / PAGE
 
 

@@ -26,7 +26,7 @@ from dinorankclip.losses.transitions import TransitionHeads
 from dinorankclip.models.folder import find_model
 from dinorankclip.models.loaded import LoadedModel, load_model
 from dinorankclip.report.figures import Unavailable
-from dinorankclip.run_files import ENVIRONMENT, TENSORS, read_settings
+from dinorankclip.run_files import ENVIRONMENT, TENSORS, read_object, read_settings, refuse_command
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.cost import stored_reading
 from dinorankclip.types import Source, UserError
@@ -111,6 +111,7 @@ class StudyModels:
         """Return a part of the run's own data."""
         settings = self.settings(cell)
         with _or_unavailable(f"needs the data of {cell}"):
+            refuse_command(settings, self.run(cell))
             return open_stored(settings["data"], stored_reading(settings["reading"]), split)
 
     def teacher(self, cell: str, split: str) -> TeacherCache:
@@ -201,7 +202,7 @@ class StudyMaterial:
         for run in self.results.runs:
             path = self.folder / run.folder / ENVIRONMENT
             if path.is_file():
-                stored = json.loads(path.read_text())
+                stored = read_object(path)
                 machine = {name: value for name, value in stored.items() if name not in ("command", "revision")}
                 counts[json.dumps(machine, sort_keys=True)] += 1
         return [(json.loads(text), count) for text, count in counts.most_common()]

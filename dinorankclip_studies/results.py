@@ -16,10 +16,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
+from dinorankclip.checked_files import UnfitFile, read_arrays
 from dinorankclip.io import write_json, write_text
-from dinorankclip.run_files import ENVIRONMENT, FUSION, ITEMS, read_metrics, read_object, read_settings, stored_scores
+from dinorankclip.json_shape import NONE, NUMBER, OBJECT, TEXT, WHOLE, either, entries, fault, listed, named
+from dinorankclip.run_files import (
+    FUSION,
+    ITEMS,
+    read_environment,
+    read_metrics,
+    read_object,
+    read_settings,
+    stored_scores,
+)
 from dinorankclip.stored_settings import flatten
 from dinorankclip.train.cost import spending
 from dinorankclip.train.loop import CHOOSES_BEST
@@ -39,6 +47,40 @@ NUMBERED = ("scores", "telemetry")  # fields of a record that map names to numbe
 HELD_OUT = ("val/", "test/")
 RECALL = " R@"
 
+_MAYBE_TEXT, _NUMBERS = either(TEXT, NONE), named(NUMBER)
+_FIELDS = {
+    **dict.fromkeys(("cell", "key", "folder"), TEXT),
+    **dict.fromkeys(("revision", "data", "teacher", "device", "precision"), _MAYBE_TEXT),
+    **dict.fromkeys(("seed", "pairs_seen", "steps"), WHOLE),
+    "settings": OBJECT,
+    "seconds": NUMBER,
+    "parameters": named(either(WHOLE, NONE)),
+}
+_NEEDED = ("cell", "seed", "key", "folder", "revision", "settings", "scores", "telemetry", "seconds", "pairs_seen")
+_RECORD = entries(
+    {**_FIELDS, "scores": _NUMBERS, "telemetry": _NUMBERS}, required=(*_NEEDED, "steps", "parameters"), closed=True
+)
+_COLUMN = listed(either(NUMBER, NONE))
+_TUNED = named(entries({"chosen": NUMBER, "tried": _NUMBERS}, required=("chosen",)))
+_RESULTS = entries(
+    {
+        "name": TEXT,
+        "title": TEXT,
+        "settings": OBJECT,
+        "scores_names": listed(TEXT),
+        "telemetry_names": listed(TEXT),
+        "runs": listed(
+            entries(
+                {**_FIELDS, "scores": _COLUMN, "telemetry": _COLUMN},
+                required=(*_NEEDED, "steps", "parameters"),
+                closed=True,
+            )
+        ),
+        "tuned": _TUNED,
+        "chances": _NUMBERS,
+    },
+    required=("name", "settings", "runs", "scores_names", "telemetry_names"),
+)
 Number = TypeVar("Number", float, None)
 
 
@@ -132,11 +174,13 @@ class Results:
         if not path.is_file():
             raise UserError(f"there is no {path}: run the study first (dinorankclip study run NAME)")
         try:
-            stored = json.loads(path.read_text())
-        except ValueError as error:
-            raise UserError(f"{path} is damaged: {error}; dinorankclip study status NAME writes it anew") from error
-        if stored.get("format") != FORMAT:
-            raise UserError(f"{path} has format {stored.get('format')}, this version reads {FORMAT}")
+            stored = read_object(path)
+            if stored.get("format") != FORMAT:
+                raise UserError(f"{path} has format {stored.get('format')}, this version reads {FORMAT}")
+            if text := fault(stored, _RESULTS):
+                raise UnfitFile(f"{path} is damaged: {text}")
+        except UnfitFile as error:
+            raise UserError(f"{error}; dinorankclip study status NAME writes it anew") from error
         runs = []
         for run in stored["runs"]:
             run["settings"] = nested(stored["settings"] | run["settings"])
@@ -145,7 +189,8 @@ class Results:
                 run[kind] = {name: value for name, value in pairs if value is not None}
             runs.append(RunRecord(**run))
         # Files of earlier versions have no chances; `open_material` reads them from the run folders.
-        return cls(stored["name"], tuple(runs), stored["tuned"], stored["title"], stored.get("chances", {}))
+        tuned, title = stored.get("tuned", {}), stored.get("title", "")
+        return cls(stored["name"], tuple(runs), tuned, title, stored.get("chances", {}))
 
 
 def _seven_digits(value: Number) -> Number:
@@ -174,7 +219,7 @@ def record_of(folder: Path, key: str, seconds: float) -> RunRecord:
     assert spent.pairs_seen is not None, "the last checkpoint says so"
     return RunRecord(
         cell="", seed=settings["seed"], key=key, folder=f"{CELLS}/{key}",
-        revision=read_object(folder / ENVIRONMENT)["revision"],
+        revision=read_environment(folder).get("revision"),
         settings=settings, scores=scores_of(folder), telemetry=telemetry_of(folder), seconds=round(seconds, 1),
         pairs_seen=spent.pairs_seen, steps=spent.pairs_seen // settings["budget"]["batch"],
         parameters={"model": spent.model_parameters, "heads": spent.heads}, data=spent.data, teacher=spent.teacher,
@@ -222,7 +267,7 @@ def read_record(folder: Path) -> RunRecord | None:
     """Return the record of a run; None if the run was never finished."""
     for path in (folder / RESULT, earlier_record(folder)):
         with contextlib.suppress(FileNotFoundError):
-            return RunRecord(**json.loads(path.read_text()))
+            return RunRecord(**read_object(path, _RECORD))
     return None
 
 
@@ -264,7 +309,7 @@ def choose_rate(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
 
 def read_tuned(folder: Path) -> dict[str, Any]:
     """Return the contents of tuned.json; empty if nothing was tuned yet."""
-    return json.loads((folder / TUNED).read_text()) if (folder / TUNED).is_file() else {}
+    return read_object(folder / TUNED, _TUNED) if (folder / TUNED).is_file() else {}
 
 
 def rates(tuned: Mapping[str, Any]) -> dict[str, float]:
@@ -285,7 +330,7 @@ def chances_of(folders: Iterable[Path]) -> dict[str, float]:
 def adopted_chances(folder: Path) -> dict[str, float]:
     """Return the chance levels that came with results of another machine."""
     path = folder / CHANCES
-    return json.loads(path.read_text()) if path.is_file() else {}
+    return read_object(path, named(NUMBER)) if path.is_file() else {}
 
 
 def chance_of(results: Results, score: str) -> float | None:
@@ -331,9 +376,9 @@ def near_miss_share(base: Path, ours: Path, measures: Measures) -> float | None:
     """
     if not ((base / ITEMS).is_file() and (ours / ITEMS).is_file()):
         return None
-    with np.load(base / ITEMS) as theirs, np.load(ours / ITEMS) as mine:
-        first, among_ten = measures.recall("t2i", 1), measures.recall("t2i", 10)
-        if first not in theirs or among_ten not in theirs or first not in mine:
-            return None
-        near = (theirs[first] == 0) & (theirs[among_ten] > 0)
-        return float(mine[first][near].mean()) if near.any() else None
+    theirs, mine = read_arrays(base / ITEMS), read_arrays(ours / ITEMS)
+    first, among_ten = measures.recall("t2i", 1), measures.recall("t2i", 10)
+    if first not in theirs or among_ten not in theirs or first not in mine:
+        return None
+    near = (theirs[first] == 0) & (theirs[among_ten] > 0)
+    return float(mine[first][near].mean()) if near.any() else None

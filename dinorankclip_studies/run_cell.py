@@ -8,7 +8,6 @@ that a teacher cache took, or the error that prevented it.
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from dinorankclip.checked_files import read_object
 from dinorankclip.config import TrainSettings
 from dinorankclip.io import digest, whole_file, write_json
 from dinorankclip.methods import AUTO
@@ -158,7 +158,7 @@ def record_cache_outcome(folder: Path, spec: CacheSpec, outcome: dict[str, objec
 def cache_outcome(folder: Path, spec: CacheSpec) -> dict[str, Any] | None:
     """Return the seconds that a cache took or the error that prevented it; None if no worker has tried yet."""
     path = folder / CACHES / f"{cache_key(spec)}.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    return read_object(path) if path.is_file() else None
 
 
 def forget_caches(folder: Path) -> None:

@@ -11,7 +11,6 @@ FOLDER/earlier/KEY.json      the record of a run that is being made again (resul
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import time
@@ -20,6 +19,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dinorankclip import json_shape
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.config import as_dict
 from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.types import UserError
@@ -30,6 +31,13 @@ from dinorankclip_studies.study import Run, distinct, settings_from_json
 POLL = 0.5  # seconds between looks at the folder
 GLANCE = 0.05  # timeout in seconds of a lock: longer than `is_running` holds it
 QUEUE, HOLDS, FAILED, LOGS = "queue.json", "holds", "failed", "logs"
+_ENTRY = json_shape.entries(
+    {"cell": json_shape.TEXT, "seed": json_shape.WHOLE, "key": json_shape.TEXT, "settings": json_shape.OBJECT},
+    required=("cell", "seed", "key", "settings", "score"),
+)
+_QUEUE = json_shape.entries(
+    {"runs": json_shape.listed(_ENTRY), "sets": json_shape.listed(json_shape.TEXT)}, required=("runs", "sets")
+)
 
 
 def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
@@ -47,7 +55,7 @@ def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
         entries[run.key] = entry | {"settings": as_dict(run.settings)}
     path = folder / QUEUE
     with one_at_a_time("queue", folder=folder):
-        before = json.loads(path.read_text())["runs"] if path.is_file() else []
+        before = read_object(path, _QUEUE)["runs"] if path.is_file() else []
         earlier = [entry for entry in before if entry["key"] not in entries]
         write_json(path, {"sets": list(sets), "runs": [*entries.values(), *earlier]})
 
@@ -57,7 +65,7 @@ def read_queue(folder: Path, keys: Sequence[str]) -> tuple[list[Run], tuple[str,
     path = folder / QUEUE
     if not path.is_file():
         raise UserError(f"{folder} is no study folder with a queue: start it with dinorankclip study run NAME")
-    stored = json.loads(path.read_text())
+    stored = read_object(path, _QUEUE)
     entries = {entry["key"]: entry for entry in stored["runs"]}
     unknown = [key for key in keys if key not in entries]
     if unknown:
@@ -82,7 +90,10 @@ def is_over(folder: Path, key: str) -> bool:
 
 
 def why_failed(folder: Path, key: str) -> str:
-    return json.loads((folder / FAILED / f"{key}.json").read_text())["error"]
+    try:
+        return str(read_object(folder / FAILED / f"{key}.json").get("error", "unknown"))
+    except UnfitFile as error:
+        return str(error)
 
 
 def record_failure(folder: Path, run: Run, error: str) -> None:
@@ -157,8 +168,8 @@ def was_locked_by(folder: Path, key: str, pid: int) -> bool:
 
 
 def _read_note(path: Path) -> dict:
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads(path.read_text())
+    with contextlib.suppress(OSError, UnfitFile):
+        return read_object(path)
     return {}
 
 

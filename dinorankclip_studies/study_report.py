@@ -18,6 +18,7 @@ from tqdm import tqdm
 from dinorankclip.config import as_dict
 from dinorankclip.data.damage import Damage
 from dinorankclip.formatting import MISSING, described
+from dinorankclip.io import write_text
 from dinorankclip.report.figures import CAPTION, DRAWN_FROM, Drawn, Unavailable
 from dinorankclip.report.html import Page, add_markdown, wrapped
 from dinorankclip.stored_settings import difference
@@ -91,7 +92,7 @@ def write_study(material: StudyMaterial, out: Path, claims: str) -> list[Drawn |
         if isinstance(figure, Drawn):
             figure.save(out / FIGURES)
         figures.append(figure)
-    (out / CLAIMS).write_text(claims, encoding="utf-8")
+    write_text(out / CLAIMS, claims)
     study_page(material, figures, claims).write(out / "report.html")
     return figures
 
@@ -272,10 +273,10 @@ def write_docs(material: StudyMaterial, figures: Sequence[Drawn | MissingFigure]
         if isinstance(figure, Drawn):
             (folder / FIGURES).mkdir(exist_ok=True)
             (folder / FIGURES / f"{figure.name}.png").write_bytes(figure.png)
-    (folder / INDEX).write_text(index(material, committed), encoding="utf-8")
+    write_text(folder / INDEX, index(material, committed))
     if material.study.name in material.paper.judging:
         claims = all_claims(material.paper, docs, material.bench, machine_of(material))
-        (docs / CLAIMS).write_text(claims, encoding="utf-8")
+        write_text(docs / CLAIMS, claims)
     return folder
 
 
@@ -284,7 +285,7 @@ def _write_plain_tables(material: StudyMaterial, folder: Path) -> None:
     paper = material.paper
     for make in (paper.difference_tables, paper.named_tables, paper.cost_tables):
         for plain in make(material):
-            (folder / f"{plain.name}.md").write_text(plain.markdown(), encoding="utf-8")
+            write_text(folder / f"{plain.name}.md", plain.markdown())
 
 
 def _committed(

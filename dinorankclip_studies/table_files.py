@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.formatting import MISSING, Form, form_of
+from dinorankclip.io import write_text
 from dinorankclip.methods import LABEL
 from dinorankclip.report.html import Grid, Words, wrapped
 from dinorankclip_studies.papers.paper_data import about_paper, digits_for, paper_words
@@ -193,7 +194,7 @@ def write_table(table: Table, folder: Path, endings: Sequence[str] = ENDINGS) ->
     written = []
     for ending in endings:
         path = folder / f"{table.experiment.name}.{ending}"
-        path.write_text(writers[ending](table), encoding="utf-8")
+        write_text(path, writers[ending](table))
         written.append(path)
     return written
 

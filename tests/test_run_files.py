@@ -1,5 +1,9 @@
 import json
+import re
 
+import pytest
+
+from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.run_files import (
     gate_name,
     inert_orders,
@@ -7,8 +11,16 @@ from dinorankclip.run_files import (
     is_inert,
     last_spreads,
     logged_orders,
+    read_environment,
+    read_fusion,
+    read_metrics,
+    read_numbers,
+    read_settings,
+    refuse_command,
     spread_name,
+    stored_scores,
 )
+from dinorankclip.types import UserError
 
 LINES = [
     {"step": 10, "loss": 5.0, "spread2_image": 0.2, "spread2_text": 0.1},
@@ -34,3 +46,46 @@ def test_names_are_made_and_read_in_one_place():
     names = [spread_name(2, "image"), spread_name(12, "text"), gate_name(3, "image"), "spread", "spreads_image", "loss"]
     assert logged_orders(names) == [2, 12]
     assert is_inert(9e-4) and not is_inert(1e-3)
+
+
+def test_a_damaged_log_loses_its_damaged_lines_alone(tmp_path):
+    """A byte that is no UTF-8 ended every command that reads the log."""
+    good = b'{"step": 1, "loss": 2.0}\n'
+    damaged = (
+        b'\xff{"step": 2}\n[1]\n"x"\n{"loss": 3}\n{"step": "4"}\n{"step": 5, "loss": []}\n' + b"[" * 99_999 + b"\n"
+    )
+    (tmp_path / "metrics.jsonl").write_bytes(good + damaged + b'{"step": 6, "loss": NaN}\n')
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read", "words"),
+    [
+        ("environment.json", {"gpus": 3}, read_environment, "gpus is 3, and a list of text"),
+        ("scores.json", {"sets": {"a": {"scores": {"m": {}}}}}, stored_scores, "sets.a.scores.m lacks value"),
+        ("scores.json", {"scores": {"val/i2t R@1": "x"}}, stored_scores, "scores.val/i2t R@1 is 'x', and a number"),
+        ("fusion.json", {"start": {"image": {}}}, read_fusion, "start.image lacks angle"),
+        ("training.json", {"step": -1}, read_numbers, "step is -1"),
+    ],
+)
+def test_wrong_types_are_refused_in_words(tmp_path, name, content, read, words):
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=re.escape(words)):
+        read(tmp_path)
+
+
+def test_settings_of_wrong_types(tmp_path):
+    settings = as_dict(TrainSettings())
+    for change, words in (
+        ({"budget": {"batch": "x", "epochs": 3}}, "budget.batch is 'x'"),
+        ({"loss": {}}, "lacks order"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(settings | change))
+        with pytest.raises(UserError, match=words):
+            read_settings(tmp_path)
+
+
+def test_commands_of_a_stored_run_are_not_run(tmp_path):
+    settings = as_dict(TrainSettings()) | {"data": f"pipe:touch {tmp_path}/canary"}
+    with pytest.raises(UserError, match="never executed"):
+        refuse_command(settings, tmp_path)

@@ -11,6 +11,8 @@ compare.py    two scored models side by side
 report.py     write up a run or a study
 embed.py      embeddings of images and captions as files
 search.py     find photos by words or by another photo
+serve.py      answer searches over HTTP
+explore.py    look inside models on pages
 export.py     a model to give away
 doctor.py     check the machine, data or a run
 

@@ -1,4 +1,4 @@
-"""`dinorankclip doctor`: check the machine, data or a run; each finding says what to do."""
+"""`dinorankclip doctor`: check the machine, data, a run or what was written; each finding says what to do."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ def doctor(
     samples: int = 2000,
     reading: CheckingSettings = CheckingSettings(),  # noqa: B008 (frozen)
 ) -> None:
-    """Check this machine (no PATH), a run, or data. Exit status 1 if there is a problem.
+    """Check this machine (no PATH), a run, an export, a cache, or data. Exit status 1 if there is a problem.
 
     Examples:
       dinorankclip doctor
       dinorankclip doctor scenes
       dinorankclip doctor runs/quickstart
+      dinorankclip doctor exported/first
 
     Args:
-        path: A run folder, or anything that --data of train takes.
+        path: A run, a model folder, a teacher cache or embeddings, whose bytes are compared with their hashes; or
+            anything that --data of train takes.
         samples: Samples of each part to decode, at most.
         reading: How pairs are found, as in train. More damaged pairs than max-damaged are a problem.
     """
@@ -60,10 +62,18 @@ def examine(path: str | None, samples: int, reading: CheckingSettings) -> Iterat
         yield from examine_machine()
         return
     if is_run(Path(path)):
+        from dinorankclip.report.folder_findings import examine_checkpoints
         from dinorankclip.report.run_findings import examine_run
 
         yield from examine_run(Path(path))
+        yield from examine_checkpoints(Path(path))
         return
+    if Path(path).is_dir():
+        from dinorankclip.report.folder_findings import examiner_of
+
+        if (examine_folder := examiner_of(Path(path))) is not None:
+            yield from examine_folder(Path(path))
+            return
     if runs := sorted(file.parent.name for file in Path(path).glob(f"*/{CONFIG}") if is_run(file.parent)):
         shown = ", ".join(runs[:SHOWN_RUNS]) + (", …" if len(runs) > SHOWN_RUNS else "")
         raise UserError(f"{path} holds runs: {shown}; name one, e.g. dinorankclip doctor {Path(path) / runs[0]}")

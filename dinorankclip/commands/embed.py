@@ -28,6 +28,8 @@ def embed(
 ) -> None:
     """Embed images, captions or both: rows with their keys. The same command again resumes.
 
+    Rows of images that search, serve, score or explore have stored of the same model are not computed again.
+
     Examples:
       dinorankclip embed runs/first --images photos --out embedded/photos
       dinorankclip embed runs/first --data scenes --split test --out embedded/scenes
@@ -46,7 +48,7 @@ def embed(
     from dinorankclip.data.open_data import open_captions, open_images, open_stored
     from dinorankclip.io import one_at_a_time
     from dinorankclip.models.loaded import try_out
-    from dinorankclip.search.embed_collection import EmbeddingFolder, embed_captions, embed_images, plan_of
+    from dinorankclip.search.embed_collection import EmbeddingFolder, embed_captions, embed_images, known_rows, plan_of
 
     if data is None and images is None and captions is None:
         raise UserError("nothing to embed: give --images, --captions, or --data for pairs")
@@ -69,7 +71,11 @@ def embed(
             print(f"{out} is complete already: {_counts(folder)}")
             return
         if pictures is not None:
-            embed_images(folder, loaded, pictures, max_pixels=reading.max_pixels)
+            photos = Path(images) if images is not None else None
+            known = known_rows(loaded, pictures, photos, pairs, reading.max_pixels)
+            if known is not None:
+                print("images were embedded before, by another command: their rows are taken as they are")
+            embed_images(folder, loaded, pictures, max_pixels=reading.max_pixels, known=known)
         if texts is not None:
             embed_captions(folder, loaded, texts)
         with_parquet = folder.finish()

@@ -10,12 +10,20 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from dinorankclip import __version__
-from dinorankclip.types import UserError
+from dinorankclip.hub import ONLINE
+from dinorankclip.types import UserError, first_line
+
+_NO_FILES = "this process may not open more files: raise the limit (ulimit -n 4096), or use --reading.workers 0"
+_NO_MEMORY = (
+    "there is not enough memory ({}): use a smaller --budget.batch, or --budget.chunk, which gives the same gradients; "
+    "fewer --reading.workers; a smaller --batch"
+)
 
 
 class Verb(NamedTuple):
@@ -47,11 +55,20 @@ VERBS = {
         "runs/first --images photos --out embedded/photos",
     ),
     "search": Verb("find photos of a folder by words or by another photo", "runs/first --images photos 'a red mug'"),
+    "serve": Verb("answer searches of a folder of photos over HTTP (extra serve)", "runs/first --images photos"),
+    "explore": Verb(
+        "look inside one model or two on pages: duels, patches, lists, planes, data, runs (extra serve)",
+        "runs/first runs/second --data scenes",
+    ),
     "export": Verb(
         "a model to give away: a folder with its card, open_clip's format, ONNX", "runs/first --out exported/first"
     ),
     "doctor": Verb("check this machine, a data folder or a run, and say what to do", "runs/first"),
 }
+
+
+# Errors of a disk or a network disk, which no code of ours can cause.
+_OF_THE_DISK = {getattr(errno, name, None) for name in ("EIO", "EROFS", "ESTALE", "EFBIG", "ENODEV", "ENXIO")}
 
 
 def help_text() -> str:
@@ -67,12 +84,16 @@ def help_text() -> str:
         *(f"  dinorankclip {name} {verb.example}" for name, verb in VERBS.items()),
         "",
         "dinorankclip VERB --help describes a verb and its flags.",
+        "dinorankclip --online VERB … lets teachers fetch weights from the hub; without it nothing is downloaded.",
     ])  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the installed command. It ends by SystemExit if the exit code is not 0."""
     argv = sys.argv[1:] if argv is None else argv
+    if argv and argv[0] == "--online":
+        os.environ[ONLINE] = "1"  # before any import of a library that can download
+        argv = argv[1:]
     try:
         _run(argv)
         sys.stdout.flush()
@@ -83,13 +104,23 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:  # `dinorankclip … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except MemoryError as error:
+        _fail(_NO_MEMORY.format(first_line(error)))
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            _fail(_NO_FILES)
+        if error.errno == errno.ENOMEM:
+            _fail(_NO_MEMORY.format(error.strerror))
         full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
         ours = str(error.filename).startswith(str(Path(__file__).parents[1]))
-        if ours or (error.filename is None and not full):
+        if ours or (error.filename is None and not full and error.errno not in _OF_THE_DISK):
             raise  # a file of the package itself: a bug of ours
-        _fail(f"{error.filename or 'no room'}: {error.strerror}")
+        _fail(_no_room(error) if full else f"{error.filename or 'a file'}: {error.strerror}")
     except RuntimeError as error:
+        if "Too many open files" in str(error):
+            _fail(_NO_FILES)
+        if any(words in str(error) for words in ("allocate memory", "out of memory", "not enough memory")):
+            _fail(_NO_MEMORY.format(first_line(error)))
         # torch raises this from a signal handler, wherever the main process happens to be, when a worker dies.
         if "DataLoader worker" not in str(error):
             raise
@@ -116,6 +147,20 @@ def _run(argv: list[str]) -> None:
         module.main(argv[1:])
     else:
         call_verb(getattr(module, verb), verb, argv[1:])
+
+
+def _no_room(error: OSError) -> str:
+    """Name the file that a full disk refused, and the place where room must be made."""
+    if error.filename is None:
+        return f"a file could not be written: {error.strerror}; make room, and give the same command again"
+    place = Path(os.fsdecode(error.filename)).absolute()
+    while not place.is_dir() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    return (
+        f"{error.filename} could not be written: {error.strerror} ({free / 1e6:.1f} MB are free in {place}); make room "
+        "there, and give the same command again"
+    )
 
 
 def _fail(text: str) -> None:

@@ -14,7 +14,7 @@ import tyro
 from dinorankclip.commands.shared import call_verb, check_at_least, check_interval, check_known
 from dinorankclip.config import FindingSettings
 from dinorankclip.formatting import bare, written
-from dinorankclip.io import digest, home
+from dinorankclip.io import demand_writable, digest, home, whole_file
 from dinorankclip.run_files import PICTURES, REPORT, is_run
 from dinorankclip.types import UserError
 
@@ -104,6 +104,8 @@ def score(
     places = [place for where in sets for place in locate_sets(where, sets_root, reading, trained_on, split)]
     if threads is not None:
         torch.set_num_threads(threads)
+    folder = out or default_out(model)
+    demand_writable(folder, "scores could not be stored there; give another folder with --out")
     step = step_of(Path(model))
     loaded = load_model(model, device, precision)
     print(f"{loaded.name}: {loaded.reason}")
@@ -111,7 +113,6 @@ def score(
     print(f"\n{'set':<26}{'score':<32}{'value':>10}{interval:>22}{'chance':>10}{'n':>9}")
     options = SuiteOptions(chosen, split, max_damaged, shifts, level, draws)
     store = EmbeddingStore(FOLDER if cache else None)
-    folder = out or default_out(model)
 
     def report(result: SetResult) -> None:
         show(result)
@@ -234,7 +235,8 @@ def draw_pictures(results: SuiteResult, folder: Path, chosen: tuple[str, ...] | 
     if pictures:
         folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items():
-        picture.save(folder / f"{name}.png")
+        with whole_file(folder / f"{name}.png") as aside:
+            picture.save(aside, "PNG")
     return len(pictures)
 
 

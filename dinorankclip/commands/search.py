@@ -15,6 +15,9 @@ from dinorankclip.types import UserError
 if TYPE_CHECKING:
     from dinorankclip.models.loaded import LoadedModel
     from dinorankclip.search.photo_search import Answer, PhotoSearch
+    from dinorankclip.search.served import ServedSearch
+
+    Finder = PhotoSearch | ServedSearch
 
 
 def search(
@@ -36,7 +39,8 @@ def search(
       dinorankclip search runs/first --images photos --image-query mug.jpg --html found.html
 
     The first search embeds the photos and keeps an index in IMAGES/.dinorankclip (or, if that cannot be written, in
-    built/photo-index). Later searches embed only new and changed photos.
+    built/photo-index). Later searches embed only new and changed photos. While `dinorankclip serve` runs on the same
+    photos with the same model, it answers, and nothing is loaded here.
 
     A query for which no photo stands out gets one line instead of photos: its best photos fit it no better than they
     fit unrelated queries, a hundred of which are built in. The step of the checkpoint is printed first, with what the
@@ -53,12 +57,10 @@ def search(
         anyway: List the nearest photos also where none stands out.
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
     """
-    from dinorankclip.search.photo_search import PhotoSearch
-
     if not queries and image_query is None and not interactive:
         raise UserError("nothing to look for: give words, --image-query FILE, or --interactive")
     check_at_least(1, top=top)
-    finder = PhotoSearch(model, images, lambda: _loaded(model, device), _note)
+    finder = _finder(model, images, queries, top, image_query, device)
     if finder.damaged.replaced:
         _note(f"damaged photos are left out:\n{finder.damaged.summary()}")
     _describe(model)
@@ -75,8 +77,22 @@ def search(
         if html is not None and answers:
             from dinorankclip.report.html import write_search_page
 
-            write_search_page(html, answers, images, model, len(finder.index.names) - finder.damaged.replaced)
+            write_search_page(html, answers, images, model, finder.searched)
             print(f"page: {html}")
+
+
+def _finder(
+    model: str, images: Path, queries: tuple[str, ...], top: int, image_query: Path | None, device: str
+) -> Finder:
+    """Return a search through a server that runs on these photos, else a search of our own."""
+    from dinorankclip.search.photo_search import PhotoSearch
+    from dinorankclip.search.served import find_server
+
+    server = find_server(model, images, queries, top, image_query) if device == "auto" else None
+    if server is not None:
+        _note(f"answered by the server at {server.link}")
+        return server
+    return PhotoSearch(model, images, lambda: _loaded(model, device), _note)
 
 
 def _loaded(model: str, device: str) -> LoadedModel:
@@ -100,7 +116,7 @@ def _describe(model: str) -> None:
         _note(f"this model is at chance ({chance}): what it finds means nothing; see dinorankclip doctor {model}")
 
 
-def _warn_of_hubs(finder: PhotoSearch) -> None:
+def _warn_of_hubs(finder: Finder) -> None:
     from dinorankclip.search.background import HUB
 
     name, share = finder.hub()
@@ -108,7 +124,7 @@ def _warn_of_hubs(finder: PhotoSearch) -> None:
         _note(f"{_shown(name)} comes first for {100 * share:.0f} % of unrelated queries: the model hardly tells apart")
 
 
-def _converse(finder: PhotoSearch, top: int, answers: list[Answer], anyway: bool) -> None:
+def _converse(finder: Finder, top: int, answers: list[Answer], anyway: bool) -> None:
     """Read queries from the standard input; print each answer and add it to `answers`."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # lines of a file may be in any encoding

@@ -17,6 +17,7 @@ scenes/             the built-in data
 second_captions.py  second captions of images, by key: a file, a column, or KEY.second.txt beside each image
 splits.py           validation parts and choices of training images
 streams.py          pairs that come out of commands (pipe:)
+tar_headers.py      walks the headers of a tar that may be damaged or hostile
 tar_shards.py       pairs of local tar shards, in any order
 tokens.py           captions → token ids
 """

@@ -14,7 +14,6 @@ SPLIT/<n>.tar                           KEY.jpg with KEY.cls, the class index in
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dinorankclip import io
+from dinorankclip.checked_files import UnfitFile, file_text, read_object
 from dinorankclip.config import FindingSettings
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.open_data import PART_NAMES, built_in_scenes, open_stored, splits_of
@@ -33,6 +33,7 @@ from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.splits import SplitPart
 from dinorankclip.data.tar_shards import SHOWN_TARS, ShardSource, file_stamp, shards_of_folder
 from dinorankclip.io import digest
+from dinorankclip.json_shape import TEXT, listed, named
 from dinorankclip.types import Source, UserError
 
 KIND_FILE = "dataset_type.txt"
@@ -41,6 +42,7 @@ TEMPLATES = "zeroshot_classification_templates.txt"
 FAMILIES = "families.json"  # in fine-grained sets: maps each family to the names of its classes
 DEFAULT_TEMPLATE = "a photo of a {c}."
 _WORTH_A_BAR = 1 << 30  # bytes; hashing less than this takes a second or two
+_LABEL_DIGITS = 18  # a class index has fewer digits than this
 UNKNOWN = -1  # the label of a sample that cannot be read
 
 SetKind = Literal["classification", "retrieval"]
@@ -171,7 +173,7 @@ def _part_folder(folder: Path, part: str) -> Path | None:
 
 def _kind(folder: Path, part: Path) -> SetKind:
     if (file := folder / KIND_FILE).is_file():
-        kind = file.read_text().strip().lower()
+        kind = file_text(file).strip().lower()[:80]
         if kind not in get_args(SetKind):
             raise UserError(f"{file} says '{kind}'; classification and retrieval sets can be scored")
         return cast(SetKind, kind)
@@ -194,10 +196,10 @@ def _families(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
     if not (file := folder / FAMILIES).is_file():
         return {}
     try:
-        families = json.loads(file.read_text())
-        strangers = [name for family in families.values() for name in family if name not in names]
-    except (ValueError, AttributeError, TypeError):
-        raise UserError(f"{file} should be a JSON object: family name → list of class names") from None
+        families = read_object(file, named(listed(TEXT)))
+    except UnfitFile as error:
+        raise UserError(f"{file} should be a JSON object: family name → list of class names ({error})") from None
+    strangers = [name for family in families.values() for name in family if name not in names]
     if strangers:
         raise UserError(f"{file} names classes that {CLASS_NAMES} does not have: {', '.join(strangers[:5])}")
     return families
@@ -234,7 +236,7 @@ class LabelledSource(ShardSource):
     def _labels(self) -> np.ndarray:
         """Read all labels once and store them: a million labels are a million small reads."""
         name = digest("labels", 1, self.fingerprint)
-        if (table := io.load_table(name)) is None:
+        if (table := io.load_table(name)) is None or not _fits(table, len(self)):
             table = {"labels": np.array([self._label(index) for index in range(len(self))], dtype=np.int64)}
             io.save_table(name, table)
         return table["labels"]
@@ -242,10 +244,19 @@ class LabelledSource(ShardSource):
     def _label(self, index: int) -> int:
         if self._cause[index] >= 0:
             return UNKNOWN
-        text = self.text(index).decode("ascii", "replace").strip()
-        if not text.isdigit():
+        try:
+            text = self.text(index).decode("ascii", "replace").strip()
+        except Damage:
+            return UNKNOWN
+        if not (text.isdecimal() and len(text) < _LABEL_DIGITS):
             raise UserError(f"{self.key(index)}.cls in {self.shards[0].parent} holds {text[:40]!r}, not a class index")
         return int(text)
+
+
+def _fits(table: dict[str, np.ndarray], count: int) -> bool:
+    """Return whether a stored table holds the labels of `count` samples."""
+    labels = table.get("labels")
+    return labels is not None and labels.shape == (count,) and labels.dtype == np.int64
 
 
 def read_class_names(folder: Path) -> tuple[str, ...]:
@@ -275,11 +286,11 @@ def read_templates(folder: Path) -> tuple[tuple[str, ...], str]:
 
 def _lines(path: Path) -> list[str] | None:
     try:
-        return [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
+        return [line.strip() for line in file_text(path).splitlines()]
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not in UTF-8; convert it") from None
+    except UnfitFile as error:
+        raise UserError(f"{error}; convert it") from None
 
 
 def source_digest(source: Source) -> str:
@@ -313,7 +324,7 @@ def content_digest(paths: Sequence[Path]) -> str:
 
 def _file_digest(path: Path) -> str:
     name = file_stamp(path, "contents")
-    if (known := io.load_table(name)) is not None:
+    if (known := io.load_table(name)) is not None and "digest" in known:
         return str(known["digest"])
     with open(path, "rb") as file:
         content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -29,7 +29,10 @@ CAUSES = {
     "bad-json": "a .json caption file that is not JSON, or has no 'caption'",
     "unreadable": "the operating system refused to read the file",
     "no-second-caption": "an image without a second caption (--reading.second-captions)",
+    "too-large": "more bytes than are read of an image or a caption file; refused before reading",
 }
+IMAGE_BYTES = 1 << 30  # most bytes of an encoded image
+CAPTION_BYTES = 1 << 24  # most bytes of a caption file, or of a text beside an image
 TRANSIENT = "unreadable"  # the only cause that may disappear: a disk that was away comes back
 FEWEST_SEEN = 200  # below this many samples, a share says little
 NAMED = 5  # keys that a message names for each cause

@@ -14,7 +14,6 @@ JPEG is decoded by simplejpeg (libjpeg-turbo), everything else by Pillow.
 from __future__ import annotations
 
 import io
-import json
 import struct
 import warnings
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from dinorankclip.checked_files import parsed_json
 from dinorankclip.data.damage import Damage
 
 # Pillow warns about large images and odd metadata. `max_pixels` is our own limit, and damage is counted.
@@ -214,7 +214,7 @@ def captions_from_text(data: bytes) -> tuple[str, ...]:
 def captions_from_json(data: bytes) -> tuple[str, ...]:
     """Return `caption` (a string) or `captions` (a list) of a .json file, as img2dataset and others write it."""
     try:
-        record = json.loads(data.decode("utf-8-sig"))
+        record = parsed_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise Damage("not-utf8", str(error)) from None
     except ValueError as error:

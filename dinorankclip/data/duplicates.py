@@ -128,3 +128,36 @@ def duplicates(first: Looks, second: Looks) -> Iterator[Duplicate]:
             if grey[best] <= MOST_GREY:
                 place = candidates[best]
                 yield Duplicate(second.keys[start + row], first.keys[place], int(bits[row, place]), float(grey[best]))
+
+
+def groups_within(looks: Looks) -> list[list[int]]:
+    """Return groups of photos of one part that look the same, by the rules of `duplicates`: places among `looks.keys`.
+
+    Two photos are in one group if a chain of like pairs joins them. The first photo of a group is its earliest.
+    """
+    signs = np.where(looks.hashes, 1, -1).astype(np.float32)
+    leader = np.arange(len(looks.keys))
+    for start in range(0, len(leader), PHOTOS_AT_ONCE):
+        bits = (signs.shape[1] - signs[start : start + PHOTOS_AT_ONCE] @ signs.T) / 2
+        for row, column in np.argwhere(bits <= MOST_BITS):
+            one, other = start + int(row), int(column)
+            if other >= one:
+                continue
+            grey = np.abs(looks.thumbnails[one].astype(np.int16) - looks.thumbnails[other].astype(np.int16)).mean()
+            if grey <= MOST_GREY:
+                _join(leader, one, other)
+    groups: dict[int, list[int]] = {}
+    for place in range(len(leader)):
+        groups.setdefault(_leader_of(leader, place), []).append(place)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _leader_of(leader: np.ndarray, place: int) -> int:
+    while leader[place] != place:
+        place = int(leader[place])
+    return place
+
+
+def _join(leader: np.ndarray, one: int, other: int) -> None:
+    first, second = sorted((_leader_of(leader, one), _leader_of(leader, other)))
+    leader[second] = first

@@ -14,11 +14,13 @@ A class that no other class joins is no family: it stands alone.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal
 
+from dinorankclip.checked_files import TABLE_BYTES, file_text
 from dinorankclip.types import UserError
 
 Word = Literal["first", "last"]
@@ -36,7 +38,10 @@ def families_by_table(names: Sequence[str], table: Path) -> dict[str, list[str]]
         rows = csv.DictReader(file, delimiter="\t" if table.suffix == ".tsv" else ",")
         if not {"class", "family"} <= set(rows.fieldnames or ()):
             raise UserError(f"{table} needs the columns class and family; it has {', '.join(rows.fieldnames or ())}")
-        family_of = {row["class"]: row["family"] for row in rows}
+        try:
+            family_of = {row["class"] or "": row["family"] or "" for row in rows}
+        except csv.Error as error:
+            raise UserError(f"{table} cannot be read as a table: {error}") from None
     return grouped(_matched(names, family_of, str(table)))
 
 
@@ -84,6 +89,6 @@ def _labels(path: Path) -> dict[str, str]:
 
 def _opened(path: Path) -> IO[str]:
     try:
-        return path.open(encoding="utf-8", newline="")
+        return io.StringIO(file_text(path, TABLE_BYTES), newline="")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error

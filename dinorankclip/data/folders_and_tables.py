@@ -22,12 +22,20 @@ from typing import Any
 
 import numpy as np
 
+from dinorankclip.checked_files import (
+    TABLE_BYTES,
+    NoRegularFile,
+    TooLarge,
+    UnfitFile,
+    file_bytes,
+    open_regular,
+)
 from dinorankclip.config import FindingSettings
-from dinorankclip.data.damage import Damage
+from dinorankclip.data.damage import CAPTION_BYTES, IMAGE_BYTES, Damage
 from dinorankclip.data.decode import captions_from_text, clean_captions
 from dinorankclip.data.tar_shards import IMAGE_KINDS
 from dinorankclip.io import digest
-from dinorankclip.types import Source, UserError
+from dinorankclip.types import Source, UserError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +82,8 @@ class FolderSource(ImageFiles, Source):
 
     def _caption_bytes(self, name: str) -> bytes:
         try:
-            return (self.folder / name).with_suffix(".txt").read_bytes()
-        except OSError:
+            return file_bytes((self.folder / name).with_suffix(".txt"), CAPTION_BYTES)
+        except (OSError, UnfitFile):
             return b""
 
     def captions(self, index: int) -> tuple[str, ...]:
@@ -84,11 +92,16 @@ class FolderSource(ImageFiles, Source):
 
 
 def read_file(path: Path, missing: str) -> bytes:
-    """Return a file's bytes; raise `Damage` if the file does not exist (cause `missing`) or cannot be read."""
+    """Return a file's bytes; raise `Damage` if the file does not exist (cause `missing`), is too large or cannot be
+    read. A folder, a FIFO or a device is no file."""
     try:
-        return path.read_bytes()
+        return file_bytes(path, IMAGE_BYTES if missing == "missing-image" else CAPTION_BYTES)
+    except TooLarge as error:
+        raise Damage("too-large", str(error)) from None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):  # ValueError: zero byte in the name
         raise Damage(missing, str(path)) from None
+    except NoRegularFile as error:
+        raise Damage(missing, str(error)) from None
     except OSError as error:
         # A caption in the place of a name, or links in a circle, will never be a file; a disk may come back.
         never = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
@@ -173,7 +186,7 @@ class TableSource(ImageFiles, Source):
 
 def content_hash(table: Path) -> bytes:
     """Hash all bytes of a table without loading it: Parquet may be more than memory holds."""
-    with table.open("rb") as file:
+    with os.fdopen(open_regular(table), "rb") as file:
         return hashlib.file_digest(file, "blake2b").digest()
 
 
@@ -189,7 +202,7 @@ def table_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
 
 def _csv_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
     """Yield rows of a text table. Bytes that are no UTF-8 survive as surrogates and damage only their row."""
-    text = table.read_bytes().decode("utf-8-sig", errors="surrogateescape")
+    text = file_bytes(table, TABLE_BYTES).decode("utf-8-sig", errors="surrogateescape")
     if not text.strip():
         raise UserError(f"{table} is empty: its first line must name the columns, e.g. image,caption")
     csv.field_size_limit(1 << 30)
@@ -252,21 +265,32 @@ def _parquet_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
     except ImportError:
         raise UserError("reading Parquet needs pyarrow: pip install 'dinorankclip[parquet]'") from None
     try:
+        os.close(open_regular(table))
         file = parquet.ParquetFile(table)
+        schema = {field.name: field.type for field in file.schema_arrow}
     except Exception as error:
         raise UserError(f"{table} cannot be read as Parquet: {error}") from None
-    _places(file.schema_arrow.names, columns, table)
+    _places(list(schema), columns, table)
     for flag, name in columns.items():
-        _refuse_unless_text(file.schema_arrow.field(name).type, flag, name, table)
+        _refuse_unless_text(schema[name], flag, name, table)
     number = 0
-    for batch in file.iter_batches(columns=list(columns.values())):
-        for row in zip(*(batch.column(name).to_pylist() for name in columns.values())):
+    for batch in _batches(file, list(columns.values()), table):
+        for row in zip(*batch):
             number += 1
             cells = [value if isinstance(value, list) else [value] for value in row]
             texts = [["" if value is None else str(value) for value in cell or [None]] for cell in cells]
             if "image-column" in columns and not texts[0][0].strip():
                 texts[0] = [without_image(number)]  # here: a row with several captions becomes several rows
             yield from map(list, itertools.product(*texts))
+
+
+def _batches(file: Any, columns: list[str], table: Path) -> Iterator[list[list[Any]]]:
+    """Yield the values of some columns, piece by piece of the table."""
+    try:
+        for batch in file.iter_batches(columns=columns):
+            yield [batch.column(name).to_pylist() for name in columns]
+    except Exception as error:  # pyarrow raises its own types, and those of each codec
+        raise UserError(f"{table} is damaged: {first_line(error)}") from None
 
 
 def _refuse_unless_text(kind: Any, flag: str, name: str, table: Path) -> None:

@@ -22,6 +22,7 @@ from dinorankclip.data.samples import permutation
 from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tar_shards import SHOWN_TARS
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.io import whole_file
 from dinorankclip.types import Finding, RawSample, Source, UserError
 
 _SIDE, _MARGIN, _LINE, _LETTERS, _MOST_LINES = 200, 10, 14, 34, 7  # pixels; letters and lines of a caption
@@ -79,7 +80,8 @@ def as_png(shown: Sequence[ShownPair], path: Path) -> None:
         sheet.paste(pair.image, (left + (_SIDE - pair.image.width) // 2, top + (_SIDE - pair.image.height) // 2))
         for number, line in enumerate(_caption_lines(pair.captions)):
             pen.text((left, top + _SIDE + 4 + number * _LINE), line, fill="black", font=font)
-    sheet.save(path)
+    with whole_file(path) as aside:
+        sheet.save(aside, "PNG")
 
 
 def _caption_lines(captions: Sequence[str]) -> list[str]:

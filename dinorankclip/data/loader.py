@@ -60,6 +60,7 @@ from dinorankclip.types import (
 log = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 64  # replacements tried for one place
+OPEN_FILES, OPEN_FILES_OF_WORKER = 32, 16  # files that a process needs, and for each of its workers
 PREFETCH = 4  # batches each worker keeps ready
 # Beginnings of torch's messages about an error that a worker sent to the main process, and about a timeout.
 CAUGHT, TIMED_OUT = "Caught ", "DataLoader timed out"
@@ -190,6 +191,7 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
     an error arrives as its last line, a killed or stuck worker ends the run with advice, and no worker outlives it.
     """
     workers = reading.workers
+    _demand_open_files(workers)
     loader = DataLoader(
         dataset,
         batch_size=None,  # the data set builds whole batches
@@ -223,6 +225,24 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
             iterator._shutdown_workers()
         _end(processes)
         _running.remove(processes)
+
+
+def _demand_open_files(workers: int) -> None:
+    """Raise this process's limit of open files if workers need more. Beyond the limit, batches would never arrive."""
+    try:
+        import resource
+    except ImportError:  # not on every system
+        return
+    needed = OPEN_FILES + OPEN_FILES_OF_WORKER * workers
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if not workers or soft >= needed or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UserError(
+            f"only {hard} files may be open at once here, and {workers} reading processes need {needed}: raise the "
+            f"limit (ulimit -n {max(1024, needed)}), or use --reading.workers 0"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def advice(error: Exception, reading: ReadingSettings) -> str:

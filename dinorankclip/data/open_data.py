@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from dinorankclip.checked_files import TABLE_BYTES, file_bytes
 from dinorankclip.config import FindingSettings
 from dinorankclip.data import splits, streams
 from dinorankclip.data.damage import Damage
@@ -251,7 +252,7 @@ def open_captions(where: str | Path, reading: FindingSettings | None = None, spl
 
 def listed_paths(path: Path) -> list[str]:
     """Read a list of paths. File names are bytes to the system, so bytes that are no UTF-8 stay as they are."""
-    text = path.read_bytes().removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape")
+    text = file_bytes(path, TABLE_BYTES).removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape")
     names = [name for line in text.split("\n") if (name := line.rstrip("\r")).strip()]
     if not names:
         raise UserError(f"{path} lists no images: one path a line is expected")

@@ -26,7 +26,7 @@ from tqdm import tqdm
 from dinorankclip.data.benchmark_sets import CLASS_NAMES, TEMPLATES, read_class_names, read_templates
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.decode import decode, read_header
-from dinorankclip.data.folders_and_tables import is_image
+from dinorankclip.data.folders_and_tables import is_image, read_file
 from dinorankclip.data.streams import SampleOrDamage, is_stream
 from dinorankclip.data.tar_shards import IMAGE_KINDS, natural_order
 from dinorankclip.io import whole_folder
@@ -248,8 +248,8 @@ def _labelled_files(folder: Path, indices: dict[str, int], listed: Sequence[str]
 
 def _labelled_records(files: Iterator[tuple[Path, int]]) -> Iterator[dict[str, str | bytes]]:
     for number, (path, label) in enumerate(tqdm(files, "packing", unit="image", leave=False, disable=None)):
-        image = path.read_bytes()
         try:
+            image = read_file(path, missing="missing-image")
             decode(image)
         except Damage as damage:
             raise UserError(f"{path} cannot be used: {damage}") from None

@@ -3,15 +3,18 @@
     FOLDER/about.json     the model and the data, for a person who looks
     FOLDER/causes.npy     uint8 [N]: 0 not computed yet, 1 computed, 2 + i damaged for the i-th of `damage.CAUSES`
     FOLDER/rows.npy       float32 [N, D] in the order of the items; zeros where an item is damaged
+    FOLDER/hashes.npy     uint8 [blocks, 32]: SHA-256 of the rows and causes of each block; zeros: none was stored
 
 The name of a folder is a digest of everything that its rows depend on, so rows are never stale. Space for both files
-is reserved first, so a full disk is noticed at the start. The rows of a block reach the disk before its causes: after a
-kill or a power cut the causes name exactly the rows that are there. Processes may write different blocks at once.
+is reserved first, so a full disk is noticed at the start. The rows of a block reach the disk before its hash, and the
+hash before its causes: after a kill or a power cut the causes name exactly the rows that are there. A block whose bytes
+have another hash is computed again. Processes may write different blocks at once.
 Deleting a folder only costs the time to compute it again. This module imports no torch until rows are computed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dinorankclip.checked_files import UnfitFile, naming, read_array
 from dinorankclip.data.damage import CAUSES, TRANSIENT, Damage, DamageCount
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.splits import SplitPart
@@ -29,8 +33,9 @@ from dinorankclip.types import ImageSpec, Source
 BLOCK = 4096  # rows that a kill can cost; blocks of this size share no page of a file, so machines can write at once
 HEADER = 4096  # bytes in front of the numbers of a stored .npy file
 CAUSE_NAMES = list(CAUSES)
+_HASH = 32  # bytes of a SHA-256
 MISSING, GOOD = -2, -1  # causes of an item: not computed yet, usable; others are places in `CAUSE_NAMES`
-ABOUT_FILE, CAUSES_FILE, ROWS_FILE = "about.json", "causes.npy", "rows.npy"
+ABOUT_FILE, CAUSES_FILE, ROWS_FILE, HASHES_FILE = "about.json", "causes.npy", "rows.npy", "hashes.npy"
 UNREADABLE = CAUSE_NAMES.index(TRANSIENT)  # the disk may have been away, so such items are tried again
 
 
@@ -67,6 +72,7 @@ class RowStore:
     def write(self, block: range, rows: np.ndarray, causes: np.ndarray) -> None:
         """Store the rows of the usable items of a block, [n, D], and the causes of all its items, [len(block)]."""
         usable = causes == GOOD
+        table = np.zeros((len(block), 0), np.float32)
         if usable.any():
             self.reserve(rows.shape[1])
             table = np.zeros((len(block), rows.shape[1]), np.float32)
@@ -77,7 +83,9 @@ class RowStore:
                 _write_at(self.folder / ROWS_FILE, block.start * table[0].nbytes, table)
         if self.folder is not None:
             self._reserve_causes(self.folder)
-            _write_at(self.folder / CAUSES_FILE, block.start, (causes - MISSING).astype(np.uint8))
+            stored = (causes - MISSING).astype(np.uint8)
+            _write_at(self.folder / HASHES_FILE, block.start // BLOCK * _HASH, _block_hash(table, stored))
+            _write_at(self.folder / CAUSES_FILE, block.start, stored)
         self.causes[block.start : block.stop] = causes
 
     def reserve(self, dim: int) -> None:
@@ -113,37 +121,67 @@ class RowStore:
     def _read_causes(self, folder: Path) -> None:
         """Read which rows the folder holds. Files that are damaged or do not fit together are removed."""
         try:
-            causes = np.load(folder / CAUSES_FILE).astype(np.int8) + np.int8(MISSING)
-            has_rows = len(causes) == self.count and (causes == GOOD).any()
-            if len(np.load(folder / ROWS_FILE, mmap_mode="r") if has_rows else causes) != self.count:
-                raise ValueError("the files do not fit together")
+            stored = np.array(read_array(folder / CAUSES_FILE))
+            if (
+                stored.shape != (self.count,)
+                or stored.dtype != np.uint8
+                or (stored >= len(CAUSE_NAMES) - MISSING).any()
+            ):
+                raise UnfitFile("the files do not fit together")
+            causes = stored.astype(np.int8) + np.int8(MISSING)
+            if (causes == GOOD).any():
+                rows = read_array(folder / ROWS_FILE)
+                if rows.ndim != 2 or len(rows) != self.count or rows.dtype != np.float32:
+                    raise UnfitFile("the files do not fit together")
             self.causes = causes
+            self._forget_damaged_blocks(folder, stored)
         except FileNotFoundError:
             with suppress(OSError):
                 (folder / CAUSES_FILE).unlink()  # causes without rows
-        except (ValueError, EOFError):
+        except UnfitFile:
             self._remove(folder)
         except OSError:
             return  # out of reach for now
+
+    def _forget_damaged_blocks(self, folder: Path, stored: np.ndarray) -> None:
+        """Let blocks be computed again whose bytes differ from those that were written."""
+        hashes = np.array(read_array(folder / HASHES_FILE)) if (folder / HASHES_FILE).is_file() else None
+        if hashes is None or hashes.shape != (-(-self.count // BLOCK), _HASH):
+            return  # written by an older version
+        rows = read_array(folder / ROWS_FILE) if (self.causes == GOOD).any() else None
+        for number, expected in enumerate(hashes):
+            block = slice(number * BLOCK, (number + 1) * BLOCK)
+            known = expected.any() and not (self.causes[block] == MISSING).all()
+            table = rows[block] if rows is not None and (self.causes[block] == GOOD).any() else np.zeros((0, 0))
+            if known and not np.array_equal(expected, _block_hash(table, stored[block])):
+                self.causes[block] = MISSING
 
     def _reserve_causes(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / ABOUT_FILE).exists():
             write_json(folder / ABOUT_FILE, self.about)
+        _reserve(folder / HASHES_FILE, (-(-self.count // BLOCK), _HASH), np.dtype(np.uint8))
         _reserve(folder / CAUSES_FILE, (self.count,), np.dtype(np.uint8))
 
     @staticmethod
     def _remove(folder: Path) -> None:
         with suppress(OSError):
-            for name in (CAUSES_FILE, ROWS_FILE, ABOUT_FILE):  # the causes first: they vouch for the rows
+            for name in (CAUSES_FILE, HASHES_FILE, ROWS_FILE, ABOUT_FILE):  # the causes first: they vouch for the rows
                 (folder / name).unlink(missing_ok=True)
             folder.rmdir()
+
+
+def _block_hash(rows: np.ndarray, causes: np.ndarray) -> np.ndarray:
+    """Return the SHA-256 of a block, uint8 [32]: of its rows if any is usable, and of its causes as they are stored."""
+    digest = hashlib.sha256(np.ascontiguousarray(rows))  # type: ignore[arg-type]  # an array is a buffer
+    digest.update(np.ascontiguousarray(causes))  # type: ignore[arg-type]
+    return np.frombuffer(digest.digest(), np.uint8)
 
 
 def _reserve(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Give a file its full size and its header; a file that has them stays as it is, so processes may do it at once."""
     size = HEADER + int(np.prod(shape)) * dtype.itemsize
-    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+    with naming(path), open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
         if os.fstat(file.fileno()).st_size != size:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
@@ -153,7 +191,7 @@ def _reserve(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
 
 def _write_at(path: Path, offset: int, values: np.ndarray) -> None:
     """Write numbers `offset` bytes behind the header, and wait until they are on the disk."""
-    with open(path, "r+b") as file:
+    with naming(path), open(path, "r+b") as file:
         file.seek(HEADER + offset)
         file.write(values.tobytes())
         file.flush()

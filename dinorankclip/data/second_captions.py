@@ -13,14 +13,14 @@ never counts as a caption of the data, so that splits, scores, teacher caches an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from dinorankclip.checked_files import file_bytes, parsed_json
 from dinorankclip.config import ReadingSettings
-from dinorankclip.data.damage import Damage
+from dinorankclip.data.damage import CAPTION_BYTES, Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
 from dinorankclip.data.folders_and_tables import TABLE_KINDS, FolderSource, TableSource, content_hash, table_rows
 from dinorankclip.data.splits import name_hash, undivided
@@ -144,7 +144,7 @@ def _of_folder(source: FolderSource) -> CaptionTable:
     for index in range(len(source)):
         path = (source.folder / source.key(index)).with_suffix(f".{SECOND_KIND}")
         if path.is_file():
-            contents[source.key(index)] = path.read_bytes()
+            contents[source.key(index)] = file_bytes(path, CAPTION_BYTES)
 
     def lines() -> Iterator[tuple[str, str]]:
         for key, data in contents.items():
@@ -170,12 +170,14 @@ def _of_file(path: Path) -> CaptionTable:
 
 def _json_lines(path: Path) -> Iterator[tuple[str, str]]:
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(CAPTION_BYTES), b""), start=1):
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
-                yield from ((str(record["key"]), caption) for caption in captions_from_json(line))
+                record = parsed_json(line)
+                key = str(record["key"])
+                key.encode("utf-8", "surrogateescape")  # raises for half of an emoji, which no name can hold
+                yield from ((key, caption) for caption in captions_from_json(line))
             except (ValueError, TypeError, KeyError, Damage) as error:
                 if isinstance(error, Damage) and error.cause == "empty-caption":
                     continue  # the captioner had nothing to say; the image counts as one without

@@ -14,19 +14,22 @@ A `PipeSource` is a `Source` without random access: asking for a pair by its ind
 from __future__ import annotations
 
 import logging
+import lzma
 import math
 import tarfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, Self, TypeGuard
 
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from dinorankclip.config import FindingSettings
-from dinorankclip.data.damage import Damage
+from dinorankclip.data.damage import CAPTION_BYTES, IMAGE_BYTES, Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
 from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, generator, permutation
+from dinorankclip.data.tar_headers import MOST_DESCRIPTION
 from dinorankclip.data.tar_shards import CAPTION_KINDS, IMAGE_KINDS, SECOND_KIND, split_name
 from dinorankclip.io import digest
 from dinorankclip.types import Batch, RawSample, Source, UserError
@@ -37,8 +40,25 @@ SHUFFLE = 2000  # samples a worker mixes, in encoded form
 # A shard that fails counts as one damaged sample, whatever was in it; networks fail now and then, and resuming helps
 # nobody. If most fail, somebody must look.
 FEWEST_VISITS, MOST_FAILED = 20, 0.5
+_MOST_MEMBER = 1 << 40  # bytes that may be skipped for one member of a stream
 _STORE_FIRST = "pipe: shards are a stream: store them first (dinorankclip data pack)"
 SampleOrDamage = RawSample | tuple[str, Damage]  # a sample, or its key and the reason why it cannot be used
+
+
+# What a damaged stream raises; RecursionError: thousands of headers that describe the next one.
+_BROKEN = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, RecursionError, zlib.error, lzma.LZMAError)
+
+
+class _BoundedMember(tarfile.TarInfo):
+    """Refuses headers whose sizes would make tarfile read without end: negative, or a name of many megabytes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        describes = header.type in (b"L", b"K", b"x", b"X", b"g")
+        if not 0 <= header.size <= (MOST_DESCRIPTION if describes else _MOST_MEMBER):
+            raise tarfile.ReadError(f"a header says that {header.size} bytes follow")
+        return header
 
 
 class PipeSource:
@@ -117,13 +137,13 @@ def stream_shard(shard: str) -> Iterator[SampleOrDamage]:
     from webdataset.gopen import gopen
 
     try:
-        with gopen(shard) as pipe, tarfile.open(fileobj=pipe, mode="r|*") as tar:
+        with gopen(shard) as pipe, tarfile.open(fileobj=pipe, mode="r|*", tarinfo=_BoundedMember) as tar:
             try:
                 yield from _samples(tar)
             except GeneratorExit:  # the caller leaves first: a command whose reader has gone fails without fault
                 pipe.ignore_errors = True
                 raise
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+    except _BROKEN as error:
         # The last sample may be half there; the samples before it were fine.
         yield shard, Damage("truncated", str(error))
 
@@ -140,9 +160,13 @@ def _samples(tar: tarfile.TarFile) -> Iterator[SampleOrDamage]:
                 yield _joined(key, members)
             key, members = named[0], {}
         if named[1] in IMAGE_KINDS or named[1] in CAPTION_KINDS or named[1] == SECOND_KIND:
+            if not 0 <= member.size <= (IMAGE_BYTES if named[1] in IMAGE_KINDS else CAPTION_BYTES):
+                raise tarfile.ReadError(f"{member.name[:80]} has {member.size} bytes, more than are read")
             file = tar.extractfile(member)
             assert file is not None, "a regular file has content"
             members[named[1]] = file.read()
+            if len(members[named[1]]) < member.size:
+                raise tarfile.ReadError(f"{member.name[:80]} ends too early")
     if members:
         yield _joined(key, members)
 

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import re
-import tarfile
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,13 +25,14 @@ from functools import lru_cache
 from itertools import repeat
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dinorankclip import io
-from dinorankclip.data.damage import CAUSES, Damage
+from dinorankclip.checked_files import UnfitFile, file_bytes, open_regular
+from dinorankclip.data.damage import CAPTION_BYTES, CAUSES, IMAGE_BYTES, Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
+from dinorankclip.data.tar_headers import BLOCK, Member, members
 from dinorankclip.io import digest, one_at_a_time
 from dinorankclip.types import Source, UserError
 
@@ -44,10 +45,12 @@ CAUSE_LIST = list(CAUSES)
 SHOWN_TARS = "[!.]*.tar"  # macOS puts ._0.tar beside 0.tar on disks that are not its own
 _NO_CAPTION = CAUSE_LIST.index("no-caption")
 _INDEX_VERSION = 1
+_NUMBERS = ("image_at", "image_bytes", "caption_at", "caption_bytes")
+_KINDS = {"key": "S", **dict.fromkeys(_NUMBERS, "i"), "json": "b", "cause": "i"}  # columns, and kinds of their numbers
 _WORTH_A_POOL = 1 << 28  # bytes; indexing less than this takes a second
 _OPEN_FILES = 64  # far below the usual limit of 1024, shared by all sources of a process
 _ENDS = 1 << 16  # bytes at both ends of a shard that enter its fingerprint
-_BLOCK = tarfile.BLOCKSIZE
+_COUNT_BYTES, _MOST_SHARDS = 64, 10_000_000
 
 
 def split_name(name: str) -> tuple[str, str] | None:
@@ -64,41 +67,53 @@ class _Rows:
 
     def __init__(self, beside: frozenset[str]) -> None:
         self.beside = beside
-        self.rows: list[dict[str, Any]] = []
+        self._keys: list[bytes] = []
+        # Arrays of numbers: a dictionary for each of a million rows would take half a gigabyte.
+        self._numbers = {name: array("q") for name in _NUMBERS}
+        self._json, self._cause = array("b"), array("b")
+        self._key: str | None = None  # of the last row
         self._kinds: set[str] = set()  # kinds of members in the last row
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def start(self, key: str, cause: str | None = None) -> None:
         """Start a row; a damaged stretch has a `cause` and nothing else."""
-        numbers = dict.fromkeys(("image_at", "image_bytes", "caption_at", "caption_bytes"), -1)
-        self.rows.append({"key": key, **numbers, "json": False, "cause": cause})
-        self._kinds = set()
+        self._keys.append(key.encode("utf-8", "surrogateescape"))
+        for column in self._numbers.values():
+            column.append(-1)
+        self._json.append(False)
+        self._cause.append(CAUSE_LIST.index(cause) if cause else -1)
+        self._key, self._kinds = key, set()
 
     def add(self, key: str, kind: str, at: int, size: int, cause: str | None) -> None:
         if kind not in IMAGE_KINDS and kind not in self.beside:
             return
-        if not self.rows or self.rows[-1]["key"] != key or kind in self._kinds:
+        if self._key != key or kind in self._kinds:
             self.start(key)
-        row = self.rows[-1]
         self._kinds.add(kind)
-        if kind in IMAGE_KINDS and row["image_at"] < 0:
-            row |= {"image_at": at, "image_bytes": size}
-        elif kind in self.beside and (row["caption_at"] < 0 or kind == "txt"):  # .txt is preferred to .json
-            row |= {"caption_at": at, "caption_bytes": size, "json": kind == "json"}
-        row["cause"] = row["cause"] or cause
+        numbers = self._numbers
+        if kind in IMAGE_KINDS and numbers["image_at"][-1] < 0:
+            numbers["image_at"][-1], numbers["image_bytes"][-1] = at, size
+        elif kind in self.beside and (numbers["caption_at"][-1] < 0 or kind == "txt"):  # .txt is preferred to .json
+            numbers["caption_at"][-1], numbers["caption_bytes"][-1] = at, size
+            self._json[-1] = kind == "json"
+        if cause and self._cause[-1] < 0:
+            self._cause[-1] = CAUSE_LIST.index(cause)
 
     def table(self) -> dict[str, np.ndarray]:
-        for row in self.rows:
-            absent = "missing-image" if row["image_at"] < 0 else "no-caption" if row["caption_at"] < 0 else None
-            row["cause"] = CAUSE_LIST.index(cause) if (cause := row["cause"] or absent) else -1
-            row["key"] = row["key"].encode("utf-8", "surrogateescape")
-        types = dict.fromkeys(self.rows[0], np.int64) | {"key": np.bytes_, "json": np.bool_, "cause": np.int8}
-        return {name: np.array([row[name] for row in self.rows], dtype=kind) for name, kind in types.items()}
+        numbers = {name: np.array(column, dtype=np.int64) for name, column in self._numbers.items()}
+        cause = np.array(self._cause, dtype=np.int8)
+        cause[(cause < 0) & (numbers["image_at"] < 0)] = CAUSE_LIST.index("missing-image")
+        cause[(cause < 0) & (numbers["caption_at"] < 0)] = _NO_CAPTION
+        keys = np.array(self._keys, dtype=np.bytes_)
+        return {"key": keys, **numbers, "json": np.array(self._json, dtype=np.bool_), "cause": cause}
 
 
 def index_shard(path: Path, beside: frozenset[str] = CAPTION_KINDS) -> dict[str, np.ndarray]:
     """Return the table of contents of one tar (see the top of this file) and `digest`, a fingerprint of the shard."""
     rows = _Rows(beside)
-    with open(path, "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         ends = file.read(_ENDS)
         if ends[:2] == b"\x1f\x8b" or ends[:4] == b"\x28\xb5\x2f\xfd":
@@ -108,35 +123,30 @@ def index_shard(path: Path, beside: frozenset[str] = CAPTION_KINDS) -> dict[str,
             )
         file.seek(max(0, size - _ENDS))
         ends += file.read(_ENDS)
-        file.seek(0)
         expected = 0  # where the next header should be
-        for member in _members(file):
-            if member.offset > expected and _holds_data(file, expected, member.offset):
+        is_whole = True  # the last member: behind one with a wrong size, its own content comes next
+        for member in members(file):
+            if is_whole and member.offset > expected and _holds_data(file, expected, member.offset):
                 rows.start(f"{path.name}@{expected}", "corrupt")
-            expected = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
+            is_whole = member.cause != "truncated"
+            expected = member.data_at + -(-member.size // BLOCK) * BLOCK
             named = split_name(member.name)
-            if named and member.isreg():
-                whole = member.offset_data + member.size <= size
-                rows.add(*named, member.offset_data, member.size, None if whole else "truncated")
-        if _holds_data(file, expected, size):
+            if named and member.is_file:
+                rows.add(*named, member.data_at, member.size, _cause(named[1], member))
+        if is_whole and _holds_data(file, expected, size):
             rows.start(f"{path.name}@{expected}", "corrupt")
-    if not rows.rows:
+    if not len(rows):
         rows.start(path.name, "truncated")
     table = rows.table()
     table["digest"] = np.array(digest(size, ends, *(column.tobytes() for column in table.values())))
     return table
 
 
-def _members(file) -> Iterable[tarfile.TarInfo]:
-    """Yield the members of a tar; skip invalid blocks."""
-    try:
-        # "ignore_zeros" makes tarfile step over anything that is not a header, not only over zeros.
-        with tarfile.open(fileobj=file, mode="r:", ignore_zeros=True) as tar:
-            while (member := tar.next()) is not None:
-                yield member
-                tar.members.clear()  # type: ignore[attr-defined]  # tarfile would store them all
-    except (tarfile.TarError, OSError, ValueError):
-        return  # the last member reaches beyond the end
+def _cause(kind: str, member: Member) -> str | None:
+    """Return why a member cannot be used; None if nothing is known against it."""
+    if member.cause:
+        return member.cause
+    return "too-large" if member.size > (IMAGE_BYTES if kind in IMAGE_KINDS else CAPTION_BYTES) else None
 
 
 def _holds_data(file, start: int, end: int) -> bool:
@@ -157,7 +167,7 @@ class _Handle:
     """An open file that closes when nobody uses it any more, even after `_handle` has dropped it from its cache."""
 
     def __init__(self, path: str) -> None:
-        self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.number = open_regular(path)
 
     def __del__(self, close=os.close) -> None:
         if hasattr(self, "number"):
@@ -176,7 +186,7 @@ def read_at(path: str, stamp: str, at: int, size: int) -> bytes:
         data = os.pread(handle.number, size, at)
         while len(data) < size and (more := os.pread(handle.number, size - len(data), at + len(data))):
             data += more  # network file systems may answer in pieces
-    except OSError as error:
+    except (OSError, UnfitFile) as error:
         raise Damage("unreadable", str(error)) from None
     if len(data) < size:
         raise Damage("truncated", f"{path} ends inside this sample")
@@ -254,8 +264,10 @@ def shards_of_folder(folder: Path) -> list[Path]:
     if not (count_file := folder / "nshards.txt").is_file():
         return sorted(folder.glob(SHOWN_TARS), key=lambda path: natural_order(path.name))
     try:
-        number = int(count_file.read_text().strip())
-    except ValueError:
+        number = int(file_bytes(count_file, _COUNT_BYTES))
+        if not 0 <= number <= _MOST_SHARDS:
+            raise ValueError
+    except (ValueError, UnfitFile):
         raise UserError(f"{count_file} should hold one number, the count of shards") from None
     shards = [folder / f"{n}.tar" for n in range(number)]
     if missing := [shard.name for shard in shards if not shard.is_file()]:
@@ -280,7 +292,8 @@ def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], lis
     stamps = [file_stamp(shard, *(() if beside == CAPTION_KINDS else sorted(beside))) for shard in shards]
     tables = _stored(stamps)
     if len(tables) < len(set(stamps)):
-        with one_at_a_time("shards", io.INDEX_FOLDER), contextlib.ExitStack() as stack:
+        # Processes that open the same shards wait for each other; work on other data goes on.
+        with one_at_a_time(f"shards-{digest(*stamps)}", io.INDEX_FOLDER), contextlib.ExitStack() as stack:
             tables |= _stored(set(stamps) - set(tables))  # stored by another process during the wait
             missing = {stamp: path for stamp, path in zip(stamps, shards) if stamp not in tables}
             volume = sum(path.stat().st_size for path in missing.values())
@@ -296,7 +309,18 @@ def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], lis
 
 
 def _stored(stamps: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
-    return {stamp: table for stamp in stamps if (table := io.load_table(stamp)) is not None}
+    return {stamp: table for stamp in stamps if (table := io.load_table(stamp)) is not None and _is_index(table)}
+
+
+def _is_index(table: dict[str, np.ndarray]) -> bool:
+    """Return whether a stored table has the columns of an index, of equal lengths; else it is made again."""
+    columns = {name: table.get(name) for name in _KINDS}
+    if "digest" not in table or table["digest"].shape or any(column is None for column in columns.values()):
+        return False
+    lengths = {column.shape for column in columns.values() if column is not None}
+    kinds_fit = all(column.dtype.kind == _KINDS[name] for name, column in columns.items() if column is not None)
+    causes = table["cause"]
+    return kinds_fit and len(lengths) == 1 and causes.ndim == 1 and bool((causes < len(CAUSE_LIST)).all())
 
 
 def _unique(keys: np.ndarray, shard: np.ndarray, shards: list[Path]) -> np.ndarray:

@@ -30,11 +30,12 @@ from dinorankclip.evaluate.scores import Score
 from dinorankclip.evaluate.scores_file import HELD_OUT, write_training_scores
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored
 from dinorankclip.io import write_json
+from dinorankclip.json_shape import NUMBER, named
 from dinorankclip.losses.distillation_terms import ON_TOKENS
 from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import FEW_SCORED
-from dinorankclip.run_files import BEFORE, FUSION, LAST, read_object
+from dinorankclip.run_files import BEFORE, FUSION, LAST, read_fusion, read_object
 from dinorankclip.train.assemble import RunParts
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
@@ -145,7 +146,7 @@ def starting_scores(parts: RunParts, folder: Path) -> dict[str, float]:
             write_json(folder / BEFORE, _take_retrieval(parts)[0])
 
     distributed.leader_first(score)
-    return read_object(folder / BEFORE)
+    return read_object(folder / BEFORE, named(NUMBER))
 
 
 def final_scores(parts: RunParts, before: dict[str, float], folder: Path) -> None:
@@ -201,7 +202,7 @@ def starting_inspection(parts: RunParts, folder: Path) -> None:
 
 def _final_inspection(parts: RunParts, folder: Path) -> None:
     if parts.state.model.fusion.variant != "none":
-        start = read_object(folder / FUSION) if (folder / FUSION).exists() else {}
+        start = read_fusion(folder)
         numbers = start | {"end": _take_inspection(parts)}
         write_json(folder / FUSION, numbers)
         say("\n" + inspection_table(numbers))

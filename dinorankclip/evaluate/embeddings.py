@@ -39,6 +39,7 @@ KINDS = {"embedding": "encode_image", "features": "image_features"}  # kind of r
 TRIAL_CAPTION = "a photo of a cat, 2 dogs & a boat"
 Encode = Callable[[Tensor], Tensor]
 Tokenize = Callable[[Sequence[str]], Tensor]
+Progress = Callable[[int, int], Any]  # gets the items that are done, and all items
 
 
 @dataclass
@@ -58,21 +59,31 @@ def embed_images(
     label: str = "",
     max_pixels: int = MAX_PIXELS,
     stores: Mapping[str, RowStore] | None = None,
+    progress: Progress | None = None,
 ) -> EmbeddedImages:
     """Compute all kinds of rows in one pass over the images.
 
     `label` names the progress bar; without a label there is none. An image of more than `max_pixels` is damaged.
     `stores` hold the rows of each kind; by default they are held in memory, as on a disk that cannot be written.
+    `progress` is called after every batch.
     """
     stores = dict(stores or {kind: RowStore(None, len(source)) for kind in encoders})
     missing = {kind: store.missing(partial(can_read, source)) for kind, store in stores.items()}
     blocks = sorted({block for of_kind in missing.values() for block in of_kind}, key=lambda block: block.start)
-    total = sum(map(len, blocks))
+    total, done = sum(map(len, blocks)), 0
     with tqdm(total=total, desc=label, unit="image", disable=None if label and total else True, leave=False) as bar:
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            bar.update(count)
+            if progress is not None:
+                progress(done, total)
+
         for block in blocks:
             kinds = {kind: encode for kind, encode in encoders.items() if block in missing[kind]}
             rows, causes = embed_rows(
-                kinds, source, block, image, batch=IMAGES_AT_ONCE, max_pixels=max_pixels, progress=bar.update
+                kinds, source, block, image, batch=IMAGES_AT_ONCE, max_pixels=max_pixels, progress=advance
             )
             for kind in kinds:
                 refuse_non_finite(torch.from_numpy(rows[kind]), kind)
@@ -93,7 +104,9 @@ def embed_images(
     return EmbeddedImages(rows_of, usable, damaged)
 
 
-def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, label: str = "") -> Tensor:
+def embed_texts(
+    encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, label: str = "", progress: Progress | None = None
+) -> Tensor:
     """Return fp32 [T, D] in the order of `texts`. Captions of similar length share a batch, to pad them less."""
     if not texts:
         raise UserError("there is no caption to embed")
@@ -104,6 +117,8 @@ def embed_texts(encode: Encode, tokenize: Tokenize, texts: Sequence[str], *, lab
             batch = by_length[start : start + TEXTS_AT_ONCE]
             parts.append(encode(tokenize([texts[i] for i in batch])).float().cpu())
             bar.update(len(batch))
+            if progress is not None:
+                progress(start + len(batch), len(texts))
     table = torch.cat(parts)[torch.tensor(by_length).argsort()]
     refuse_non_finite(table, "text")
     return table
@@ -122,21 +137,30 @@ class EmbeddingStore:
         kinds: Sequence[str] = ("embedding",),
         label: str = "",
         max_pixels: int = MAX_PIXELS,
+        progress: Progress | None = None,
     ) -> EmbeddedImages:
         """Return rows of every kind; missing rows are computed in one pass over the images."""
         keys = {kind: _image_key(model, source, kind, max_pixels) for kind in kinds}
         stores = {kind: self._store(key, len(source), model, kind) for kind, key in keys.items()}
         encoders = {kind: getattr(model, KINDS[kind]) for kind in kinds}
-        return embed_images(encoders, source, model.image_spec, label=label, max_pixels=max_pixels, stores=stores)
+        return embed_images(
+            encoders, source, model.image_spec, label=label, max_pixels=max_pixels, stores=stores, progress=progress
+        )
 
-    def texts(self, model: Any, texts: Sequence[str], label: str = "") -> Tensor:
+    def stored_images(self, model: Any, source: Source, max_pixels: int = MAX_PIXELS) -> RowStore | None:
+        """Return the stored embeddings of all images of a source; None if some are not stored."""
+        key = _image_key(model, source, "embedding", max_pixels)
+        store = self._store(key, len(source), model, "embedding")
+        return None if store.missing() else store
+
+    def texts(self, model: Any, texts: Sequence[str], label: str = "", progress: Progress | None = None) -> Tensor:
         """Return the rows of captions or prompts, fp32 [T, D]."""
         ids = model.tokenizer([TRIAL_CAPTION]).numpy().tobytes()
         key = digest("text", VERSION, model.identity, model.placement.precision, model.text_spec, ids, *texts)
         store = self._store(key, len(texts), model, "text")
         if texts and not store.missing():
             return torch.from_numpy(store.rows())
-        rows = embed_texts(model.encode_text, model.tokenizer, texts, label=label)
+        rows = embed_texts(model.encode_text, model.tokenizer, texts, label=label, progress=progress)
         with suppress(OSError):  # scoring also works with a full or read-only disk
             store.write(range(len(texts)), rows.numpy(), np.full(len(texts), GOOD, np.int8))
         return rows

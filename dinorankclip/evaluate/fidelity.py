@@ -32,7 +32,7 @@ from dinorankclip.evaluate.suite import SetResult
 from dinorankclip.losses.distillation import cosine_gram, gram_distance, normalise_gram
 from dinorankclip.losses.resampling import resample_grid, resample_tokens, word_pooling
 from dinorankclip.models.joint import JointModel
-from dinorankclip.run_files import read_settings
+from dinorankclip.run_files import read_settings, refuse_command
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.cost import stored_reading
 from dinorankclip.types import Source, UserError, View
@@ -292,6 +292,7 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
         return None
     if not Path(distil["cache"]).is_dir():
         raise UserError(f"the teacher cache {distil['cache']} of {run} is not there; fidelity needs it")
+    refuse_command(settings, run)
     reading = stored_reading(settings["reading"])
     parts = ["train", "val"] + (["test"] if "test" in splits_of(settings["data"], reading) else [])
     sources = {part: open_stored(settings["data"], reading, part) for part in parts}

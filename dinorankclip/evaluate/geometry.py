@@ -189,7 +189,7 @@ def inspection_table(numbers: dict[str, Any]) -> str:
     lines = [f"{'fusion on held-out pairs':<36}" + "".join(f"{name:>9}" for name in columns)]
     for branch in numbers["end"]:
         for what, words in (("angle", "angle, degrees"), ("bound", "its bound"), ("gate", "gate α")):
-            for when in ("start", "end") if "start" in numbers else ("end",):
+            for when in (when for when in ("start", "end") if branch in numbers.get(when, {})):
                 cells = numbers[when][branch][what]
                 lines.append(f"{branch:<7}{words:<21}{when:<8}" + "".join(f"{cells[name]:>9.3f}" for name in columns))
         beyond = numbers["end"][branch]["share at ratio >= 1"]

@@ -11,8 +11,6 @@ same weights add up over calls, as long as the set is the same; scores of other 
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,18 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from dinorankclip.checked_files import UnfitFile, read_arrays
+from dinorankclip.checksums import sealed
 from dinorankclip.evaluate.intervals import Difference, compare
 from dinorankclip.evaluate.scores import OWN_LEVEL, Score
 from dinorankclip.evaluate.suite import SetResult, SuiteResult
 from dinorankclip.formatting import Unit
 from dinorankclip.io import one_at_a_time, whole_file, write_json
-from dinorankclip.run_files import CHECKPOINTS, ITEMS, LAST, NUMBERS, SCORES, stored_scores
+from dinorankclip.run_files import CHECKPOINTS, ITEMS, LAST, SCORES, read_numbers, stored_scores
 from dinorankclip.types import UserError
 
 HELD_OUT = "held_out"
 MODEL = "sets_model"
 SCORE_COLUMNS = ("value", "low", "high", "n", "unit", "chance", "scorer", "version")  # entries of a score in "sets"
-_DAMAGED_ITEMS = (OSError, ValueError, EOFError, zipfile.BadZipFile)  # exceptions of np.load
 _LOCK = ".scores"  # held by a process that reads the scores of a folder to write them again
 
 
@@ -68,8 +67,7 @@ class ModelScores:
 
 def step_of(run: Path) -> int | None:
     """Return the step of a run's last checkpoint; None if this is no run, or has no checkpoint."""
-    path = run / CHECKPOINTS / LAST / NUMBERS
-    return json.loads(path.read_text())["step"] if path.is_file() else None
+    return read_numbers(run / CHECKPOINTS / LAST).get("step")
 
 
 def read_scores(folder: str | Path) -> ModelScores:
@@ -92,7 +90,7 @@ def read_scores(folder: str | Path) -> ModelScores:
     model = ModelScores(folder, sets_step=stored.get(MODEL, {}).get("step"))
     trained, held_out = stored.get("scores", {}), stored.get(HELD_OUT, {})
     for name, value in trained.items():
-        part, metric = name.split("/", 1)
+        part, _, metric = name.partition("/")
         if metric != "images" and not metric.startswith("chance "):  # numbers that train writes among its scores
             chance = trained.get(f"{part}/chance {metric.split()[-1]}")
             model.trained[name] = StoredScore(value, data=held_out.get(part), items=items.get(name), chance=chance)
@@ -148,8 +146,8 @@ def read_items(folder: Path) -> dict[str, Items]:
     """Return the items of all scores by "SET/METRIC"; empty if there is no such file."""
     try:
         arrays = _read_arrays(folder)
-    except _DAMAGED_ITEMS as error:
-        raise UserError(f"{folder / ITEMS} is damaged ({error}); score again") from error
+    except UnfitFile as error:
+        raise UserError(f"{error}; score again") from error
     return {
         name: Items(array, arrays.get(f"{name}#clusters"), arrays.get(f"{name}#weights"))
         for name, array in arrays.items()
@@ -160,8 +158,10 @@ def read_items(folder: Path) -> dict[str, Items]:
 def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
     if not (folder / ITEMS).is_file():
         return {}
-    with np.load(folder / ITEMS, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    arrays = read_arrays(folder / ITEMS)
+    if unfit := [name for name, array in arrays.items() if array.ndim != 1 or array.dtype.kind not in "fiu"]:
+        raise UnfitFile(f"{folder / ITEMS} is damaged: {unfit[0][:80]} is no list of numbers")
+    return arrays
 
 
 def _read_or_begin(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -172,14 +172,14 @@ def _read_or_begin(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]
         stored = {}
     try:
         return stored, _read_arrays(folder)
-    except _DAMAGED_ITEMS:
+    except (OSError, UnfitFile):
         return stored, {}
 
 
 def _write(folder: Path, stored: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     with whole_file(folder / ITEMS) as aside, open(aside, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # taken for `allow_pickle`
-    write_json(folder / SCORES, stored)
+    write_json(folder / SCORES, sealed(stored))
 
 
 def _as_json(result: SetResult, level: float) -> dict[str, Any]:

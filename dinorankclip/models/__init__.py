@@ -1,6 +1,7 @@
 """Defines the models (trunk, students, fusion; heads on frozen towers), their folder on disk, `load_model` and exports.
 
 trunk.py               the contrastive trunk: an open_clip model, its captions cut to their length
+trunk_gate.py          the gate: which configurations of a model are built at all
 open_clip_blocks.py    open_clip's transformer blocks, run on sequences of several lengths
 open_clip_weights.py   `open_clip:…` as a model, and the checks that its captions and images are read our way
 own_tokens.py          the trunk's own dense tokens in the place of a student's

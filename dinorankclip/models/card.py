@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dinorankclip import __version__, run_files
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored, written
+from dinorankclip.json_shape import COUNT, NONE, NUMBER, TEXT, both, either, entries, fault, listed, named
 from dinorankclip.methods import words_of_stored
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.folder import CONFIG
@@ -21,10 +23,32 @@ from dinorankclip.models.joint import fusion_start_words, parameters_by_part
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.models.towers import ImageTower, TextTower
 from dinorankclip.models.trunk import trunk_config, trunk_name, without_start
-from dinorankclip.teachers.cache_format import MANIFEST, PLAN
+from dinorankclip.models.trunk_gate import TRUNK
+from dinorankclip.stored_settings import settings_shape
+from dinorankclip.teachers.cache_format import MANIFEST, read_plan_notes
+from dinorankclip.types import UserError
 
 RECORD = run_files.PROVENANCE  # so that an export of an export has it, too
 FEW_SCORED = 50  # below this many images a rate may be 14 points off by chance alone
+_SETTINGS = entries({
+    "budget": entries({}, required=("batch", "epochs")),
+    "optim": entries({}, required=("lr", "weight_decay")),
+    "loss": entries({}, required=("order",)),
+}, required=("method", "seed", "budget", "optim", "loss"))  # fmt: skip
+_RECORD = {
+    "name": TEXT,
+    "dinorankclip": TEXT,
+    "data_note": TEXT,
+    "step": either(COUNT, NONE),
+    "data_fingerprint": either(TEXT, NONE),
+    "inert_orders": listed(COUNT),
+    "settings": both(settings_shape(), _SETTINGS),
+    "teachers": listed(entries({"side": TEXT, "name": TEXT, "licence": TEXT, "note": TEXT}, required=("side", "name"))),
+    "images": named(COUNT),
+    "environment": run_files.ENVIRONMENT_SHAPE,
+    "scores": either(entries({"step": either(COUNT, NONE), "values": named(NUMBER)}), NONE),
+    "set_scores": either(entries({"sets": named(named(run_files.SCORE_SHAPE))}, required=("sets",)), NONE),
+}
 Text = TypeVar("Text", str, None)
 _PATHS = ("data", "init")  # settings that may be paths
 _PATHS_INSIDE = (("model", "weights"), ("distil", "cache"), ("distil", "teacher"), ("distil", "text_teacher"))
@@ -37,7 +61,7 @@ def provenance(folder: Path | None, name: str, data_note: str = "") -> dict[str,
     """Return all that is known about the model in `folder` (None: an open_clip model), typed by the user as `name`."""
     known: dict[str, Any] = {"name": _last_name(name), "dinorankclip": __version__}
     if folder is not None:
-        known |= _read(folder / RECORD) or _of_run(folder)
+        known |= _read_record(folder / RECORD) or _of_run(folder)
     if data_note:
         known["data_note"] = data_note
     return known
@@ -46,11 +70,11 @@ def provenance(folder: Path | None, name: str, data_note: str = "") -> dict[str,
 def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
     """Return the settings of a run; a run that began with another model (`init`) gets that model's trunk."""
     trunk = _read(checkpoint / CONFIG).get("trunk")
-    if not settings.get("init") or not trunk:
+    if not settings.get("init") or not trunk or fault(trunk, TRUNK):
         return settings
     name = trunk_name(trunk)
     usual = name and without_start(trunk_config(name)) == without_start(trunk)
-    size = None if usual else trunk["vision_cfg"]["image_size"]
+    size = None if usual else trunk["vision_cfg"].get("image_size")
     own = {"trunk": name or "without a name (see model.json)", "image_size": size}
     return settings | {"model": settings["model"] | own}
 
@@ -58,12 +82,12 @@ def with_own_trunk(settings: dict[str, Any], checkpoint: Path) -> dict[str, Any]
 def _of_run(checkpoint: Path) -> dict[str, Any]:
     """Return the provenance of RUN/checkpoints/step-N; empty for a model folder that is no checkpoint."""
     run = checkpoint.parent.parent
-    state = _read(checkpoint / run_files.NUMBERS)
+    state = _or_nothing(run_files.read_numbers, checkpoint)
     if not state:
         return {}
-    settings = with_own_trunk(_read(run / run_files.CONFIG), checkpoint)
-    environment = _read(run / run_files.ENVIRONMENT)
-    scores = _read(run / run_files.SCORES)
+    settings = with_own_trunk(_or_nothing(run_files.read_settings, run), checkpoint)
+    environment = _or_nothing(run_files.read_environment, run)
+    scores = _or_nothing(run_files.stored_scores, run)
     known: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
     if inert := run_files.inert_orders(run):
         known["inert_orders"] = inert
@@ -98,7 +122,8 @@ def _teachers(settings: dict[str, Any]) -> list[dict[str, str]]:
     if not distil.get("cache"):
         return []
     cache = Path(distil["cache"])
-    plan, licences = _read(cache / PLAN), _read(cache / MANIFEST).get("licences", {})
+    plan = _or_nothing(read_plan_notes, cache)
+    licences = _or_nothing(_read_manifest, cache).get("licences", {})
     both = distil.get("branches") == "image+text"
     if not plan:
         typed = [("image", distil.get("teacher"))] + ([("text", distil.get("text_teacher"))] if both else [])
@@ -118,7 +143,7 @@ def _teachers(settings: dict[str, Any]) -> list[dict[str, str]]:
 def _images(settings: dict[str, Any]) -> dict[str, int]:
     """Return the number of images of each part of the data, where a teacher cache has counted them."""
     cache = settings.get("distil", {}).get("cache")
-    plan = _read(Path(cache) / PLAN) if cache else {}
+    plan = _or_nothing(read_plan_notes, Path(cache)) if cache else {}
     return {part: about["images"] for part, about in plan.get("data", {}).items() if "images" in about}
 
 
@@ -134,13 +159,26 @@ def _last_name(text: Text) -> Text:
     return f"{head}{colon}{Path(tail.rstrip('/')).name or tail}"
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; empty if the file is missing or damaged."""
+def _or_nothing(read: Callable[[Path], dict[str, Any]], place: Path) -> dict[str, Any]:
+    """Return what a reader returns; empty if its file is missing or damaged."""
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return read(place)
+    except (OSError, UserError):
         return {}
-    return content if isinstance(content, dict) else {}
+
+
+def _read_manifest(cache: Path) -> dict[str, Any]:
+    return run_files.read_object(cache / MANIFEST, entries({"licences": named(TEXT)}))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return _or_nothing(run_files.read_object, path)
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """Return a stored provenance without entries that are damaged."""
+    stored = _read(path)
+    return {name: value for name, value in stored.items() if name not in _RECORD or not fault(value, _RECORD[name])}
 
 
 _USE = """\

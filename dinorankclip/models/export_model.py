@@ -15,9 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from dinorankclip.checksums import seal_folder
 from dinorankclip.io import whole_folder
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import RECORD, card, provenance
@@ -113,7 +112,8 @@ def write_export(
         try_out(model)
         known = provenance(origin, where, data_note)
         written = Written(out, model.identity)
-        for kind in dict.fromkeys(formats):
+        # The model folder last: it is the top of the others, and the hashes at the top leave out what has its own.
+        for kind in sorted(dict.fromkeys(formats), key=lambda kind: kind == "folder"):
             inside = FORMATS[kind] if len(set(formats)) > 1 else ""
             folder, name = aside / inside, f"{out.name}/{inside}" if inside else out.name
             folder.mkdir(exist_ok=True)
@@ -128,8 +128,10 @@ def write_export(
                     f"{file}: differs from PyTorch by at most {worst:.1e} (allowed: {TOLERANCE:g})"
                     for file, worst in differences.items()
                 ]
+            seal_folder(folder)
         if not (aside / RECORD).exists():  # all formats lie in subfolders; the mark of an export is at its top
             _write_json(aside / RECORD, known)
+            seal_folder(aside)
     if not licence:
         written.remarks.append("the licence in README.md is open: fill it in before you publish the folder")
     return written
@@ -148,25 +150,12 @@ def export_place(out: Path, replace: bool, mark: str) -> Iterator[Path]:
             raise UserError(f"{named} is there and is no exported model; choose another --out")
         if not replace:
             raise UserError(f"{named} is there; choose another --out, or --replace it")
-    with contextlib.ExitStack() as old, contextlib.ExitStack() as new:
+    with contextlib.ExitStack() as new:
         try:
-            aside = new.enter_context(whole_folder(out))
+            aside = new.enter_context(whole_folder(out, replace))
         except OSError as error:
             raise UserError(f"{named} cannot be written: {error.strerror}") from error
         yield aside
-        if out.exists():  # moved away now; removed when the new folder is in its place, or back if that fails
-            older = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-            old.push(lambda error, *_: _put_back(older, out) if error else shutil.rmtree(older))
-            os.replace(out, older)
-
-
-def _put_back(older: Path, out: Path) -> None:
-    """Restore the older export; if another folder has taken its name meanwhile, leave the older export beside it."""
-    if not out.exists():
-        os.replace(older, out)
-    else:
-        with contextlib.suppress(OSError):
-            older.rmdir()  # empty, if it was never moved
 
 
 def write_model_folder(

@@ -5,7 +5,7 @@ The folder of an aligned model (format 2) names its frozen towers, or holds them
 A checkpoint of a run is such a folder with the training state beside it. An exported folder has a card, the
 preprocessing and the vocabulary beside it, and in `model.json` the hash of its weights.
 
-A folder is loaded whole or not at all: every name, shape and type is compared before the first weight is copied.
+A folder is loaded whole or not at all: hashes, names, shapes and types are compared before the first weight is copied.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from open_clip.tokenizer import default_bpe
 from torch import Tensor
 
 from dinorankclip import run_files
+from dinorankclip.checked_files import read_json
+from dinorankclip.checksums import CHECKSUMS, COPY_AGAIN, check_folder
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
 from dinorankclip.models.towers import ImageTower, TextTower, TowerDesign, check_tower
+from dinorankclip.models.trunk_gate import (
+    ALIGNED,
+    FUSION,
+    PLACES,
+    STUDENTS,
+    check_described,
+    check_size,
+    check_trunk,
+)
 from dinorankclip.models.weights_file import read_weights, skip_init, weights_hash, write_weights
 from dinorankclip.teachers.portable import local_spec
 from dinorankclip.types import TextSpec, UserError
@@ -36,6 +47,8 @@ WEIGHTS = "model.safetensors"
 VOCABULARY = "vocabulary.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 TOWERS = "towers"
+# Files that are no part of the model: a card is for people, who may write in it.
+_BESIDE = ("README.md", run_files.TENSORS, run_files.NUMBERS)
 _KEYS = {
     FORMAT: {"format", "trunk", "students", "fusion", "weights_hash"},
     ALIGNED_FORMAT: {"format", "aligned", TOWERS, "weights_hash"},
@@ -43,7 +56,6 @@ _KEYS = {
 _MOST_NAMED = 3  # most names in an error text
 
 AnyModel = JointModel | AlignedModel
-Description = TypeVar("Description", Students, FusionDesign)
 
 
 def design_of(model: AnyModel) -> dict[str, Any]:
@@ -127,12 +139,14 @@ def load_folder(where: str | Path) -> AnyModel:
     """Build the model that a folder describes and load its weights, all of which must fit."""
     folder = find_model(where)
     config = _read_config(folder)
+    check_folder(folder, skip=_BESIDE, advice=_way_on(folder))
     if config["format"] == ALIGNED_FORMAT:
         aligned = _aligned_model(config["aligned"], folder, config.get(TOWERS))
         load_weights(aligned, folder, config.get("weights_hash"))
         return aligned
-    students = _described(Students, config.get("students", {}), folder)
-    fusion = _described(FusionDesign, config.get("fusion", {}), folder)
+    students, fusion = Students(**config.get("students", {})), FusionDesign(**config.get("fusion", {}))
+    if (folder / WEIGHTS).is_file():
+        check_size(config["trunk"], folder / WEIGHTS, str(folder / CONFIG))
     try:
         with skip_init():
             model = JointModel(config["trunk"], students=students, fusion=fusion)
@@ -143,18 +157,25 @@ def load_folder(where: str | Path) -> AnyModel:
     return model
 
 
+def _way_on(folder: Path) -> str:
+    """Return what to do about a damaged model: of a run, an older checkpoint may be whole."""
+    if not (folder / run_files.NUMBERS).is_file():
+        return COPY_AGAIN
+    others = sorted(path.name for path in folder.parent.glob(f"{run_files.STEP}*") if path.name != folder.name)
+    older = f"use another checkpoint ({', '.join(others)}), or " if others else ""
+    return f"{older}give the run's train command again: it goes on from a whole checkpoint"
+
+
 def _read_config(folder: Path) -> dict[str, Any]:
-    """Read model.json; refuse a format or entries that this version does not know."""
+    """Read model.json; refuse a format, entries and values that this version does not know."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text())
+        config = read_json(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
     version = config.get("format") if isinstance(config, dict) else None
     described = "aligned" if version == ALIGNED_FORMAT else "trunk"
-    if not isinstance(version, int) or not isinstance(config.get(described), dict):
+    if not isinstance(version, int) or isinstance(version, bool) or not isinstance(config.get(described), dict):
         raise UserError(f"{path} is no description of a DinoRankCLIP model: it lacks 'format' or '{described}'")
     if version not in _KEYS:
         newer = ": install a newer dinorankclip" if version > max(_KEYS) else ""
@@ -162,30 +183,29 @@ def _read_config(folder: Path) -> dict[str, Any]:
     unknown = sorted(config.keys() - _KEYS[version])
     if unknown:
         raise UserError(f"{path} has entries that this version does not know: {', '.join(unknown)}")
+    if version == FORMAT:
+        check_trunk(config["trunk"], str(path))
+        check_described(config.get("students", {}), STUDENTS, f"{path}, students,")
+        check_described(config.get("fusion", {}), FUSION, f"{path}, fusion,")
+    else:
+        check_described(config["aligned"], ALIGNED, str(path))
+        if config.get(TOWERS) is not None:
+            check_described(config[TOWERS], PLACES, f"{path}, {TOWERS},")
     return config
-
-
-def _described(kind: type[Description], values: Any, folder: Path) -> Description:
-    known = {field.name for field in dataclasses.fields(kind)}
-    if not isinstance(values, dict) or values.keys() - known:
-        raise UserError(f"{folder / CONFIG}: '{values}' is not {kind.__name__} with {', '.join(sorted(known))}")
-    return kind(**values)
 
 
 def _aligned_model(described: dict[str, Any], folder: Path, places: dict[str, str] | None) -> AlignedModel:
     """Build an aligned model with its towers: those in the folder, else those at `places`, else the installed ones."""
-    values = dict(described)
-    try:
-        for side in ("image", "text"):
-            values[side] = TowerDesign(**values[side])
-        values["fusion"] = _described(FusionDesign, values.get("fusion", {}), folder)
-        design = AlignedDesign(**values)
-    except (TypeError, KeyError) as error:
-        raise UserError(f"{folder / CONFIG} describes no aligned model: {error}") from error
+    values = described | {side: TowerDesign(**described[side]) for side in ("image", "text")}
+    design = AlignedDesign(**values | {"fusion": FusionDesign(**described.get("fusion", {}))})
     inside = folder / TOWERS
     specs = places or {side: getattr(design, side).spec for side in ("image", "text")}
     if inside.is_dir():
         specs = {side: local_spec(spec, inside / side) for side, spec in specs.items()}
+    for spec in specs.values():
+        kind, _, place = spec.partition(":")
+        if kind == "hf" and not Path(place).expanduser().is_dir():
+            raise UserError(f"{folder / CONFIG} names a tower on the hub ({spec}), which no model folder may ask for")
     image, text = ImageTower(specs["image"], design.image.size), TextTower(specs["text"])
     check_tower(image, design.image)
     check_tower(text, design.text)
@@ -205,7 +225,8 @@ def load_weights(model: AnyModel, folder: Path, expected_hash: str | None = None
     if faults := _faults(model.own_state(), weights):
         more = f"; and {len(faults) - _MOST_NAMED} more faults" if len(faults) > _MOST_NAMED else ""
         raise UserError(f"{path} does not fit {CONFIG}: {'; '.join(faults[:_MOST_NAMED])}{more}")
-    if expected_hash is not None and weights_hash(weights) != expected_hash:
+    sealed = (folder / CHECKSUMS).is_file()  # compared already
+    if expected_hash is not None and not sealed and weights_hash(weights) != expected_hash:
         raise UserError(f"{path} is damaged: its weights are not those that were exported; copy the folder again")
     broken = [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]
     if broken:
@@ -257,12 +278,10 @@ def check_vocabulary(folder: Path) -> None:
     path = folder / VOCABULARY
     if not path.is_file():
         return
-    try:
-        described: Any = json.loads(path.read_text())
-        expected = described["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged: {error!r}") from error
-    if expected != _file_hash(Path(default_bpe())):
+    described = run_files.read_object(path)
+    if "sha256" not in described:
+        raise UserError(f"{path} is damaged: it lacks sha256")
+    if described["sha256"] != _file_hash(Path(default_bpe())):
         raise UserError(
             f"{folder} was made with another vocabulary than the installed open_clip_torch has: captions would be "
             "misread; install the version that made it (provenance.json)"

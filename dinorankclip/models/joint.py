@@ -373,5 +373,5 @@ def details_of(encoded: Encoded) -> Details:
         tokens=None if encoded.features is None else encoded.features.tokens.float(),
         mask=None if encoded.features is None else encoded.features.mask,
         gate=None if fused is None else fused.gate.float(),
-        angle=None if fused is None else fused_angle(raw, contrastive),
+        angle=None if fused is None else fused_angle(fused.embedding.float(), contrastive),
     )

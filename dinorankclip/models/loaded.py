@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from dinorankclip.data.damage import CAUSES, Damage
+from dinorankclip.checked_files import file_bytes
+from dinorankclip.data.damage import CAUSES, IMAGE_BYTES, Damage
 from dinorankclip.data.decode import decode, from_pillow
 from dinorankclip.data.samples import render_whole
 from dinorankclip.data.scenes.make import SampleSpec, SetSplit, sample_files
@@ -186,7 +187,7 @@ def _decoded(picture: Picture) -> np.ndarray:
     if not isinstance(picture, str | os.PathLike):
         raise UserError(f"a picture is a path, bytes, a Pillow image or uint8 pixels, not {type(picture).__name__}")
     try:
-        data = Path(picture).read_bytes()
+        data = file_bytes(Path(picture), IMAGE_BYTES)
     except OSError as error:
         raise UserError(f"{os.fspath(picture)} cannot be read: {error.strerror}") from error
     return decode(data)

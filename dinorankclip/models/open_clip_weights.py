@@ -10,15 +10,18 @@ Nothing is ever downloaded.
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
 import open_clip
 
+from dinorankclip.checked_files import read_object
+from dinorankclip.checksums import check_folder
+from dinorankclip.json_shape import NONE, OBJECT, TEXT, either, entries
 from dinorankclip.models.folder import OPEN_CLIP_CONFIG
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
+from dinorankclip.models.trunk_gate import PIXELS, STD, check_size, check_trunk
 from dinorankclip.models.weights_file import skip_init
 from dinorankclip.types import ImageSpec, UserError
 
@@ -26,6 +29,15 @@ PREFIX = "open_clip:"
 RANDOM = "random"  # takes the place of a file name
 VOCABULARY = 49408  # size of CLIP's byte-pair vocabulary, the only supported vocabulary
 RESIZING = {"interpolation": "bicubic", "resize_mode": "shortest"}  # how this package resizes images
+_FOLDER_CONFIG = entries({
+    "model_cfg": OBJECT,
+    "preprocess_cfg": either(
+        entries({
+            "mean": PIXELS, "std": STD, "interpolation": either(TEXT, NONE), "resize_mode": either(TEXT, NONE),
+        }),
+        NONE,
+    ),
+})  # fmt: skip
 # The names that open_clip itself looks for in a folder, in its order.
 _WEIGHTS_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 
@@ -49,17 +61,17 @@ def open_clip_model(where: str) -> tuple[JointModel, str]:
 
 def _from_folder(folder: Path) -> JointModel:
     path = folder / OPEN_CLIP_CONFIG
-    try:
-        described = json.loads(path.read_text())
-        config = described["model_cfg"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no open_clip configuration: {error!r}") from error
+    described = read_object(path, _FOLDER_CONFIG)
+    check_folder(folder, skip=("README.md",))
+    if "model_cfg" not in described:
+        raise UserError(f"{path} is no open_clip configuration: it has no model_cfg")
+    config = copy.deepcopy(described["model_cfg"])
     refuse_foreign_captions(config, str(folder))
-    preprocessing = described.get("preprocess_cfg", {})
+    check_trunk(config, str(path))
+    preprocessing = described.get("preprocess_cfg") or {}
     for key, ours in RESIZING.items():
         if (theirs := preprocessing.get(key) or ours) != ours:
             raise UserError(f"{path}: {key} '{theirs}' is not supported, images are shown by '{ours}' here")
-    config = copy.deepcopy(config)
     # CLIP's own mean and std are left out, so that a folder made of one of our models is that model again.
     usual = ImageSpec(0)
     values = {name: list(preprocessing.get(name, getattr(usual, name))) for name in ("mean", "std")}
@@ -67,6 +79,7 @@ def _from_folder(folder: Path) -> JointModel:
         config["preprocess_cfg"] = values
     for name in _WEIGHTS_FILES:
         if (folder / name).is_file():
+            check_size(config, folder / name, str(path))
             return _load(config, folder / name)
     raise UserError(f"{folder} has {OPEN_CLIP_CONFIG} but none of {', '.join(_WEIGHTS_FILES)}")
 
@@ -95,7 +108,7 @@ def _advice(name: str, file: str) -> str:
 
 def refuse_foreign_captions(config: dict[str, Any], name: str) -> None:
     """Refuse a model that reads captions otherwise than by CLIP's vocabulary; keep timm from downloading weights."""
-    text = config.get("text_cfg", {})
+    text, vision = (part if isinstance(part := config.get(name), dict) else {} for name in ("text_cfg", "vision_cfg"))
     for key in ("hf_model_name", "hf_tokenizer_name"):
         if text.get(key):
             raise UserError(
@@ -106,8 +119,8 @@ def refuse_foreign_captions(config: dict[str, Any], name: str) -> None:
         raise UserError(f"{name} cleans captions in a way of its own ({text['tokenizer_kwargs']}), unknown here")
     if text.get("vocab_size", VOCABULARY) != VOCABULARY:
         raise UserError(f"{name} has a vocabulary of {text['vocab_size']}; only CLIP's, of {VOCABULARY}, is known here")
-    if config.get("vision_cfg", {}).get("timm_model_pretrained"):
-        config["vision_cfg"]["timm_model_pretrained"] = False
+    if vision.get("timm_model_pretrained"):
+        vision["timm_model_pretrained"] = False
 
 
 def weights_caution(name: str) -> str:

@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from dinorankclip.models.open_clip_blocks import Runs, has_plain_blocks, is_plain, pooled_and_dense
+from dinorankclip.models.trunk_gate import check_trunk
 from dinorankclip.models.weights_file import demand_readable
 from dinorankclip.seeds import drawing_from
 from dinorankclip.types import ImageSpec, TextSpec, UserError
@@ -78,6 +79,7 @@ class Trunk(nn.Module):
 
     def __init__(self, config: dict[str, Any], seed: int = 0):
         super().__init__()
+        check_trunk(config)
         with drawing_from(seed, "trunk"):
             self.towers = _build_towers(config)
         self.config = config
@@ -264,8 +266,9 @@ def caption_runs(lengths: Tensor, longest: int) -> tuple[Tensor, Runs]:
 def _build_towers(config: dict[str, Any]) -> nn.Module:
     """Build an open_clip model from its config, with weights drawn from torch's current generator."""
     config = copy.deepcopy(config)
-    custom = config.pop("custom_text", False) or "hf_model_name" in config["text_cfg"]
+    custom = config.pop("custom_text", False)
     config.pop("multimodal_cfg", None)
+    config["vision_cfg"]["timm_model_pretrained"] = False  # weights are never fetched
     preprocessing = config.pop("preprocess_cfg", None)  # mean and std, if they are not CLIP's own
     towers = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**config)
     if preprocessing is not None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from dinorankclip.checked_files import open_regular
 from dinorankclip.types import UserError
 
 _DIGITS = 32  # hexadecimal digits of a hash: 128 bits
@@ -25,7 +28,12 @@ def write_weights(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a file with the permissions of the user's other files: safetensors alone would write it for its owner."""
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        if number := re.search(r"os error (\d+)", str(error)):  # a full or broken disk
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        raise
     path.chmod(mode)
 
 
@@ -37,10 +45,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} cannot be read, it is cut short or no safetensors file: {error}") from error
 
 
-def demand_readable(path: Path) -> None:
-    """Refuse a file without read permission, which readers of weights would call missing or damaged."""
+def tensor_shapes(path: Path) -> dict[str, list[int]]:
+    """Return the shapes of all tensors of a safetensors file without reading the tensors."""
+    demand_readable(path)
     try:
-        path.open("rb").close()
+        with safe_open(path, "pt") as file:
+            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} cannot be read, it is cut short or no safetensors file: {error}") from error
+
+
+def demand_readable(path: Path) -> None:
+    """Refuse what is no regular file, and a file without read permission, which readers of weights would call missing
+    or damaged."""
+    try:
+        os.close(open_regular(path))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
 

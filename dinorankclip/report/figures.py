@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from dinorankclip.io import write_bytes
 from dinorankclip.run_files import INERT_SPREAD, MODALITIES, gate_name, logged_orders, spread_name
 from dinorankclip.train.loop import CHOOSES_BEST, ITS_CHANCE
 
@@ -120,7 +121,7 @@ class Drawn:
         if self.svg is not None:
             files[folder / f"{self.name}.svg"] = self.svg
         for path, data in files.items():
-            path.write_bytes(data)
+            write_bytes(path, data)
         return list(files)
 
 

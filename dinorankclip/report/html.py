@@ -24,6 +24,7 @@ from PIL import Image, ImageOps
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import decode
 from dinorankclip.data.folders_and_tables import read_file
+from dinorankclip.io import write_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -52,7 +53,7 @@ def render(template: str, **values: Any) -> str:
 
 def write_html(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def data_uri(kind: str, data: bytes) -> str:

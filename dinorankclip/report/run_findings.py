@@ -155,7 +155,8 @@ def _reading(steps: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _scores(settings: dict[str, Any], lines: list[dict[str, Any]]) -> Iterator[Finding]:
-    scores = [(line["step"], line[CHOOSES_BEST], line[ITS_CHANCE]) for line in lines if CHOOSES_BEST in line]
+    taken = [line for line in lines if CHOOSES_BEST in line and ITS_CHANCE in line]
+    scores = [(line["step"], line[CHOOSES_BEST], line[ITS_CHANCE]) for line in taken]
     if not scores:
         yield Finding("note", "no validation score yet", "train takes a score at the end of every epoch")
         return

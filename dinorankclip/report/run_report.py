@@ -35,18 +35,17 @@ def run_page(run: Path) -> Page:
         except Unavailable as why:
             page.text(f"Left out: {why}.", "note")
     _orders(page, lines)
-    if (run / run_files.FUSION).is_file():
-        _fusion(page, json.loads((run / run_files.FUSION).read_text()))
+    if fusion := run_files.read_fusion(run):
+        _fusion(page, fusion)
     if stored := run_files.stored_scores(run):
         _scores(page, stored)
     page.section("Settings")
     rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(flatten(settings).items())]
     page.details("All settings", ("setting", "value"), rows)
-    if (run / run_files.ENVIRONMENT).is_file():
-        environment = json.loads((run / run_files.ENVIRONMENT).read_text())
+    if environment := run_files.read_environment(run):
         page.section("Environment")
-        page.text(f"Revision {environment['revision'] or 'unknown'}; {described(environment)}.")
-        page.command(" ".join(environment["command"]))
+        page.text(f"Revision {environment.get('revision') or 'unknown'}; {described(environment)}.")
+        page.command(" ".join(environment.get("command", ())))
     return page
 
 
@@ -84,7 +83,7 @@ def _fusion(page: Page, stored: dict[str, Any]) -> None:
     for branch in stored.get("end", stored.get("start", {})):
         for name, label in labels.items():
             for when in ("start", "end"):
-                if when in stored:
+                if branch in stored.get(when, {}):
                     numbers = stored[when][branch][name]
                     rows.append((branch, label, when, *(f"{numbers[column]:.3f}" for column in columns)))
     page.table(("branch", "", "", *columns), rows, words=(0, 1, 2))
@@ -124,4 +123,4 @@ def _set_rows(sets: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             shown = {key: written(score[key], unit) for key in ("value", "low", "high", "chance") if key in score}
             level = f"{100 * score.get('level', OWN_LEVEL):g} %"
             span = f"{shown['low']} … {shown['high']} ({level})" if "low" in shown else MISSING
-            yield name, metric, shown["value"], span, shown.get("chance", MISSING), str(score["n"])
+            yield name, metric, shown["value"], span, shown.get("chance", MISSING), str(score.get("n", MISSING))

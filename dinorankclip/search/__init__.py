@@ -3,6 +3,7 @@
 embed_collection.py    `embed`: images and captions → a folder of .npy and Parquet files that survives a kill
 index.py               embeddings of a folder of photos, brought up to date when photos change; recent queries
 photo_search.py        `search`: the query, the index, and a model that is loaded only when it is needed
+served.py              `search` through a running `serve`: its note, and the questions to it
 background.py          neutral queries, which tell whether a query stands out on a collection
 model_notes.py         the checkpoint behind a model's name, and what its held-out score says
 numpy_text.py          a text tower in NumPy, so that a query in words needs no torch

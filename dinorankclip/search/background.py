@@ -26,13 +26,13 @@ from pathlib import Path
 import numpy as np
 
 from dinorankclip.io import digest
-from dinorankclip.search.index import BACKGROUND, DAMAGED_FILE, load_arrays, save_arrays
+from dinorankclip.search.index import BACKGROUND, DAMAGED_FILE, load_arrays, save_arrays, stored_numbers
 
 BEST = 5  # photos whose fit is averaged
 STANDS_OUT = 0.5  # spreads above the median of background queries
 FEWEST_PHOTOS = 30  # in a smaller collection nothing can be said
 HUB = 0.2  # a photo that is first for this share of background queries answers everything
-PHOTOS_AT_ONCE = 65536
+PHOTOS_AT_ONCE = 16384  # a table of 107 queries is 14 MB, and there are several
 _TINY = 1e-6  # a spread of cosines below this is rounding
 QUERIES = (
     "a dog running through water", "two cats asleep on a sofa", "a brown horse in a field", "a bird on a branch",
@@ -143,8 +143,10 @@ def background_rows(index: Path, embed: Callable[[Sequence[str]], np.ndarray]) -
     path, asked = index.with_suffix(BACKGROUND), np.array(digest(*QUERIES))
     with contextlib.suppress(*DAMAGED_FILE):
         arrays = load_arrays(path)
-        if arrays["asked"] == asked:
-            return arrays["rows"]
+        if "asked" in arrays and np.array_equal(arrays["asked"], asked):
+            rows = stored_numbers(arrays, "rows", "f", 2)
+            if len(rows) == len(QUERIES):
+                return rows
     rows = embed(QUERIES)
     with contextlib.suppress(OSError):
         save_arrays(path, asked=asked, rows=rows)

@@ -9,6 +9,8 @@
 
 Rows are flushed, then the manifest, which records every file's length, is replaced. Bytes beyond that length were being
 written when the process died, and are cut off. Part boundaries do not change, so a resumed run gives the same bytes.
+Rows that `search` and `serve` (a folder of photos) or `score` and `explore` (pairs) have stored of the same model are
+taken as they are: they are equal up to rounding.
 Line breaks and tabs inside keys and captions are written as \\n, \\r and \\t.
 """
 
@@ -16,25 +18,31 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from tqdm import tqdm
 
+from dinorankclip.checked_files import UnfitFile, naming
+from dinorankclip.checksums import bytes_hash, file_hash, read_sealed, sealed
 from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
-from dinorankclip.data.open_data import WithoutCaptions
+from dinorankclip.data.open_data import ImageFiles, WithoutCaptions
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, embed_rows, npy_header
-from dinorankclip.io import digest, whole_file, write_json
+from dinorankclip.evaluate.embeddings import EmbeddingStore
+from dinorankclip.io import digest, remove_left_files, whole_file, write_json
+from dinorankclip.json_shape import COUNT, FLAG, OBJECT, entries, named
+from dinorankclip.search.index import DAMAGED_FILE, PhotoIndex, computed_in, find_photos, index_folder
 from dinorankclip.stored_settings import flatten
-from dinorankclip.types import CaptionSource, ImageSource, UserError
+from dinorankclip.types import CaptionSource, ImageSource, Source, UserError
 
 Side = Literal["images", "texts"]
 MANIFEST, DAMAGED = "manifest.json", "damaged.tsv"
+HASHES = "hashes"  # entry of the manifest: [end, SHA-256] of each piece of each file, in the order of writing
 COLUMNS: dict[Side, dict[str, str]] = {  # files of the columns beside the embeddings
     "images": {"key": "image_keys.txt"},
     "texts": {"key": "text_keys.txt", "caption": "texts.txt"},
@@ -59,7 +67,7 @@ def plan_of(
     shown = {"resize": "short side, bicubic with antialiasing", "crop": "centre, after resizing"}
     plan = {
         "the model": model.identity,
-        "computed in": f"{model.placement.precision} on {model.device.type}",
+        "computed in": computed_in(model),
         "preprocessing": {"size": size, **shown, "mean": mean, "std": std},
         "the images": _summary(images),
         "the captions": _summary(captions),
@@ -76,6 +84,12 @@ def _summary(source: ImageSource | CaptionSource | None) -> str:
     return f"{len(source)} items, fingerprint {digest(source.fingerprint, source.stamps().tobytes())}"
 
 
+SHAPE = entries(
+    {"plan": OBJECT, "complete": FLAG, **dict.fromkeys(("items", "rows", "damaged", "bytes"), named(COUNT))},
+    required=("plan", "complete", "items", "rows", "damaged", "bytes"),
+)
+
+
 class EmbeddingFolder:
     """Opens `folder` for a plan (`plan_of`): a new folder, or a folder of the same plan, finished or not. `about` is
     stored beside the plan and may differ."""
@@ -84,8 +98,18 @@ class EmbeddingFolder:
         self.folder, self.dim = folder, dim
         self.dtype = np.dtype("<f2" if half else "<f4")
         plan = plan | {"the numbers": self.dtype.name, "the width": dim}
-        new = {"plan": plan, "about": about, "complete": False, "items": {}, "rows": {}, "damaged": {}, "bytes": {}}
+        new = {
+            "plan": plan,
+            "about": about,
+            "complete": False,
+            "items": {},
+            "rows": {},
+            "damaged": {},
+            "bytes": {},
+            HASHES: {},
+        }
         self.manifest: dict[str, Any] = _read_manifest(folder, plan) or new
+        remove_left_files(folder)
         if not self.complete:
             self._cut_off()
 
@@ -133,26 +157,34 @@ class EmbeddingFolder:
         parquet = True
         for side in self.manifest["rows"]:
             with open(self.folder / f"{side}.npy", "r+b") as file:
-                file.write(npy_header((self.rows(side), self.dim), self.dtype, _HEADER))
+                header = npy_header((self.rows(side), self.dim), self.dtype, _HEADER)
+                file.write(header)
                 os.fsync(file.fileno())
+            if HASHES in self.manifest:  # the header is the first piece of the file
+                self.manifest[HASHES][f"{side}.npy"][0] = [_HEADER, bytes_hash([header])]
             columns = {name: self.folder / file for name, file in COLUMNS[side].items()}
             path = self.folder / f"{side}.parquet"
             parquet = parquet and write_parquet(path, self.folder / f"{side}.npy", columns)
             if parquet:
                 self.manifest["bytes"][path.name] = path.stat().st_size
+                if HASHES in self.manifest:
+                    self.manifest[HASHES][path.name] = [[path.stat().st_size, file_hash(path)]]
         self.manifest["complete"] = True
         self._commit()
         return parquet
 
     def _extend(self, name: str, data: bytes) -> None:
-        with open(self.folder / name, "ab") as file:
+        with naming(self.folder / name), open(self.folder / name, "ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
             self.manifest["bytes"][name] = file.tell()
+        if HASHES in self.manifest:
+            pieces = self.manifest[HASHES].setdefault(name, [])
+            pieces.append([self.manifest["bytes"][name], bytes_hash([data])])
 
     def _commit(self) -> None:
-        write_json(self.folder / MANIFEST, self.manifest)
+        write_json(self.folder / MANIFEST, sealed(self.manifest))
 
     def _cut_off(self) -> None:
         """Cut off the bytes that were written after the last commit."""
@@ -170,6 +202,7 @@ class EmbeddingFolder:
                 path.unlink(missing_ok=True)
         if not committed:
             self._commit()
+        demand_as_written(self.folder, self.manifest)
 
 
 def _read_manifest(folder: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
@@ -181,10 +214,10 @@ def _read_manifest(folder: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
         folder.mkdir(parents=True, exist_ok=True)
         return None
     try:
-        manifest = json.loads(path.read_text())
-        old, sizes, complete = manifest["plan"], manifest["bytes"], manifest["complete"]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is no manifest of embeddings; choose another --out") from None
+        manifest = read_sealed(path, SHAPE)
+    except UnfitFile as error:
+        raise UserError(f"{path} is no manifest of embeddings ({error}); choose another --out") from None
+    old, sizes, complete = manifest["plan"], manifest["bytes"], manifest["complete"]
     old, new = flatten(old), flatten(plan)
     lines = [f"{name}: {old.get(name)} → {new.get(name)}" for name in old | new if old.get(name) != new.get(name)]
     if lines:
@@ -194,7 +227,27 @@ def _read_manifest(folder: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
         if actual != size:
             damage = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
             raise UserError(f"{folder} is damaged: {name} {damage}. Delete the folder and run the command again.")
+    if complete:
+        demand_as_written(folder, manifest)
     return manifest
+
+
+def demand_as_written(folder: Path, manifest: dict[str, Any]) -> None:
+    """Refuse a folder whose committed bytes are not those that were written. Old folders have no hashes."""
+    headers = {f"{side}.npy" for side in COLUMNS} if not manifest["complete"] else set()
+    for name, pieces in manifest.get(HASHES, {}).items():
+        start = 0
+        if len(pieces) == 1 and file_hash(folder / name) == pieces[0][1]:
+            continue  # a Parquet file is one large piece
+        with (folder / name).open("rb") as file:
+            for place, (end, expected) in enumerate(pieces):
+                # `finish` replaces the header before the manifest: a kill between them leaves either header.
+                if bytes_hash([file.read(end - start)]) != expected and not (place == 0 and name in headers):
+                    raise UserError(
+                        f"{folder / name} is damaged: bytes {start} to {end} are not those that were written. Delete "
+                        f"{folder} and run the command again."
+                    )
+                start = end
 
 
 def one_line(text: str) -> str:
@@ -228,18 +281,55 @@ def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class KnownRows:
+    """Holds rows [N, D] and causes [N] of all images of a source."""
+
+    rows: np.ndarray
+    causes: np.ndarray
+
+
+def known_rows(
+    model: Any, images: ImageSource, photos: Path | None, pairs: Source | None, max_pixels: int = MAX_PIXELS
+) -> KnownRows | None:
+    """Return rows that another command has stored: of a folder of `photos`, or of `pairs`; None if some are missing."""
+    if photos is not None and photos.is_dir() and isinstance(images, ImageFiles) and max_pixels == MAX_PIXELS:
+        with contextlib.suppress(*DAMAGED_FILE, UserError):
+            index = PhotoIndex.load(index_folder(photos) / f"{model.identity}.npz")
+            same = ImageFiles(photos, index.names).fingerprint == images.fingerprint
+            if same and index.computed == computed_in(model) and index.fits(find_photos(photos)):
+                return KnownRows(index.rows, index.causes)
+    if pairs is not None:
+        store = EmbeddingStore().stored_images(model, pairs, max_pixels)
+        # An item whose caption is damaged has no row there, and one here.
+        if store is not None and (store.causes == GOOD).all():
+            return KnownRows(store.rows(), store.causes)
+    return None
+
+
 def embed_images(
-    folder: EmbeddingFolder, model: Any, images: ImageSource, part: int = PART, max_pixels: int = MAX_PIXELS
+    folder: EmbeddingFolder,
+    model: Any,
+    images: ImageSource,
+    part: int = PART,
+    max_pixels: int = MAX_PIXELS,
+    known: KnownRows | None = None,
 ) -> None:
-    """Embed every image of a source (`data.images_only`, or pairs) that `folder` does not have yet."""
+    """Embed every image of a source (`data.images_only`, or pairs) that `folder` does not have yet; `known` rows are
+    taken as they are."""
     source, threads = WithoutCaptions(images), max(2, min(8, os.cpu_count() or 1))
     with _bar("images", folder.items("images"), len(source)) as bar:
         for start in range(folder.items("images"), len(source), part):
             places = range(start, min(start + part, len(source)))
-            rows, causes = embed_rows(
-                {"image": model.encode_image}, source, places, model.image_spec, batch=BATCH, threads=threads,
-                max_pixels=max_pixels, progress=bar.update,
-            )  # fmt: skip
+            if known is not None:
+                causes = known.causes[start : places.stop]
+                rows = {"image": known.rows[start : places.stop][causes == GOOD]}
+                bar.update(len(places))
+            else:
+                rows, causes = embed_rows(
+                    {"image": model.encode_image}, source, places, model.image_spec, batch=BATCH, threads=threads,
+                    max_pixels=max_pixels, progress=bar.update,
+                )  # fmt: skip
             keys = [source.key(at) for at, cause in zip(places, causes) if cause == GOOD]
             damaged = [(source.key(at), CAUSE_NAMES[cause]) for at, cause in zip(places, causes) if cause != GOOD]
             refuse_transient(damaged)

@@ -4,6 +4,7 @@
     photos/.dinorankclip/IDENTITY.queries.npz     recent queries with their embeddings (`QueryMemo`)
     photos/.dinorankclip/IDENTITY.background.npz  neutral queries with their embeddings (background.py)
     photos/.dinorankclip/models.json              facts about models that need no loading (photo_search.py)
+    photos/.dinorankclip/serving-STAMP.json       where a server of these photos answers (served.py)
 
 If the folder of photos cannot be written, all of these lie in built/photo-index/. A photo is embedded again when its
 size or its time of change differs. Nothing here imports torch, unless photos have to be embedded.
@@ -14,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from dinorankclip.checked_files import UnfitFile, open_regular, read_arrays
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.data.folders_and_tables import find_images, sizes_and_times
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, MISSING, UNREADABLE, embed_rows
@@ -37,7 +38,7 @@ KEPT_QUERIES = 1000
 SAVE_EVERY = 60.0  # seconds of embedding that a kill can cost
 PIECE, BATCH = 512, 64  # photos between two looks at the clock, and in a batch of the model
 _FORMAT = 2  # in format 1, photos were cropped to their centre before they were resized
-DAMAGED_FILE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)  # raised for a damaged or foreign .npz
+DAMAGED_FILE = (OSError, ValueError, UnfitFile)  # raised for a damaged or foreign .npz
 
 
 @dataclass
@@ -75,6 +76,7 @@ class PhotoIndex:
     stamps: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
     rows: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
     causes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
+    computed: str = ""  # precision and device of all rows; "" if that is not known, or if they differ
 
     def fits(self, photos: Photos) -> bool:
         """Return whether the index is up to date: the same photos, and no unreadable photo that can be read now."""
@@ -108,7 +110,8 @@ class PhotoIndex:
     def save(self, path: Path) -> None:
         """Replace the file at once; no reader sees half of it."""
         names = np.array([name.encode("utf-8", "surrogateescape") for name in self.names], dtype=np.bytes_)
-        save_arrays(path, names=names, stamps=self.stamps, rows=self.rows, causes=self.causes)
+        save_arrays(path, names=names, stamps=self.stamps, rows=self.rows, causes=self.causes,
+                    computed=np.array(self.computed))  # fmt: skip
         indexes = [file for file in path.parent.glob("*.npz") if not file.name.endswith(BESIDE)]
         for old in sorted(indexes, key=lambda file: file.stat().st_mtime_ns)[:-KEPT_MODELS]:
             old.unlink(missing_ok=True)
@@ -119,8 +122,14 @@ class PhotoIndex:
     def load(cls, path: Path) -> PhotoIndex:
         """Read a stored index; raises one of `DAMAGED_FILE` (FileNotFoundError if there is none)."""
         arrays = load_arrays(path)
-        names = [name.decode("utf-8", "surrogateescape") for name in arrays["names"].tolist()]
-        index = cls(names, arrays["stamps"], arrays["rows"], arrays["causes"])
+        names = _names(arrays.get("names", np.empty(0)))
+        stamps, rows, causes = (
+            stored_numbers(arrays, *what) for what in (("stamps", "i", 2), ("rows", "f", 2), ("causes", "i", 1))
+        )
+        computed = str(arrays.get("computed", ""))  # absent from indexes of earlier versions
+        index = cls(names, stamps, rows, causes, computed)
+        if len(causes) and not (causes.min() >= GOOD and causes.max() < len(CAUSE_NAMES)):
+            raise ValueError("it holds unknown causes")
         if not (len(names) == len(index.rows) == len(index.causes) and index.stamps.shape == (len(names), 2)):
             raise ValueError(f"{path} contradicts itself")
         return index
@@ -128,14 +137,22 @@ class PhotoIndex:
 
 def _is_readable(path: Path) -> bool:
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             return bool(file.read(1))
-    except OSError:
+    except (OSError, UnfitFile):
         return False
 
 
-def updated_index(old: PhotoIndex, photos: Photos, model: Any, path: Path, say: Callable[[str], None]) -> PhotoIndex:
-    """Index `photos` and save the index at `path`. Rows of `old` are reused; `model` computes the others."""
+def updated_index(
+    old: PhotoIndex,
+    photos: Photos,
+    model: Any,
+    path: Path,
+    say: Callable[[str], None],
+    progress: Callable[[int, int], Any] | None = None,
+) -> PhotoIndex:
+    """Index `photos` and save the index at `path`. Rows of `old` are reused; `model` computes the others. `progress`
+    gets the photos that are done and all photos to do, in place of a bar on the terminal."""
     from tqdm import tqdm
 
     from dinorankclip.data.open_data import ImageFiles, WithoutCaptions
@@ -148,10 +165,14 @@ def updated_index(old: PhotoIndex, photos: Photos, model: Any, path: Path, say: 
         if place is not None and old.causes[place] != UNREADABLE:
             rows[new], causes[new] = old.rows[place], old.causes[place]
 
+    now = computed_in(model)
+    computed = now if (causes == MISSING).all() or old.computed == now else ""
+
     def save() -> PhotoIndex:
         """Save the rows that are computed so far."""
         done = np.flatnonzero(causes != MISSING)
-        index = PhotoIndex([photos.names[place] for place in done], photos.stamps[done], rows[done], causes[done])
+        names = [photos.names[place] for place in done]
+        index = PhotoIndex(names, photos.stamps[done], rows[done], causes[done], computed)
         try:
             index.save(path)
         except OSError as error:
@@ -160,11 +181,21 @@ def updated_index(old: PhotoIndex, photos: Photos, model: Any, path: Path, say: 
 
     source, todo = WithoutCaptions(ImageFiles(photos.folder, photos.names)), np.flatnonzero(causes == MISSING)
     saved = time.monotonic()
-    with tqdm(total=len(todo), desc="indexing", unit="photo", disable=not len(todo)) as bar:
+    quiet = progress is not None or not len(todo)
+    with tqdm(total=len(todo), desc="indexing", unit="photo", disable=quiet) as bar:
+        done = 0
+
+        def advance(number: int) -> None:
+            nonlocal done
+            done += number
+            bar.update(number)
+            if progress is not None:
+                progress(done, len(todo))
+
         for start in range(0, len(todo), PIECE):
             places = todo[start : start + PIECE]
             piece_rows, piece_causes = embed_rows(
-                {"image": model.encode_image}, source, places, model.image_spec, batch=BATCH, progress=bar.update
+                {"image": model.encode_image}, source, places, model.image_spec, batch=BATCH, progress=advance
             )
             causes[places] = piece_causes
             if (piece_causes == GOOD).any():
@@ -175,6 +206,11 @@ def updated_index(old: PhotoIndex, photos: Photos, model: Any, path: Path, say: 
     return save()
 
 
+def computed_in(model: Any) -> str:
+    """Return the precision and device of a loaded model's rows, as `embed` writes them."""
+    return f"{model.placement.precision} on {model.device.type}"
+
+
 class QueryMemo:
     """Maps recent queries to fp32 [D], so that repeated queries need no model. A damaged file only costs time."""
 
@@ -183,8 +219,8 @@ class QueryMemo:
         self._rows: dict[str, np.ndarray] = {}
         with contextlib.suppress(*DAMAGED_FILE):
             arrays = load_arrays(path)
-            queries = [query.decode("utf-8", "surrogateescape") for query in arrays["queries"].tolist()]
-            self._rows = dict(zip(queries, arrays["rows"], strict=True))
+            queries = _names(arrays.get("queries", np.empty(0)))
+            self._rows = dict(zip(queries, stored_numbers(arrays, "rows", "f", 2), strict=True))
 
     def get_or_add(self, query: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
         if query not in self._rows:
@@ -204,7 +240,22 @@ def save_arrays(path: Path, **arrays: np.ndarray) -> None:
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read arrays that `save_arrays` wrote; raises one of `DAMAGED_FILE`."""
-    with np.load(path, allow_pickle=False) as arrays:
-        if int(arrays["format"]) != _FORMAT:
-            raise ValueError("it was made by another version")
-        return {name: arrays[name] for name in arrays.files}
+    arrays = read_arrays(path)
+    if "format" not in arrays or arrays["format"].shape or arrays["format"] != _FORMAT:
+        raise ValueError("it was made by another version")
+    return arrays
+
+
+def _names(array: np.ndarray) -> list[str]:
+    """Return stored names; raise ValueError if the array holds something else."""
+    if array.ndim != 1 or array.dtype.kind != "S":
+        raise ValueError("it holds no names")
+    return [name.decode("utf-8", "surrogateescape") for name in array.tolist()]
+
+
+def stored_numbers(arrays: dict[str, np.ndarray], name: str, kind: str, axes: int) -> np.ndarray:
+    """Return an array of finite numbers with this many axes; raise ValueError if it is absent or something else."""
+    array = arrays.get(name)
+    if array is None or array.ndim != axes or array.dtype.kind != kind or not np.isfinite(array).all():
+        raise ValueError(f"it holds no {name}")
+    return array

@@ -5,12 +5,12 @@ Nothing here imports torch: a search may need no model at all.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.run_files import CHECKPOINTS, LAST, NUMBERS, PROVENANCE, SCORES
 
 TEN = 10
@@ -53,25 +53,32 @@ def held_out_share(model: str) -> HeldOutShare | None:
     """Return what training measured of this model; None if that is not known."""
     scores = _scores(Path(model))
     for part in ("test", "val"):
-        if (found := scores.get(f"{part}/t2i R@10")) is not None and (photos := scores.get(f"{part}/images")):
+        found, photos = scores.get(f"{part}/t2i R@10", -1.0), scores.get(f"{part}/images", 0)
+        if 0 <= found <= 1 and photos >= 1:
             return HeldOutShare(float(found), int(photos))
     return None
 
 
 def _scores(model: Path) -> dict[str, Any]:
     """Return the scores that training took of a run, of a run's last checkpoint, or of an export's run."""
-    if stored := _read(model / SCORES).get("scores"):
+    if stored := _numbers(_read(model / SCORES).get("scores")):
         return stored
     if step := _read(model / NUMBERS).get("step"):
         stored = _read(model.resolve().parents[1] / SCORES)
-        return stored.get("scores", {}) if stored.get("step") == step else {}
-    return _read(model / PROVENANCE).get("scores", {}).get("values", {})
+        return _numbers(stored.get("scores")) if stored.get("step") == step else {}
+    scores = _read(model / PROVENANCE).get("scores")
+    return _numbers(scores.get("values")) if isinstance(scores, dict) else {}
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    """Return the finite numbers by name among stored values; empty if they are something else."""
+    numbers = values.items() if isinstance(values, dict) else ()
+    return {name: value for name, value in numbers if isinstance(value, int | float) and math.isfinite(value)}
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; empty if the file is missing or damaged."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_object(path)
+    except (OSError, UnfitFile):
         return {}
-    return content if isinstance(content, dict) else {}

@@ -12,7 +12,6 @@ width.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,10 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from dinorankclip.checked_files import read_object
 from dinorankclip.data.tokens import BytePairs
+from dinorankclip.json_shape import FLAG, NONE, TEXT, either, entries, fault, whole
+from dinorankclip.types import UserError
 
 STUDENT_HEADS = {"vit-tiny": 3, "vit-mini": 3, "vit-micro": 2}
 PROBES = ("a photo", "two dogs running on the beach, one of them with a red ball", "Straßencafé №5, it's 20% off!")
@@ -29,6 +31,20 @@ TOLERANCE = 1e-4  # largest error of any number of a unit-norm embedding
 # All settings of a plain tower. Any other setting asks for a layer that is not implemented here.
 _TRUNK = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"}
 _TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
+_DESIGN = {
+    "trunk": entries(
+        {
+            "text_cfg": entries(
+                {"context_length": whole(1, 1 << 14), "heads": whole(1, 1 << 14), "layers": whole(1, 512)},
+                required=("context_length", "heads", "layers"),
+            ),
+            "quick_gelu": FLAG,
+        },
+        required=("text_cfg",),
+    ),
+    "students": entries({"text": either(TEXT, NONE)}),
+    "fusion": entries({"variant": TEXT, "gate": FLAG, "start": TEXT, "source": TEXT, "branches": TEXT}),
+}
 _TOWER = "trunk.towers"
 _READER = "text_fusion.residual.reader"
 _BINS = (2, 4, 8)  # bins of the token pyramid
@@ -168,11 +184,17 @@ class NotPlain(Exception):
     """Raised for a model whose captions NumPy cannot embed."""
 
 
+# KeyError, ValueError, TypeError: tensors of other names, shapes or types than a plain model has.
+UNFIT = (NotPlain, UserError, SafetensorError, OSError, ValueError, KeyError, TypeError)
+
+
 class QuickText:
     """Embeds captions, `QuickText(folder)(caption)` → unit fp32 [D]; needs model.json and model.safetensors."""
 
     def __init__(self, folder: Path) -> None:
-        design = json.loads((folder / "model.json").read_text())
+        design = read_object(folder / "model.json")
+        if faults := [text for name, shape in _DESIGN.items() if (text := fault(design.get(name, {}), shape))]:
+            raise NotPlain(faults[0])
         self._trunk, self._text = design["trunk"], design["trunk"]["text_cfg"]
         student = design.get("students", {}).get("text")
         variant = design.get("fusion", {}).get("variant", "none")
@@ -183,7 +205,7 @@ class QuickText:
         self._rescale = design.get("fusion", {}).get("start", "closed") == "closed"
         if self._trunk.keys() - _TRUNK or self._text.keys() != _TEXT:
             raise NotPlain("the text tower is not a plain tower")
-        if self._student and (variant != "full" or not design["fusion"]["gate"] or student not in STUDENT_HEADS):
+        if self._student and (variant != "full" or not fusion.get("gate") or student not in STUDENT_HEADS):
             raise NotPlain(f"fusion {variant} of {student}")
         self._weights = Weights(folder / "model.safetensors")
         self._bpe = BytePairs(self._text["context_length"])
@@ -218,6 +240,6 @@ def agrees(folder: Path, model: Any) -> bool:
     try:
         quick = QuickText(folder)
         ours = np.stack([quick(caption) for caption in PROBES])
-    except (NotPlain, SafetensorError, OSError, ValueError, KeyError, TypeError):
-        return False  # KeyError, ValueError, TypeError: tensors of other names, shapes or types than a plain model has
+    except UNFIT:
+        return False
     return bool(np.abs(ours - theirs).max() < TOLERANCE)

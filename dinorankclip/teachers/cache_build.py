@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.torch import save
 from torch import Tensor
@@ -154,7 +155,7 @@ class _CacheBuilder:
 
     @cached_property
     def _bases(self) -> dict[str, np.ndarray]:
-        return {} if self.layout.keep == "gram" else load_file(self.folder / cache_format.BASIS)
+        return {} if self.layout.keep == "gram" else _read_bases(self.folder / cache_format.BASIS)
 
     def _write_images(self, part: str, source: Source, record: ImageRecord) -> None:
         shards = self._missing_shards(part, len(source), self.layout.rows)
@@ -253,6 +254,13 @@ class _CacheBuilder:
         """Return a progress bar for this process's share."""
         hidden = not (self.show and self.world.leads) or total == 0
         return tqdm(total=total, desc=title, unit=unit, disable=hidden, mininterval=1.0, dynamic_ncols=True)
+
+
+def _read_bases(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged ({error}): delete the folder of the cache and make it again") from error
 
 
 def encode_captions(

@@ -6,7 +6,7 @@ train-00000.bin   records of 2048 images, one after the other, all of the same s
 train.keys.npy    hash of the key of each record
 text-00000.bin    records of captions; text-00000.at.npy holds the offset of each
 text.keys.npy     hash of each caption
-manifest.json     the plan and the size of every file: written last, so that its presence means "complete"
+manifest.json     the plan, the size and the SHA-256 of every file: written last, so that its presence means "complete"
 """
 
 from __future__ import annotations
@@ -22,13 +22,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dinorankclip.io import write_json
+from dinorankclip import json_shape
+from dinorankclip.checked_files import read_object
+from dinorankclip.checksums import DamagedFile, file_hash, read_sealed, sealed
+from dinorankclip.io import remove_left_files, write_json
+from dinorankclip.json_shape import NONE, OBJECT, WHOLE, either, entries, fault, listed, named, whole, word
 from dinorankclip.types import UserError
 
 Coding = Literal["8bit", "fp16", "fp32"]
 Keep = Literal["gram", "tokens", "both"]
 FORMAT = 1
 PLAN, MANIFEST, BASIS = "plan.json", "manifest.json", "basis.safetensors"
+HASHES = "hashes"  # entry of the manifest: SHA-256 by name of a file
+LARGE = (".bin", ".at.npy")  # ends of the names of files that are checked on first use
+MAKE_AGAIN = "Delete {}, and run the command that made the cache again: it makes what is missing."
 IMAGE_BASIS, TEXT_BASIS = "image", "text"  # names of the tensors in BASIS
 TEXT = "text"
 REDUCED = 256  # PCA directions of tokens
@@ -45,6 +52,42 @@ _ENTRIES = {
 }
 
 
+_SIZE = whole(1, 1 << 24)
+_PLAN = entries(
+    {
+        "format": WHOLE,
+        "teacher": json_shape.TEXT,
+        "note": json_shape.TEXT,
+        "grid": listed(_SIZE, 2, 2),
+        **dict.fromkeys(("width", "summary_width", "reduced", "rows", "captions"), _SIZE),
+        "keep": word("gram", "tokens", "both"),
+        "coding": word("8bit", "fp16", "fp32"),
+        "data": named(entries({"fingerprint": json_shape.TEXT, "images": WHOLE}, required=("fingerprint",))),
+        "text": either(
+            entries(
+                {"teacher": json_shape.TEXT, "note": json_shape.TEXT, "summary_width": _SIZE, "reduced": _SIZE},
+                required=("teacher", "summary_width", "reduced"),
+            ),
+            NONE,
+        ),
+    },
+    required=("teacher", "grid", "width", "summary_width", "reduced", "keep", "coding", "rows", "data", "text"),
+)
+_TEACHER = {"teacher": json_shape.TEXT, "note": json_shape.TEXT}
+_NOTES = entries(
+    {
+        **_TEACHER,
+        "text": either(entries(_TEACHER, required=("teacher",)), NONE),
+        "data": named(entries({"images": WHOLE})),
+    },
+    required=("teacher",),
+)
+_MANIFEST = entries(
+    {"plan": entries({"format": WHOLE}, required=("format",)), "files": named(WHOLE), "licences": OBJECT},
+    required=("plan", "files"),
+)
+
+
 @dataclass(frozen=True)
 class CacheLayout:
     """Parts that a cache keeps of each image and caption, their coding, and the number of records a file."""
@@ -58,7 +101,7 @@ class CacheLayout:
         """Return the layout with the numbers of records that the folder was begun with, so that old caches go on."""
         if not (folder / PLAN).is_file():
             return self
-        plan = _read_json(folder / PLAN)
+        plan = read_plan(folder)
         return replace(self, rows=plan.get("rows", self.rows), captions=plan.get("captions", self.captions))
 
 
@@ -90,7 +133,7 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
     """Reserve the folder for this plan: it must be new or begun with the same plan."""
     path = folder / PLAN
     if path.exists():
-        stored = _read_json(path)
+        stored = read_plan(folder)
         if stored != plan:
             raise UserError(
                 f"{folder} is a cache of something else: {'; '.join(differences(stored, plan))}. Use another --out."
@@ -119,6 +162,7 @@ def finish(folder: Path, plan: dict[str, Any], damaged: int, licences: dict[str,
     A hidden file that changed lately may belong to a living process and stays. Model cards print the `licences` of
     the teachers ("image", "text").
     """
+    remove_left_files(folder)
     for leftover in folder.glob(".*"):
         with contextlib.suppress(FileNotFoundError):  # its process has just renamed it
             if leftover.is_file() and time.time() - leftover.stat().st_mtime > STALE_AFTER:
@@ -128,36 +172,56 @@ def finish(folder: Path, plan: dict[str, Any], damaged: int, licences: dict[str,
         for path in sorted(folder.iterdir())
         if path.name not in (PLAN, MANIFEST) and not path.name.startswith(".")
     }
-    manifest = {"plan": plan, "files": files, "damaged": damaged, "licences": licences}
-    write_json(folder / MANIFEST, manifest)
+    hashed = {name: file_hash(folder / name) for name in (PLAN, *files)}
+    manifest = {"plan": plan, "files": files, HASHES: hashed, "damaged": damaged, "licences": licences}
+    write_json(folder / MANIFEST, sealed(manifest))
     return manifest
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a complete cache after checking the presence and size of all its files."""
+    """Read the manifest of a complete cache after checking the presence and size of all its files, and the bytes of its
+    small files. Readers check the bytes of a large file before they use it (`demand_as_written`)."""
     if not (folder / PLAN).is_file():
         raise UserError(f"{folder} is no teacher cache; make one: dinorankclip teacher cache --out {folder} …")
     if not (folder / MANIFEST).is_file():
         raise UserError(f"{folder} is not complete: run the command that began it again, it goes on where it stopped")
-    manifest = _read_json(folder / MANIFEST)
+    manifest = read_sealed(folder / MANIFEST, _MANIFEST, advice=MAKE_AGAIN.format("it"))
     if manifest["plan"].get("format") != FORMAT:
         raise UserError(f"{folder} has format {manifest['plan'].get('format')}; this version reads format {FORMAT}")
+    if text := fault(manifest["plan"], _PLAN):
+        raise UserError(f"{folder / MANIFEST} is damaged: plan: {text}; make the cache again")
     for name, size in manifest["files"].items():
         actual = (folder / name).stat().st_size if (folder / name).is_file() else None
         if actual != size:
             problem = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
-            raise UserError(
-                f"{folder} is damaged: {name} {problem}. Delete that file and {MANIFEST}, and run the command that "
-                "made the cache again: it makes what is missing."
-            )
+            raise UserError(f"{folder} is damaged: {name} {problem}. {MAKE_AGAIN.format(_both(name))}")
+    for name in manifest.get(HASHES, {}):
+        if not name.endswith(LARGE):
+            demand_as_written(folder, manifest, name)
     return manifest
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
+def demand_as_written(folder: Path, manifest: dict[str, Any], name: str) -> None:
+    """Refuse a file of a cache whose bytes are not those that were written. Old caches have no hashes."""
+    expected = manifest.get(HASHES, {}).get(name)
+    if expected is not None and file_hash(folder / name) != expected:
+        raise DamagedFile(
+            f"{folder / name} is damaged: its bytes are not those that were written. {MAKE_AGAIN.format(_both(name))}"
+        )
+
+
+def _both(name: str) -> str:
+    return f"{name} and {MANIFEST}"
+
+
+def read_plan_notes(folder: Path) -> dict[str, Any]:
+    """Read plan.json for what it says of teachers and data alone, as cards and comparisons of costs show it."""
+    return read_object(folder / PLAN, _NOTES)
+
+
+def read_plan(folder: Path) -> dict[str, Any]:
+    """Read plan.json of a cache that is complete or not."""
+    return read_object(folder / PLAN, _PLAN)
 
 
 # --- records: features as bytes

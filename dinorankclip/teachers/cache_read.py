@@ -13,7 +13,8 @@ A call returns these tensors for B samples, as far as they are in `fields` and i
 The comparing grid is about half as fine as the cached grid. Enlarging a map bilinearly makes neighbours alike, so a
 Gram cached at the comparing grid would differ from the teacher's own Gram of a crop.
 
-Files are memory-mapped read-only, and each process maps a shard when it first needs it: forked workers are safe.
+Files are memory-mapped read-only. Each process maps a shard, and compares its hash, when it first needs it: forked
+workers are safe.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dinorankclip.checked_files import UnfitFile, read_array
 from dinorankclip.data.samples import Purpose, permutation
 from dinorankclip.data.splits import undivided
 from dinorankclip.data.tokens import Tokenizer
@@ -63,6 +66,8 @@ class TeacherCache:
         """With the `tokenizer` of the trunk, captions are looked up too. `fields`: some of gram, tokens, summary."""
         self.folder = Path(folder)
         manifest = cache_format.read_manifest(self.folder)
+        self._manifest = manifest
+        self._checked: set[str] = set()  # names of large files whose bytes this process has compared
         self.plan: dict[str, Any] = manifest["plan"]
         self.bytes = sum(manifest["files"].values())
         # A validation part that the data lacks was carved from its training part, or from the undivided whole.
@@ -81,7 +86,7 @@ class TeacherCache:
         self._others: np.ndarray | None = None  # by place of an image: the place whose features it gets
         self._maps: dict[str, np.ndarray] = {}
         self._most_maps = max(FEWEST_MAPS, _open_files() // 4)
-        self._basis = load_file(self.folder / BASIS)[IMAGE_BASIS] if "tokens" in self._record.codecs else None
+        self._basis = self._read_basis() if "tokens" in self._record.codecs else None
         self.fields = fields & self._record.codecs.keys()
         self.summary_follows = self._basis is not None and self.plan["width"] == self.plan["summary_width"]
         if tokenizer is not None:
@@ -89,6 +94,14 @@ class TeacherCache:
                 raise UserError(f"{self.folder} holds no text features; make it with --text-teacher minilm")
             self._text_record = cache_format.text_record(self.plan)
             self._text_index = _Index(self.folder / cache_format.keys_name(TEXT))
+
+    def _read_basis(self) -> Tensor:
+        try:
+            return load_file(self.folder / BASIS)[IMAGE_BASIS]
+        except (SafetensorError, KeyError, OSError) as error:
+            raise UserError(
+                f"{self.folder / BASIS} is damaged ({error}): delete {self.folder} and make the cache again"
+            ) from error
 
     @property
     def width(self) -> int:
@@ -237,7 +250,10 @@ class TeacherCache:
         mapped = self._maps.pop(name, None)
         if mapped is None:
             path = self.folder / name
-            mapped = np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.memmap(path, np.uint8, "r")
+            if name not in self._checked:
+                cache_format.demand_as_written(self.folder, self._manifest, name)
+                self._checked.add(name)
+            mapped = read_array(path) if path.suffix == ".npy" else np.memmap(path, np.uint8, "r")
             mapped = mapped.view(np.ndarray)  # without memmap's slow bookkeeping for each slice
             if len(self._maps) >= self._most_maps:
                 self._maps.pop(next(iter(self._maps)))
@@ -266,7 +282,9 @@ class _Index:
     """Finds the places of names by sorted hashes."""
 
     def __init__(self, path: Path) -> None:
-        keys = np.load(path)
+        keys = np.array(read_array(path))
+        if keys.ndim != 1 or keys.dtype != np.uint64 or not len(keys):
+            raise UnfitFile(f"{path} is damaged: it holds no hashes of keys; make the cache again")
         self._order = np.argsort(keys)
         self._sorted = keys[self._order]
         self.size = len(keys)

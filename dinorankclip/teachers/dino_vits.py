@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.device import declare_missing
+from dinorankclip.json_shape import NONE, NUMBER, either, entries, fault, listed
 from dinorankclip.seeds import drawing_from
 from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.frozen_teacher import USUAL_SIZE, Preprocessing, Teacher, TeacherCard, control_card, grid_of
 from dinorankclip.teachers.registry import FeatureShape
-from dinorankclip.types import UserError
+from dinorankclip.types import UserError, first_line
 
 # Words in the file names of published weights that fix their preprocessing. timm's tags contain the same words.
 _CORPORA = ("lvd1689m", "sat493m", "lvd142m")
 _BILINEAR, _BICUBIC = 2, 3  # Pillow's numbers, which transformers stores
 PATCH, WIDTH, DEPTH = 16, 192, 12  # ViT-Tiny
+_DINOV3_ENTRIES = frozenset((
+    *("patch_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "hidden_act"),
+    *("attention_dropout", "initializer_range", "layer_norm_eps", "rope_theta", "image_size", "num_channels"),
+    *("query_bias", "key_bias", "value_bias", "proj_bias", "mlp_bias", "layerscale_value", "drop_path_rate"),
+    *("use_gated_mlp", "num_register_tokens", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"),
+))  # fmt: skip
+_PREPROCESSING = entries({
+    "rescale_factor": NUMBER,
+    "image_mean": either(listed(NUMBER, 3, 3), NONE),
+    "image_std": either(listed(NUMBER, 3, 3), NONE),
+})  # fmt: skip
 
 
 class PatchTokens(nn.Module):
@@ -187,10 +199,14 @@ def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
         raise UserError(f"{source} is a '{config.get('model_type')}', not a 'dinov3_vit'; for other ViTs use timm:")
     size = input_size or USUAL_SIZE
     patch = config.get("patch_size", 16)
-    grid = grid_of(size, patch if isinstance(patch, int) else patch[0], source)
+    patch = patch[0] if isinstance(patch, list) and patch else patch
+    if not isinstance(patch, int) or not 0 < patch <= size:
+        raise UserError(f"{source}: config.json has a patch_size of {patch!r}, and a number of pixels was expected")
+    grid = grid_of(size, patch, source)
     preprocessing = _stored_preprocessing(_read_json(folder / "preprocessor_config.json", source), size, source)
     needs = "transformers 4.56 or newer: pip install 'dinorankclip[teachers]'"
-    vit, info = weights_files.from_pretrained("DINOv3ViTModel", folder, source, needs)
+    described = _network_config(config, source, needs)
+    vit, info = weights_files.from_pretrained("DINOv3ViTModel", folder, source, needs, config=described)
     problems = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
     if problems:
         raise UserError(f"{source}: the weights do not fit config.json, see {problems[0]} and {len(problems) - 1} more")
@@ -202,20 +218,32 @@ def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
     return teacher
 
 
+def _network_config(stored: dict[str, Any], source: str, needs: str) -> Any:
+    """Return the configuration of a DINOv3 network with known entries alone: others may name foreign code."""
+    declare_missing()
+    try:
+        from transformers import DINOv3ViTConfig
+    except ImportError as error:
+        raise UserError(f"{source} needs {needs}") from error
+    try:
+        return DINOv3ViTConfig(**{name: value for name, value in stored.items() if name in _DINOV3_ENTRIES})
+    except Exception as error:  # its checks raise types of their own
+        raise UserError(f"{source}: config.json describes no DINOv3: {first_line(error)}") from error
+
+
 def _read_json(path: Path, source: str) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{source}: {path} is missing; it belongs to the files of the model on the hub")
     try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{source}: {path} is damaged: {error}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{source}: {path} is damaged: it holds no JSON object")
-    return content
+        return read_object(path)
+    except UnfitFile as error:
+        raise UserError(f"{source}: {error}") from None
 
 
 def _stored_preprocessing(stored: dict[str, Any], size: int, source: str) -> Preprocessing:
     """Read mean, std and interpolation of a folder, and refuse anything but (p/255 - mean)/std."""
+    if text := fault(stored, _PREPROCESSING):
+        raise UserError(f"{source}: preprocessor_config.json is damaged: {text}")
     rescale = stored.get("rescale_factor", 1 / 255) if stored.get("do_rescale", True) else 1.0
     mean, std = stored.get("image_mean"), stored.get("image_std")
     if not stored.get("do_normalize", True) or abs(rescale * 255 - 1) > 1e-3 or not mean or not std:

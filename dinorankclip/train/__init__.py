@@ -9,6 +9,7 @@ loop.py           the training loop: fetch, gradients, step, log, score, save
 step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, the update
 muon.py           Muon: orthogonal steps of the matrices inside transformer blocks
 clock.py          pairs a second, and core-seconds of the steps
+whole_checkpoints.py  finds damaged checkpoints before a run resumes, and sets them aside
 checkpoints.py    the training state, its checkpoint folders; why a run ended early, and the command that goes on
 run_folder.py     the run folder: its settings, log, machine and list of damaged samples
 timed_budget.py   a budget in minutes or core-seconds → a number of steps

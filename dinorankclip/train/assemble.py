@@ -26,7 +26,6 @@ from dinorankclip.models.trunk import trunk_config
 from dinorankclip.presets import default_settings
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.teachers.cache_read import TeacherCache
-from dinorankclip.train import checkpoints
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.distil_setup import (
@@ -43,6 +42,7 @@ from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
 from dinorankclip.train.step import Updater, freeze
 from dinorankclip.train.tower_rows import tower_rows
+from dinorankclip.train.whole_checkpoints import newest_whole
 from dinorankclip.types import Source, UserError
 
 Choice = TypeVar("Choice", str, FusionDesign)
@@ -225,8 +225,8 @@ def _refuse_batch_statistics(model: nn.Module, settings: TrainSettings) -> None:
 
 
 def resume(parts: RunParts, run: Path) -> None:
-    """Continue from the run's newest checkpoint, if there is one."""
-    newest = checkpoints.newest(run / CHECKPOINTS)
+    """Continue from the run's newest whole checkpoint, if there is one."""
+    newest = newest_whole(run / CHECKPOINTS)
     if newest is not None:
         parts.state.read(newest)
         if parts.frozen is not None:

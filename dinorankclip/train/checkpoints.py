@@ -1,8 +1,9 @@
 """Writes and reads the training state, its checkpoint folders, and the reason why a run ended early.
 
 A checkpoint is a model folder (models/folder.py) plus `training.safetensors` (objective, optimiser, random generators
-of every process) and `training.json` (step, best score, data fingerprint). Nothing is pickled. A checkpoint folder is
-whole or absent: it is written aside, flushed and renamed.
+of every process), `training.json` (step, best score, data fingerprint) and the hashes of all files (checksums.py).
+Nothing is pickled. A checkpoint folder is whole or absent: it is written aside, flushed and renamed. Its hashes follow
+a moment later, computed by a thread beside training; a checkpoint whose run was killed in between has none.
 `ended.json` in the run folder stores the reason of an early end for `doctor`; it is deleted when the run goes on.
 """
 
@@ -23,6 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dinorankclip import distributed
+from dinorankclip.checksums import flush, sealing
 from dinorankclip.config import as_dict
 from dinorankclip.io import write_json
 from dinorankclip.losses.objective import Objective
@@ -112,18 +114,22 @@ def save(state: TrainingState, folder: Path, keep: int) -> None:
     """Write step-N, update the links `last` and `best`, and delete old checkpoints. Every process must call this.
     If step-N cannot be written, as on a full disk, its folder is removed and earlier checkpoints stay whole."""
     random_states = distributed.gather_bytes(random_state(state.device))
-    if distributed.world().leads:
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{STEP}{state.step}"
-        if not target.exists():
-            _write(state, random_states, folder / f".writing-step-{state.step}", target)
-        _point(folder / LAST, target.name)
-        best = folder / f"{STEP}{state.best_step}"
-        if best.is_dir() and (folder / BEST).resolve() != best.resolve():  # a kill can fall before the link, too
-            _point(folder / BEST, best.name)
-        _flush(folder)
-        _drop_old(folder, keep)
-    distributed.wait_for_all()
+    distributed.leader_first(lambda: _save(state, random_states, folder, keep))
+
+
+def _save(state: TrainingState, random_states: list[Tensor], folder: Path, keep: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{STEP}{state.step}"
+    sealing.wait()
+    if not target.exists():
+        _write(state, random_states, folder / f".writing-step-{state.step}", target)
+    point(folder / LAST, target.name)
+    best = folder / f"{STEP}{state.best_step}"
+    if best.is_dir() and (folder / BEST).resolve() != best.resolve():  # a kill can fall before the link, too
+        point(folder / BEST, best.name)
+    flush(folder)
+    _drop_old(folder, keep)
+    sealing.start(target)
 
 
 def _write(state: TrainingState, random_states: list[Tensor], aside: Path, target: Path) -> None:
@@ -131,9 +137,8 @@ def _write(state: TrainingState, random_states: list[Tensor], aside: Path, targe
     try:
         aside.mkdir()
         state.write(aside, random_states)
-        for path in aside.iterdir():
-            _flush(path)
-        _flush(aside)
+        for path in (*aside.iterdir(), aside):
+            flush(path)
         os.replace(aside, target)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)  # gives a full disk its space back
@@ -158,7 +163,7 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix(STEP))
 
 
-def _point(link: Path, name: str) -> None:
+def point(link: Path, name: str) -> None:
     aside = link.with_name(f".{link.name}.new")
     aside.unlink(missing_ok=True)
     aside.symlink_to(name)
@@ -172,15 +177,8 @@ def _drop_old(folder: Path, keep: int) -> None:
             shutil.rmtree(path)
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    """Write a file, or a folder's entries, through to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    for leftover in folder.glob(f"{STEP}*/.*"):  # of a process that was killed while it stored hashes
+        leftover.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ the differences that make two runs incomparable. `run_data` returns the data of 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import resource
 import sys
@@ -29,8 +28,9 @@ from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, title_o
 from dinorankclip.models.card import with_own_trunk
 from dinorankclip.models.joint import parameters_by_part
 from dinorankclip.models.students import describe
+from dinorankclip.models.weights_file import tensor_shapes
 from dinorankclip.stored_settings import difference, is_among
-from dinorankclip.teachers.cache_format import PLAN
+from dinorankclip.teachers.cache_format import PLAN, read_plan_notes
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
@@ -157,8 +157,7 @@ def spending(run: Path) -> Spending:
     """Read the cost of `run` up to its last checkpoint, or up to its scores if they are later."""
     last = run / files.CHECKPOINTS / files.LAST
     settings = with_own_trunk(files.read_settings(run), last)
-    paths = (last / files.NUMBERS, run / files.ENVIRONMENT)
-    numbers, environment = (files.read_object(path) if path.is_file() else {} for path in paths)
+    numbers, environment = files.read_numbers(last), files.read_environment(run)
     steps = files.stored_scores(run).get("step", numbers.get("step"))
     trained = _trained_parameters(last / files.TENSORS) if (last / files.TENSORS).is_file() else None
     return Spending(
@@ -181,7 +180,7 @@ def _teacher(cache: str | None) -> str | None:
         return None
     if not (Path(cache) / PLAN).is_file():
         return f"of {cache}"
-    plan = files.read_object(Path(cache) / PLAN)
+    plan = read_plan_notes(Path(cache))
     sides = [plan, *([plan["text"]] if plan.get("text") else [])]
     return ", ".join(side["teacher"] + (f" ({side['note']})" if side.get("note") else "") for side in sides)
 
@@ -190,11 +189,10 @@ def _trained_parameters(path: Path) -> dict[str, int] | None:
     """Count the parameters with moments of AdamW or Muon, by module; frozen parameters and orders not begun have none.
     Returns None if the optimiser was not stored."""
     counts = {"model": 0, "objective": 0}
-    with open(path, "rb") as file:  # safetensors: length of the head (8 bytes), then the head as JSON
-        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    for name, entry in head.items():
-        if name.startswith("optimizer/") and name.endswith(("/exp_avg", "/momentum")):
-            counts[name.removeprefix("optimizer/").split(".")[0]] += math.prod(entry["shape"])
+    for name, shape in tensor_shapes(path).items():
+        module = name.removeprefix("optimizer/").split(".")[0]
+        if name.startswith("optimizer/") and name.endswith(("/exp_avg", "/momentum")) and module in counts:
+            counts[module] += math.prod(shape)
     return counts if any(counts.values()) else None
 
 

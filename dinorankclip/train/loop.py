@@ -13,6 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dinorankclip import distributed
+from dinorankclip.checksums import sealing
 from dinorankclip.config import BudgetSettings, RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.device import Placement
@@ -103,6 +104,7 @@ def pretrain(
             checkpoints.save(state, folder, record.keep + 1)
         raise Diverged(str(error), run, as_dict(settings)) from error
     finally:
+        sealing.wait()
         bar.close()
         damaged.append()
         records.close()

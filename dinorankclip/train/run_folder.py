@@ -19,11 +19,12 @@ import torch
 
 from dinorankclip import distributed
 from dinorankclip import run_files as files
+from dinorankclip.checked_files import LOG_BYTES, UnfitFile, file_bytes, naming
 from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
-from dinorankclip.io import if_free, write_json, write_text
+from dinorankclip.io import if_free, remove_left_files, write_json, write_text
 from dinorankclip.stored_settings import as_begun, difference
 from dinorankclip.types import Source, UserError
 
@@ -95,6 +96,8 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
         aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         os.replace(run, aside)
         say(f"moved the old run to {aside}")
+    if run.is_dir():
+        remove_left_files(run)
     if (run / files.CONFIG).exists():
         _compare_with_stored(run, settings, about)
     elif run.exists() and any(run.iterdir()):
@@ -110,7 +113,7 @@ def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, A
         stored = files.read_settings(run)
     except UserError as error:  # other programs write a config.json, too, which must not be overwritten
         raise UserError(f"{error}; choose another --run, or --restart to move the folder aside") from error
-    earlier = files.read_object(run / files.ENVIRONMENT) if (run / files.ENVIRONMENT).is_file() else {}
+    earlier = _earlier_environment(run)
     changed = changes(stored, settings, earlier.get("precision"), about["precision"])
     if changed and not has_begun(run):
         # The folder is left from a refused or failed start, and its first numbers belong to other settings.
@@ -124,6 +127,15 @@ def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, A
         )  # fmt: skip
     elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
         say(f"note: {run} was last on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
+
+
+def _earlier_environment(run: Path) -> dict[str, Any]:
+    """Return the environment of the earlier start; empty if its file is damaged, which is then written anew."""
+    try:
+        return files.read_environment(run)
+    except UnfitFile as error:
+        say(f"note: {error}; it is written anew")
+        return {}
 
 
 def changes(old: dict[str, Any], new: dict[str, Any], old_precision: str | None, precision: str) -> list[str]:
@@ -184,7 +196,7 @@ class Records:
         self.file = None
         if not distributed.world().leads:
             return
-        path = run / files.METRICS
+        self.path = path = run / files.METRICS
         if path.exists():
             # Lines of steps that will be done again would appear twice.
             lines = [json.dumps(line) for line in files.read_metrics(run) if line["step"] <= from_step]
@@ -198,8 +210,9 @@ class Records:
     def write(self, step: int, numbers: dict[str, Any]) -> None:
         if self.file is None:
             return
-        self.file.write(json.dumps({"step": step, **numbers}) + "\n")
-        self.file.flush()
+        with naming(self.path):
+            self.file.write(json.dumps({"step": step, **numbers}) + "\n")
+            self.file.flush()
         if self.writer is not None:
             for name, value in numbers.items():
                 if isinstance(value, int | float):
@@ -208,7 +221,8 @@ class Records:
     def close(self) -> None:
         for output in (self.file, self.writer):
             if output is not None:
-                output.close()
+                with naming(self.path):
+                    output.close()
 
 
 class DamagedFile:
@@ -225,7 +239,7 @@ class DamagedFile:
         """Write samples that are new in the loader's count."""
         new = list(self.count.keys.items())[self.written :]
         if new:
-            with self.path.open("a", **_ENCODING) as file:
+            with naming(self.path), self.path.open("a", **_ENCODING) as file:
                 file.writelines(f"{key}\t{cause}\n" for key, cause in new)
             self.written += len(new)
 
@@ -237,7 +251,7 @@ class DamagedFile:
 
 
 def _read_damaged(path: Path) -> dict[str, str]:
-    lines = path.read_text(**_ENCODING).split("\n") if path.exists() else []
+    lines = file_bytes(path, LOG_BYTES).decode(**_ENCODING).split("\n") if path.exists() else []
     split = (line.rpartition("\t") for line in lines)
     return {key: cause for key, _, cause in split if cause in CAUSES}
 

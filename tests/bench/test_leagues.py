@@ -11,9 +11,12 @@ from bench.decoded_pairs import DecodedSource, read_from_memory
 from bench.leagues import Bench, start_of, steps_in
 from bench.leagues_cells import Cell, read_leagues
 from bench.leagues_data import open_data
+from dinorankclip.config import as_dict
 from dinorankclip.data.open_data import open_stored
 from dinorankclip.data.scenes.make import make_scenes
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.recipes import RECIPES
+from dinorankclip.stored_settings import flatten
 from dinorankclip.train.assemble import assemble
 from dinorankclip.types import UserError
 from dinorankclip_studies.verdicts import paired
@@ -55,10 +58,16 @@ def test_every_cell_of_the_file_is_valid_and_equal_cells_share_their_runs():
                 assert (settings.seed, settings.budget.steps, settings.reading.workers) == (3, 5, 0)
     clip = table.reference.digest
     shared = [name for name, group in table.groups.items() if group.cells[group.reference].digest == clip]
-    assert shared == ["optimisers", "league-a", "league-b", "decisive", "paper"]
+    assert {"optimisers", "league-a", "league-b", "decisive", "photos", "paper"} <= set(shared)
+    taught = table.group("decisive").cells["taught"].settings(table.worlds["scenes"], "scenes")
+    recipe = RECIPES["taught"].changes(taught)
+    assert flatten(as_dict(taught)).items() >= recipe.items()  # the cell is what the recipe gives
     league = table.group("league-b").cells
     world = table.worlds["scenes"]
     assert not league["clip"].uses_teacher(world) and league["trunk-student"].uses_teacher(world)
+    assert list(table.group("league-a/siglip").cells) == ["siglip"]
+    with pytest.raises(UserError, match="group league-a has no cell taught"):
+        table.group("league-a/taught")
     with pytest.raises(UserError, match="there is no group league-z"):
         table.group("league-z")
     assert world.budget("T2") == 180 and world.budget("12.5") == 12.5

@@ -57,6 +57,37 @@ def test_pairs_give_images_and_texts_with_the_same_keys(model, pairs, tmp_path, 
     assert manifest["plan"]["preprocessing"]["size"] == 32 and manifest["about"]["model"] == str(model)
 
 
+def test_rows_that_another_command_stored_are_not_computed_again(model, pairs, tmp_path, capsys, monkeypatch):
+    plain = tmp_path / "plain"
+    main(["embed", str(model), "--images", str(pairs), "--out", str(plain)])
+    assert "before" not in capsys.readouterr().out
+    main(["search", str(model), "--images", str(pairs), "a boat"])
+    (pairs / "extra").mkdir()
+    main(["embed", str(model), "--images", str(pairs), "--out", "taken"])
+    assert "were embedded before" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load("taken/images.npy"), np.load(plain / "images.npy"), atol=1e-6)
+    assert Path("taken/image_keys.txt").read_text() == (plain / "image_keys.txt").read_text()
+    photo(7, 60, 48).save(pairs / "1.jpg")  # the index is older than this photo
+    main(["embed", str(model), "--images", str(pairs), "--out", "new"])
+    assert "before" not in capsys.readouterr().out
+    assert not np.allclose(np.load("new/images.npy")[1], np.load("taken/images.npy")[1])
+
+
+def test_rows_of_pairs_come_from_the_store_of_scores(model, pairs, tmp_path, capsys, monkeypatch):
+    from dinorankclip.data.open_data import open_stored
+    from dinorankclip.evaluate.embeddings import EmbeddingStore
+
+    monkeypatch.setattr(
+        "dinorankclip.search.embed_collection.EmbeddingStore", lambda: EmbeddingStore(tmp_path / "store")
+    )
+    main(["embed", str(model), "--data", str(pairs), "--out", "first"])
+    assert "before" not in capsys.readouterr().out
+    EmbeddingStore(tmp_path / "store").images(load_model(model), open_stored(pairs, split="all"))
+    main(["embed", str(model), "--data", str(pairs), "--out", "second"])
+    assert "were embedded before" in capsys.readouterr().out
+    np.testing.assert_allclose(np.load("second/images.npy"), np.load("first/images.npy"), atol=1e-6)
+
+
 def test_images_alone_in_half_precision(model, pairs, tmp_path):
     (tmp_path / "list.txt").write_text("pairs/2.jpg\npairs/0.jpg\n")
     main(["embed", str(model), "--images", str(tmp_path / "list.txt"), "--half", "--out", "out"])

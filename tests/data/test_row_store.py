@@ -82,3 +82,22 @@ def test_headers_are_those_of_numpy(tmp_path):
     values = np.arange(6, dtype="<f2").reshape(3, 2)
     (tmp_path / "x.npy").write_bytes(npy_header(values.shape, values.dtype, 128) + values.tobytes())
     assert np.array_equal(np.load(tmp_path / "x.npy"), values)
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "causes.npy", "hashes.npy"])
+def test_a_block_with_a_flipped_bit_is_computed_again(tmp_path, name):
+    store = RowStore(tmp_path / "rows", 10)
+    for block in store.missing():
+        write(store, block, {5: 1})
+    assert RowStore(tmp_path / "rows", 10).missing() == []
+    path = tmp_path / "rows" / name
+    data = bytearray(path.read_bytes())
+    data[row_store.HEADER + {"rows.npy": 4 * 8 + 3, "causes.npy": 4, "hashes.npy": 32 + 7}[name]] ^= 2
+    path.write_bytes(data)
+    hurt = RowStore(tmp_path / "rows", 10)
+    assert hurt.missing() == [range(4, 8)]
+    write(hurt, range(4, 8), {5: 1})
+    again = RowStore(tmp_path / "rows", 10)
+    assert again.missing() == [] and again.rows().tolist() == [[n, 10 * n] if n != 5 else [0, 0] for n in range(10)]
+    (tmp_path / "rows" / "hashes.npy").unlink()  # as older versions wrote it
+    assert RowStore(tmp_path / "rows", 10).missing() == []

@@ -125,11 +125,13 @@ def test_the_start_of_a_fusion_travels_with_the_model(tmp_path):
 
 def test_unknown_parts(folder):
     change_config(folder, students={"image": "vit-micro", "sound": "x"})
-    raises_refusal(folder, "is not Students with image, text")
+    raises_refusal(
+        folder, "students, describes no model that can be built: it has entries that are not known here: sound"
+    )
     change_config(folder, students={"image": "vit-micro", "text": "vit-huge"})
     raises_refusal(folder, "no text student is called 'vit-huge'")
     change_config(folder, students={"image": "vit-micro", "text": "vit-micro"}, fusion=["full"])
-    raises_refusal(folder, "is not FusionDesign with branches, gate, gate_bias, source, start, variant")
+    raises_refusal(folder, "fusion, describes no model that can be built: it is a list, and an object was expected")
 
 
 @pytest.mark.parametrize("trunk", [{}, {"embed_dim": 32}, {"embed_dim": 32, "vision_cfg": {"size": 3}, "text_cfg": {}}])

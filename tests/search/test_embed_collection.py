@@ -235,3 +235,22 @@ def test_without_pyarrow_there_are_the_numpy_files(tmp_path, model, photos, monk
     assert folder.finish() is False
     assert sorted(contents(tmp_path / "out")) == ["damaged.tsv", "image_keys.txt", "images.npy", "manifest.json"]
     assert embed_collection.write_parquet(tmp_path / "x", tmp_path / "out" / "images.npy", {}) is False
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("name", ["images.npy", "image_keys.txt", "manifest.json"])
+def test_a_flipped_bit_is_refused(model, photos, tmp_path, name, complete):
+    images = open_images(str(photos))
+    folder = embed(tmp_path / "out", model, images)
+    if not complete:
+        folder.manifest["complete"] = False
+        folder._commit()
+    embed(tmp_path / "out", model, images)
+    if not complete:
+        folder._commit()
+    path = tmp_path / "out" / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=name):
+        embed(tmp_path / "out", model, images)

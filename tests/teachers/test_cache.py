@@ -314,3 +314,24 @@ def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
     cached = few(keys, [View()] * 6, captions)
     assert len(few._maps) == 2 and expected.keys() == cached.keys()
     assert all(torch.equal(expected[name], cached[name]) for name in expected)
+
+
+def test_a_flipped_bit_is_refused_when_its_file_is_used(pictures, tmp_path):
+    folder = made(tmp_path / "cache", pictures)
+    keys = [pictures.key(index) for index in range(4)]
+    good = opened(folder).images(keys, BOXES)
+    for name in ("train-00000.bin", "train.keys.npy", "plan.json", "manifest.json", "basis.safetensors"):
+        path = folder / name
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2 + 3] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=f"{name} is damaged"):
+            opened(folder).images(keys, BOXES)
+        data[len(data) // 2 + 3] ^= 1
+        path.write_bytes(data)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["hashes"].keys() == manifest["files"].keys() | {"plan.json"}
+    del manifest["hashes"], manifest["checksum"]  # as older versions wrote it
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    again = opened(folder).images(keys, BOXES)
+    assert all(torch.equal(good[name], again[name]) for name in good)

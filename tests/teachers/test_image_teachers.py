@@ -178,7 +178,9 @@ def test_an_unreachable_hub_is_noticed_quickly(monkeypatch):
 
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DINORANKCLIP_ONLINE", "1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
     monkeypatch.setattr(constants, "ENDPOINT", "https://127.0.0.1:9")
     began = time.monotonic()
     with pytest.raises(UserError, match="cannot be reached"):

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from dinorankclip import load_model
+from dinorankclip.checksums import CHECKSUMS
 from dinorankclip.commands.train import run
 from dinorankclip.models.aligned import TOWERS
 from dinorankclip.models.export_model import write_export
@@ -151,6 +152,7 @@ def test_other_tower_weights_are_refused(trained, tmp_path):
     config = json.loads(path.read_text())
     config["towers"]["image"] = "random-vit:9"
     path.write_text(json.dumps(config))
+    (tmp_path / "model" / CHECKSUMS).unlink()
     with pytest.raises(UserError, match="other weights than the tower this model was trained with"):
         load_folder(tmp_path / "model")
 

@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 
+from dinorankclip.checksums import sealing
 from dinorankclip.config import BudgetSettings, OptimSettings, ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.device import choose
@@ -61,6 +62,7 @@ def test_a_checkpoint_is_a_model_folder(tmp_path):
 
 def test_all_files_of_a_checkpoint_have_the_same_rights(tmp_path):
     checkpoints.save(trained(), tmp_path, keep=1)
+    sealing.wait()
     assert len({path.stat().st_mode for path in (tmp_path / "step-1").iterdir()}) == 1
 
 
@@ -95,14 +97,19 @@ def test_other_data_is_refused(tmp_path):
 
 def test_nothing_in_a_checkpoint_is_pickled(tmp_path):
     checkpoints.save(trained(), tmp_path, keep=1)
+    sealing.wait()
     kinds = {p.suffix for p in (tmp_path / "step-1").iterdir()}
-    assert kinds == {".json", ".safetensors"}
+    assert kinds == {".json", ".safetensors", ".sha256"}
 
 
 def test_a_damaged_model_folder_is_an_error_not_half_a_model(tmp_path):
     checkpoints.save(trained(), tmp_path, keep=1)
+    sealing.wait()
     weights = tmp_path / "step-1" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged: it is not as it was written"):
+        load_folder(tmp_path / "step-1")
+    (tmp_path / "step-1" / "checksums.sha256").unlink()  # as older versions wrote it
     with pytest.raises(UserError, match="cannot be read"):
         load_folder(tmp_path / "step-1")
     with pytest.raises(UserError, match="holds no model"):

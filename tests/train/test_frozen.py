@@ -229,7 +229,7 @@ def test_killed_and_resumed_gives_the_same_bytes(pairs, tmp_path, monkeypatch):
     whole = Counting()
     monkeypatch.setattr(frozen_rows, "FOLDER", tmp_path / "whole")
     expected = files(maker(whole).make(source, "train").folder)
-    assert whole.seen == 48 and set(expected) == {"about.json", "causes.npy", "rows.npy"}
+    assert whole.seen == 48 and set(expected) == {"about.json", "causes.npy", "hashes.npy", "rows.npy"}
     monkeypatch.setattr(frozen_rows, "FOLDER", tmp_path / "broken")
     with pytest.raises(KeyboardInterrupt):
         maker(Counting(dies_after=24)).make(source, "train")

@@ -1,14 +1,18 @@
 """What a kill, a signal or a second start leaves behind."""
 
+import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 import torch
 
-from tests.train.running import command, last_step, run_to_end, run_until, small_pairs, weights
+from tests.train.running import command, family, last_step, run_to_end, run_until, small_pairs, weights
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +62,33 @@ def test_sigterm_saves_the_last_step_and_other_settings_are_refused(pairs, tmp_p
     other = subprocess.run([*words, "--optim.lr", "0.5"], capture_output=True, text=True)
     assert other.returncode == 2
     assert "optim.lr: 0.001 → 0.5" in other.stderr and "--restart" in other.stderr
+
+
+@pytest.mark.long
+def test_a_group_that_is_started_again_by_torchrun_ends_bit_identical(pairs, tmp_path):
+    """One of two processes is killed at step 9; torchrun starts both again, and they go on from step 8."""
+    flags = ("--budget.steps", "14")
+    run_to_end(command(pairs, tmp_path / "whole", *flags, processes=2))
+    words = command(pairs, tmp_path / "broken", *flags, processes=2)
+    words.insert(words.index("--standalone"), "--max-restarts=2")
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ONE_THREAD)
+    deadline = time.monotonic() + 240
+    while last_step(tmp_path / "broken") < 9:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    os.kill(next(pid for pid in family(process.pid) if rank_of(pid) == "1"), signal.SIGKILL)
+    said = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, said
+    assert "resuming from" in said and "process 1 of 2 has ended" in said and "Traceback" not in said
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "broken"))
+
+
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def rank_of(pid: int) -> str | None:
+    """The rank that torchrun gave to a process."""
+    with contextlib.suppress(OSError):
+        values = dict(part.partition("=")[::2] for part in Path(f"/proc/{pid}/environ").read_text().split("\0"))
+        return values.get("RANK")
+    return None

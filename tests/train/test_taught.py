@@ -27,6 +27,7 @@ from tests.train.running import settings_from, small_pairs
 from tests.train.test_processes import largest_differences, recorded
 
 STEPS = 4
+ALL_PARTS = ("--distil.weight", "0.5", "--fusion.variant", "single-scale", "--loss.reference", "teacher")
 NO_PARTS = ("--distil.weight", "0", "--anchor.weight", "0", "--fusion.variant", "none", "--loss.order", "0")
 DENSE, ANCHOR = {"gram_image", "relational_image"}, {"anchor_text", "anchor_image"}
 RANKING = {"rank_in", "rank_cross"}
@@ -58,7 +59,29 @@ def settings_of(pairs: Path, *flags: object) -> TrainSettings:
 
 
 def taught(pairs: Path, cached: Path, *flags: object) -> TrainSettings:
-    return settings_of(pairs, "--recipe", "taught", "--distil.cache", cached, *flags)
+    """Return settings of the recipe with all of its parts."""
+    return settings_of(pairs, "--recipe", "taught", "--distil.cache", cached, *ALL_PARTS, *flags)
+
+
+def test_by_default_it_is_rankclip_with_an_anchor(pairs, cached):
+    anchored = (
+        "--distil.into",
+        "trunk",
+        "--distil.tokens",
+        "penultimate",
+        "--distil.weight",
+        "0",
+        "--anchor.weight",
+        "1",
+    )
+    runs = [assemble(settings_of(pairs, "--distil.cache", cached, *flags)) for flags in (
+        ("--recipe", "taught"), ("--method", "rankclip", "--loss.list-length", "32", *anchored)
+    )]  # fmt: skip
+    ours, theirs = (train(parts) for parts in runs)
+    assert set(ours[0].terms) == set(theirs[0].terms) >= ANCHOR
+    assert [step.total for step in ours] == [step.total for step in theirs]
+    weights, expected = (parts.state.model.state_dict() for parts in runs)
+    assert all(torch.equal(weights[n], expected[n]) for n in expected)
 
 
 def train(parts, start=0, stop=STEPS, chunk=None):
@@ -165,6 +188,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(pairs, cached, tmp_path)
 @pytest.mark.long
 def test_two_processes_equal_one(pairs, cached, tmp_path):
     recipe = RECIPES["taught"].changes(TrainSettings())
+    recipe = {**recipe, "distil.weight": 0.5, "fusion.variant": "single-scale", "loss.reference": "teacher"}
     changes = {name.replace(".", "__"): value for name, value in recipe.items()} | {"distil__cache": str(cached)}
     one = recorded(pairs, tmp_path / "one", 1, "dinorankclip", **changes)
     two = recorded(pairs, tmp_path / "two", 2, "dinorankclip", **changes, budget__chunk=3)
@@ -200,6 +224,7 @@ def test_a_dry_run_has_features_of_the_same_shapes(pairs, cached):
 def test_a_whole_run_and_its_reports(pairs, cached, tmp_path):
     where = tmp_path / "run"
     flags = ["--data", pairs, "--recipe", "taught", "--distil.cache", cached, "--budget.batch", "16", "--run", where]
+    flags += ALL_PARTS
     quick = ["--budget.epochs", "1", "--budget.threads", "1", "--record.no-tensorboard", "--reading.workers", "0"]
     run(parse([str(word) for word in (*flags, *quick)])[0], False, False)
     assert spending(where).method == (
@@ -215,8 +240,8 @@ def test_a_whole_run_and_its_reports(pairs, cached, tmp_path):
     [
         (["--method", "clip", "--anchor.weight", "1"], r"add --distil\.cache auto"),
         (["--method", "clip", "--distil.tokens", "penultimate"], r"add --distil\.into trunk"),
-        (["--recipe", "taught", "--distil.tokens", "last"], r"add --distil\.tokens penultimate"),
-        (["--recipe", "taught", "--fusion.source", "student"], r"--fusion\.source trunk"),
+        (["--recipe", "taught", *ALL_PARTS, "--distil.tokens", "last"], r"add --distil\.tokens penultimate"),
+        (["--recipe", "taught", *ALL_PARTS, "--fusion.source", "student"], r"--fusion\.source trunk"),
         (["--recipe", "taught", "--distil.shuffled", "--distil.branches", "image+text"], "of images alone"),
         (["--method", "dinorankclip", "--fusion.source", "trunk"], r"add --distil\.into trunk"),
         (["--method", "distil", "--distil.cache", "auto", "--loss.decorrelation", "1"], "embeds no pairs"),

@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.data.scenes.composition import compose, compose_single
 from dinorankclip.data.scenes.kinds import FAMILIES, KINDS, members
 from dinorankclip.data.scenes.rendering import RENDITIONS, jpeg, render
@@ -36,7 +35,6 @@ from dinorankclip.types import UserError
 MANIFEST = "scenes.json"
 SHARD = 1000  # samples in a tar
 CHUNK = 32  # samples that a worker makes at a time
-STALE_AFTER = 24 * 3600  # seconds after which an unfinished folder counts as that of a killed run and is removed
 FINE_KINDS = tuple(name for name in KINDS if KINDS[name].family is not None)
 # Captions use the words in front of {c}, and none of them asks for "a" or "an" before the class name.
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "brown", "grey")
@@ -134,7 +132,6 @@ def make_scenes(
     if _holds(folder, manifest):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_stale(folder)
     parts = [SetSplit(name.partition("/")[0], name.partition("/")[2], count) for name, count in counts.items()]
     specs = (SampleSpec(part, index, seed, size) for part in parts for index in range(part.count))
     try:
@@ -154,21 +151,14 @@ def _holds(folder: Path, manifest: dict[str, Any]) -> bool:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
-        stored = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
+        stored = read_object(folder / MANIFEST)
+    except (OSError, UnfitFile):
         raise UserError(f"{folder} is there but holds no built-in scenes; name another folder") from None
     if stored == manifest:
         return True
     differing = {key for key in manifest.keys() | stored.keys() if manifest.get(key) != stored.get(key)}
     details = "; ".join(f"{key}: has {stored.get(key)}, wanted {manifest.get(key)}" for key in sorted(differing))
     raise UserError(f"{folder} holds other scenes ({details}); remove it or name another folder")
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove folders of killed runs. Age decides, since the process of a folder may live on another machine."""
-    for left_over in folder.parent.glob(f".{folder.name}.*unfinished*"):
-        if time.time() - left_over.stat().st_mtime > STALE_AFTER:
-            shutil.rmtree(left_over, ignore_errors=True)
 
 
 def _cores() -> int:

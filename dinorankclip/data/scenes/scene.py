@@ -7,8 +7,7 @@ Positions are shares of the picture: x to the right, y downwards, both from the 
 
 from __future__ import annotations
 
-import json
-import tarfile
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +17,9 @@ from zlib import crc32
 
 import numpy as np
 
-from dinorankclip.data.damage import Damage
+from dinorankclip.checked_files import UnfitFile, open_regular, parsed_json
+from dinorankclip.data.damage import CAPTION_BYTES, Damage
+from dinorankclip.data.tar_headers import members
 from dinorankclip.data.tar_shards import ShardSource
 
 VERSION = 2
@@ -184,12 +185,17 @@ class SceneSource(ShardSource):
 def holds_scenes(shards: Sequence[Path]) -> bool:
     """Return whether the first sample comes with a scene, without making an index."""
     try:
-        with tarfile.open(shards[0], "r:") as tar:
-            for member in islice(tar, FILES_OF_A_SAMPLE):
-                file = tar.extractfile(member) if member.name.endswith(".json") else None
-                if file is not None:
-                    return _is_scene(json.load(file))
-    except (tarfile.TarError, OSError, ValueError):
+        with os.fdopen(open_regular(shards[0]), "rb") as file:
+            for member in islice(members(file), FILES_OF_A_SAMPLE):
+                if (
+                    member.name.endswith(".json")
+                    and member.is_file
+                    and not member.cause
+                    and member.size <= CAPTION_BYTES
+                ):
+                    file.seek(member.data_at)
+                    return _is_scene(parsed_json(file.read(member.size)))
+    except (OSError, ValueError, UnfitFile):
         pass  # other code reports damaged shards
     return False
 
@@ -200,11 +206,11 @@ def stored_scenes(shards: Sequence[Path]) -> dict[str, tuple[Scene, tuple[Captio
     scenes = {}
     for index in range(len(source)):
         try:
-            data = json.loads(source.text(index))
-        except (Damage, ValueError):
+            data = parsed_json(source.text(index))
+            if _is_scene(data):
+                scenes[source.key(index)] = (scene_from_json(data), contents_from_json(data))
+        except (Damage, ValueError, KeyError, TypeError, AttributeError, IndexError):
             continue
-        if _is_scene(data):
-            scenes[source.key(index)] = (scene_from_json(data), contents_from_json(data))
     return scenes
 
 

@@ -120,7 +120,8 @@ class Bench:
         cache_of_data(BUILT / name, replace(spec, split=("train",)), settings.reading, torch.device("cpu"))
         seconds = round(core_time() - begin, 1)
         print(f"{self.data.name}: cache of {spec}: {seconds} core-seconds", flush=True)
-        self._keep("caches", name, {"teachers": str(spec), "core_seconds": seconds})
+        if name not in self.costs()["caches"]:  # a cost counts for all seeds, also if the cache is made again elsewhere
+            self._keep("caches", name, {"teachers": str(spec), "core_seconds": seconds})
 
     def settings(self, cell: Cell, seed: int, steps: int | None) -> TrainSettings:
         settings = cell.settings(self.world, self.data.where, seed, steps)

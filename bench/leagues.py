@@ -34,6 +34,7 @@ from torch import Tensor
 from bench.decoded_pairs import mean_recall, read_from_memory
 from bench.leagues_cells import Cell, Leagues, World, read_leagues
 from bench.leagues_data import LeagueData, open_data
+from bench.locked import lock, train_locked
 from bench.step_cost import cost_ratio, steps_of
 from dinorankclip.config import TrainSettings, with_changes
 from dinorankclip.io import home, one_at_a_time, write_json
@@ -87,7 +88,8 @@ class Bench:
                 return
             base = steps_of(self.assembled(self.leagues.reference, 0, None))
             for cell in {cell.digest: cell for cell in missing}.values():
-                own = steps_of(self.assembled(cell, 0, None))
+                parts = self.assembled(cell, 0, None)
+                own = steps_of(lock(parts) if cell.locked else parts)
                 found = cost_ratio(own, base, self.rounds, f"cost of {cell.name}")
                 if cell.digest == self.leagues.reference.digest:
                     found = replace(found, median=1.0, low=1.0, high=1.0)
@@ -159,12 +161,20 @@ class Bench:
         folder.mkdir(parents=True, exist_ok=True)
         parts = self.assembled(cell, seed, steps)
         start = start_of(parts)
-        resume(parts, folder)
-        watch = Curve(self.data, parts, folder / CURVE)
-        with quiet():
-            finished = parts.state.step == steps or pretrain(
-                parts.state, parts.loader, parts.length, [watch], parts.settings, parts.placement, folder, StopRequest()
-            )
+        if cell.locked:
+            parts = lock(parts)
+            (folder / CURVE).unlink(missing_ok=True)  # a locked run leaves no checkpoint: it begins anew
+            watch = Curve(self.data, parts, folder / CURVE)
+            train_locked(parts, watch)
+            finished = True
+        else:
+            resume(parts, folder)
+            watch = Curve(self.data, parts, folder / CURVE)
+            with quiet():
+                finished = parts.state.step == steps or pretrain(
+                    parts.state, parts.loader, parts.length, [watch], parts.settings, parts.placement, folder,
+                    StopRequest(),
+                )  # fmt: skip
         if not finished:
             watch.leave()
             return None

@@ -17,7 +17,7 @@ from dinorankclip.validate import validated
 
 CELLS = Path(__file__).parent / "leagues_cells.toml"
 ABOUT, SHARED = "about", "shared"
-OWN = ("method", "recipe")  # entries of a cell that are no dotted settings
+OWN = ("method", "recipe", "locked")  # entries of a cell that are no dotted settings
 # Every run of a league: one core, no reading processes, no files that nobody reads.
 PLAIN = {"reading.workers": 0, "budget.threads": 1, "budget.device": "cpu", "record.tensorboard": False}
 PLAIN |= {"record.log_every": 100, "record.save_every": 1_000_000, "record.keep": 1}
@@ -35,6 +35,11 @@ class Cell:
         """Return the identity of the changes: cells of equal changes share their runs, whatever their names."""
         own = {name: value for name, value in self.changes.items() if (name, value) != ("method", "clip")}
         return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:10]
+
+    @property
+    def locked(self) -> bool:
+        """Return whether the teacher is the frozen image tower (locked.py)."""
+        return bool(self.changes.get("locked", False))
 
     def settings(self, world: World, data: str, seed: int = 0, steps: int | None = None) -> TrainSettings:
         """Return the settings of a run; `distil.cache` may still be `auto`."""

@@ -11,6 +11,7 @@ from bench.decoded_pairs import DecodedSource, read_from_memory
 from bench.leagues import Bench, start_of, steps_in
 from bench.leagues_cells import Cell, read_leagues
 from bench.leagues_data import open_data
+from bench.locked import lock, train_locked
 from dinorankclip.config import as_dict
 from dinorankclip.data.open_data import open_stored
 from dinorankclip.data.scenes.make import make_scenes
@@ -21,6 +22,8 @@ from dinorankclip.train.assemble import assemble
 from dinorankclip.types import UserError
 from dinorankclip_studies.verdicts import paired
 
+ANCHOR = {"distil.cache": "auto", "distil.into": "trunk", "distil.tokens": "penultimate", "distil.weight": 0.0}
+ANCHOR |= {"anchor.weight": 1.0}
 NONE = {"kinds_train": 0, "kinds_test": 0, "fine_train": 0, "fine_test": 0}
 
 
@@ -191,3 +194,22 @@ def test_a_champion_must_lead_every_rival_by_a_point():
     _, numbers = leagues_page.champion_table(runs, table, group, "included")
     assert numbers["league-a/clip"]["won"] and not numbers["league-a/siglip"]["won"]
     assert numbers["league-a/clip"]["difference"] == pytest.approx(0.0315)
+
+
+def test_a_locked_image_tower_learns_captions_alone(bench):
+    cell = Cell("lit", {"locked": True, **ANCHOR, "distil.teacher": "random-vit:0", "distil.teacher_size": 32})
+    bench.measure([bench.leagues.reference, cell])
+    parts = lock(bench.assembled(cell, 0, 3))
+    before = {name: value.clone() for name, value in parts.state.model.state_dict().items()}
+    record = bench.run(cell, 5, "amortised", 0, 3)
+    again = bench.run(cell, 5, "amortised", 0, 3)
+    assert record["scores"] == again["scores"] and [point[0] for point in record["curve"]] == [3]
+    reference = bench.assembled(bench.leagues.reference, 0, 3)
+    assert record["start"] == start_of(reference)
+    plain = reference.state.model.state_dict()
+    assert torch.equal(before["trunk.towers.token_embedding.weight"], plain["trunk.towers.token_embedding.weight"])
+    train_locked(parts, lambda model: iter(()))
+    after = parts.state.model.state_dict()
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert not any(name.startswith("trunk.towers.visual.") for name in changed)
+    assert {"anchor.projection.weight", "trunk.towers.token_embedding.weight"} <= changed

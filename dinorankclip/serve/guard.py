@@ -54,7 +54,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str, cookie: str, host: str, upload_bytes: int) -> None:
         self._app, self._token, self._cookie, self._upload_bytes = app, token, cookie, upload_bytes
-        self._hosts, self._named = allowed_hosts(host), {host, "localhost", socket.gethostname().lower()}
+        self._hosts, self._named = allowed_hosts(host), {host.lower(), "localhost", socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

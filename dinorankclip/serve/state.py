@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.search.photo_search import stamp
 from dinorankclip.serve.answers import Refused, Stopped
-from dinorankclip.serve.collection import Advance, Collection, Rows
+from dinorankclip.serve.collection import Collection, Rows
+from dinorankclip.serve.long_work import Advance
 from dinorankclip.serve.served_model import ServedModel
 from dinorankclip.serve.worker import Worker
 from dinorankclip.types import UserError

@@ -1,5 +1,5 @@
 // The duel: one query, the first k of both models beside each other, and the paired difference over the whole set.
-import { announce, api, byId, choices, count, exclusive, h, names, notes, percent, photo, remember, signed, svg, typing, whenReady } from "/assets/common.js";
+import { announce, api, byId, choices, count, exclusive, h, names, notes, percent, photo, progressIn, remember, signed, svg, typing, whenReady } from "/assets/common.js";
 import { forest } from "/assets/forest.js";
 
 const PAGE = 50; // queries fetched at a time
@@ -164,11 +164,12 @@ async function step(at) {
 
 async function openSet(show) {
   try {
-    drawSummary(await api(`/api/duel/summary?direction=${shown.direction}`));
+    byId("summary").hidden = false;
+    drawSummary(await api(`/api/duel/summary?direction=${shown.direction}`, { waiting: progressIn(byId("summary")) }));
   } catch (error) {
     byId("summary").replaceChildren(h("p", { class: "note" }, error.message));
   }
-  byId("summary").hidden = byId("stepping").hidden = false;
+  byId("stepping").hidden = false;
   await openQueries(show);
 }
 

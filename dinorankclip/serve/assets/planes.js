@@ -1,5 +1,5 @@
 // Planes of both models, brushed together.
-import { announce, api, byId, choices, count, exclusive, h, ids, letter, names, notes, percent, photo, remember, whenReady } from "/assets/common.js";
+import { announce, api, byId, choices, count, exclusive, h, ids, letter, names, notes, percent, photo, progressIn, remember, whenReady } from "/assets/common.js";
 import { Plane } from "/assets/scatter.js";
 
 const MOST_PHOTOS = 24;
@@ -40,7 +40,7 @@ async function open() {
   remember({ kind: kind === "pca" ? null : kind });
   const box = byId("planes");
   await exclusive("plane", box, async (signal) => {
-    const reply = await api(`/api/plane?kind=${kind}&rows=${byId("rows").value}`, { signal });
+    const reply = await api(`/api/plane?kind=${kind}&rows=${byId("rows").value}`, { signal, waiting: progressIn(box) });
     box.replaceChildren();
     showBrushed(new Set());
     draw(reply);

@@ -141,7 +141,8 @@ class Queues:
             cosines[some] = (rows.texts[some] * rows.images[collection.owner[some]]).sum(1)
         found = []
         for caption in np.argsort(cosines, kind="stable")[:LOWEST].tolist():
-            why = f"cosine {cosines[caption]:.3f} with “{_short(collection.texts[caption])}”"
+            cosine = f"{cosines[caption]:.3f}".replace("-", "−")
+            why = f"cosine {cosine} with “{_short(collection.texts[caption])}”"
             found.append(self._of_caption(caption, why))
         return found
 

@@ -62,7 +62,9 @@ export const progressIn = (node) => (message) => {
   const words = `${message.charAt(0).toUpperCase()}${message.slice(1)} …`;
   node.replaceChildren(h("p", { class: "dim", role: "status" }, words));
 };
-export const notes = (sentences) => h("ul", { class: "notes" }, sentences.map((text) => h("li", { class: "note" }, text)));
+
+/** One box with a line for each sentence; nothing without sentences. */
+export const notes = (sentences) => (sentences.length ? h("ul", { class: "note notes" }, sentences.map((text) => h("li", {}, text))) : "");
 
 /** Run `work` while `node` looks busy; only the newest call of a key may finish, older ones are dropped. */
 const running = new Map();

@@ -59,7 +59,7 @@ async function showWords() {
     panel.words = new PatchMap(panel.picture, panel.grid, "Patches that the words fit", choose);
     panel.words.values(reply.map);
     panel.words.mark(patchOf(panel.grid).patch);
-    panel.words.note.textContent = `“${q}” in the ${sourceName(panel, reply.source).toLowerCase()}: ${range(reply.map)}`;
+    panel.words.note.textContent = `“${q}”: cosine with each patch of the ${sourceName(panel, reply.source).toLowerCase()}, ${range(reply.map)}`;
     panel.wordsBox.replaceChildren(panel.words.figure);
   })));
 }
@@ -72,9 +72,8 @@ function drawModel(box, id, reply, picture, has) {
   for (const source of reply.sources) {
     const name = sourceName(panel, source);
     if (reply.pca?.[source]) {
-      panel.colours[source] = new PatchMap(picture, reply.grid, `${name}: three principal components as colours`, choose);
+      panel.colours[source] = new PatchMap(picture, reply.grid, `${name}: like patches have like colours (first three principal components)`, choose);
       panel.colours[source].colours(reply.pca[source]);
-      panel.colours[source].note.textContent = `${name}: three principal components as colours`;
       figures.push(panel.colours[source].figure);
     }
     panel.cosine[source] = new PatchMap(picture, reply.grid, `${name}: cosine with the chosen patch`, choose);

@@ -8,11 +8,11 @@ let planes = [], indexes = [], kind = "pca";
 function showBrushed(chosen) {
   const box = byId("brushed");
   if (chosen.size === 0) {
-    box.replaceChildren(h("p", { class: "dim" }, "No image is brushed."));
+    box.replaceChildren(h("p", { class: "dim" }, "No image is chosen."));
     return;
   }
   const first = [...chosen].slice(0, MOST_PHOTOS).map((at) => indexes[at]);
-  box.replaceChildren(h("h2", {}, `${count(chosen.size)} images brushed`),
+  box.replaceChildren(h("h2", {}, `${count(chosen.size)} ${chosen.size === 1 ? "image" : "images"} in the rectangle`),
     chosen.size > MOST_PHOTOS && h("p", { class: "small dim" }, `The first ${MOST_PHOTOS} of them.`),
     h("ul", { class: "photos little" }, first.map((index) => h("li", {}, h("a", { class: "tile", href: `/inside/${index}` }, photo(index, `image ${index}`))))));
 }
@@ -30,7 +30,7 @@ function draw(reply) {
     const plane = new Plane(reply.points[id], `Model ${id.toUpperCase()}`, (chosen, finished) => brushed(plane, chosen, finished));
     const explained = reply.explained?.[id];
     byId("planes").append(h("section", { class: "card" }, h("h2", {}, letter(id), ` ${names[id]}`), plane.canvas,
-      explained && h("p", { class: "small dim" }, `The two axes hold ${percent(explained[0])} % and ${percent(explained[1])} % of the variance.`)));
+      explained && h("p", { class: "small dim" }, `The two axes show ${percent(explained[0])} % and ${percent(explained[1])} % of the variance of all embeddings.`)));
     return plane;
   });
   byId("note").replaceChildren(notes(reply.note ? [reply.note] : []));

@@ -34,6 +34,7 @@ TOKEN_BYTES = 24
 @dataclass(frozen=True)
 class Limits:
     upload_bytes: int = 16_000_000
+    uploads_at_once: int = 8  # photos in memory
     pixels: int = 40_000_000
     most_items: int = 100  # of an answer, k
     query_characters: int = 2000

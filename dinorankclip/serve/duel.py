@@ -223,11 +223,14 @@ def _beside(scores: dict[str, np.ndarray], right: list[int] | None, k: int, item
 
 def verdict_words(difference: Difference, queries: str) -> str:
     """Return a sentence about R@1 of model b minus that of model a."""
-    points = f"{100 * difference.mean:+.1f} points of R@1 ({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
+    mean, low, high = (
+        f"{100 * value:+.1f}".replace("-", "−") for value in (difference.mean, difference.low, difference.high)
+    )
+    points = f"{mean} points of R@1 ({low} to {high})"
     if difference.verdict == "higher":
         return f"B finds more: {points} over {difference.n:,} {queries}, more than chance explains."
     if difference.verdict == "lower":
         return f"B finds less: {points} over {difference.n:,} {queries}, more than chance explains."
     could = difference.detectable
-    reach = f"; these {queries} would show {100 * could:.1f}" if 0 < could < math.inf else ""
+    reach = f"; these {queries} would show a difference of {100 * could:.1f}" if 0 < could < math.inf else ""
     return f"No difference shown: {points} over {difference.n:,} {queries}{reach}."

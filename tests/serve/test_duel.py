@@ -180,5 +180,5 @@ def test_the_verdict_in_words():
     draw = np.random.default_rng(0)
     low, high = draw.random(400) < 0.2, draw.random(400) < 0.6
     assert verdict_words(compare(low, high), "captions").startswith("B finds more: +")
-    assert verdict_words(compare(high, low), "images").startswith("B finds less: -")
+    assert verdict_words(compare(high, low), "images").startswith("B finds less: −")
     assert "these captions would show" in verdict_words(compare(low, np.roll(low, 1)), "captions")

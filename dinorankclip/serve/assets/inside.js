@@ -1,5 +1,6 @@
 // Inside an image: a chosen patch or words light patches of every source of every model.
 import { announce, api, byId, exclusive, h, ids, imageAddress, letter, models, names, notes, photo, remember, whenReady } from "/assets/common.js";
+import { minus } from "/assets/canvas.js";
 import { PatchMap } from "/assets/patch_map.js";
 import { gatePanel } from "/assets/gate.js";
 
@@ -44,7 +45,7 @@ async function showPatch(panel) {
   announce(`Patch in row ${row + 1}, column ${column + 1}.`);
 }
 
-const two = (value) => value.toFixed(2).replace("-", "−");
+const two = (value) => minus(value.toFixed(2));
 const range = (values) => `${two(Math.min(...values))} (dark) to ${two(Math.max(...values))} (bright)`;
 
 /** The name of a source of tokens; a model without students has its dense tokens in their place. */

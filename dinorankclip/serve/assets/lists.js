@@ -71,10 +71,12 @@ function line(item, at, step) {
   const share = step.probabilities[String(item)];
   const bar = h("span");
   bar.style.width = `${100 * (share ?? 0)}%`;
+  const expected = answer.reference.indexOf(item) + 1;
   return h("li", { "data-item": item, class: `${past ? "past" : ""} ${item === step.chosen ? "chosen" : ""}` },
     h("span", { class: "rank" }, String(at + 1)),
     answer.ranked === "images" && h("a", { href: `/inside/${item}` }, h("img", { src: imageAddress(item), alt: `pair ${item}` })),
-    h("span", {}, h("span", { class: "caption" }, captions.get(item)), h("button", { type: "button", class: "quiet small dim", disabled: shown.items.length <= FEWEST, "aria-label": `Take pair ${item} out`, onclick: () => { shown.items = shown.items.filter((other) => other !== item); refresh(); } }, `pair ${item} ✕`)),
+    h("span", {}, h("span", { class: "caption" }, captions.get(item)), h("button", { type: "button", class: "quiet small dim", disabled: shown.items.length <= FEWEST, "aria-label": `Take pair ${item} out`, onclick: () => { shown.items = shown.items.filter((other) => other !== item); refresh(); } }, `pair ${item} ✕`),
+      h("span", { class: "small dim" }, ` place ${expected || "none"} in the reference`)),
     h("span", { class: "meter" }, bar),
     h("span", { class: "number" }, share === undefined ? "listed" : `${(100 * share).toFixed(1)} %`));
 }

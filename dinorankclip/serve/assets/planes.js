@@ -13,7 +13,7 @@ function showBrushed(chosen) {
   }
   const first = [...chosen].slice(0, MOST_PHOTOS).map((at) => indexes[at]);
   box.replaceChildren(h("h2", {}, `${count(chosen.size)} ${chosen.size === 1 ? "image" : "images"} in the rectangle`),
-    chosen.size > MOST_PHOTOS && h("p", { class: "small dim" }, `The first ${MOST_PHOTOS} of them.`),
+    chosen.size > MOST_PHOTOS ? h("p", { class: "small dim" }, `The first ${MOST_PHOTOS} of them.`) : "",
     h("ul", { class: "photos little" }, first.map((index) => h("li", {}, h("a", { class: "tile", href: `/inside/${index}` }, photo(index, `image ${index}`))))));
 }
 

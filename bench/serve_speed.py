@@ -131,7 +131,7 @@ def ask(connection: http.client.HTTPConnection, path: str) -> tuple[float, bytes
         connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
         answer = connection.getresponse()
         content = answer.read()
-        if answer.status != http.client.SERVICE_UNAVAILABLE:
+        if answer.status != http.client.ACCEPTED:
             break
         time.sleep(float(answer.getheader("Retry-After", "1")))
     took = 1000 * (time.perf_counter() - begin)

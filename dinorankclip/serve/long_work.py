@@ -1,4 +1,4 @@
-"""Runs long work once, in a thread of its own: requests get its result, or 503 and how far it is."""
+"""Runs long work once, in a thread of its own: requests get its result, or 202 (accepted) and how far it is."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class LongWork(Generic[Result]):
         return (self._done, self._total) if self._began and not self._ended.is_set() else None
 
     def result(self) -> Result:
-        """Return the result; begin the work if need be, and refuse the request if it takes longer than a moment."""
+        """Return the result; begin the work if need be, and end the request if it takes longer than a moment."""
         self.begin()
         self._ended.wait(PATIENCE)
         if self._failed:
             raise Refused(409, self._failed)
         if not self._results:
             counted = f": {self._done:,} of {self._total:,}" if self._total else ""
-            raise Refused(503, f"{self._title}{counted}", 1)
+            raise Refused(202, f"{self._title}{counted}", 1)
         return self._results[0]
 
     def _run(self) -> None:

@@ -19,7 +19,7 @@ SLOW = 20.0
 def waited(client, path):
     """The answer, once the queue is made."""
     until = time.monotonic() + SLOW
-    while (answer := client.get(path)).status_code == 503:
+    while (answer := client.get(path)).status_code == 202:
         assert time.monotonic() < until and answer.headers["retry-after"] == "1"
         time.sleep(0.02)
     return answer

@@ -27,7 +27,7 @@ export class ApiError extends Error {
   constructor(message, status) { super(message); this.status = status; }
 }
 
-/** Fetch JSON; an error carries the server's own sentence. A busy server (503 with Retry-After) is asked again three
+/** Fetch JSON; an error carries the server's own sentence. A busy server (503) and long work (202) are asked again three
  *  times; with `waiting`, which gets the sentence about the progress, until the work is done. */
 export async function api(path, { method = "GET", body, signal, waiting } = {}) {
   const json = body !== undefined && !(body instanceof Blob);
@@ -41,9 +41,9 @@ export async function api(path, { method = "GET", body, signal, waiting } = {}) 
       if (error.name === "AbortError") throw error;
       throw new ApiError("The server does not answer. Is it still running?", 0);
     }
-    if (response.ok) return response.json();
     const reply = await response.json().catch(() => null);
-    const later = response.status === 503 && Number(response.headers.get("Retry-After"));
+    const later = [202, 503].includes(response.status) && Number(response.headers.get("Retry-After"));
+    if (response.ok && !later) return reply;
     if (later && (waiting || attempt < 3)) {
       if (waiting) waiting(reply?.message ?? ""); else announce("The server is busy; the page asks again.");
       await new Promise((resolve) => setTimeout(resolve, 1000 * Math.min(5, later)));

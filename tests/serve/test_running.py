@@ -195,7 +195,7 @@ def test_a_signal_ends_the_server_gracefully(photos, model, tmp_path):
         stream.request("GET", "/api/runs/events", headers={"Authorization": f"Bearer {token}"})
         assert stream.getresponse().status == 200
         server.send_signal(signal.SIGTERM)
-        out, err = server.communicate(timeout=20)
+        out, err = server.communicate(timeout=60)
         stream.close()
     assert server.returncode == 0 and out.endswith("stopped\n") and "Traceback" not in err
     assert not list((photos / ".dinorankclip").glob("serving-*.json"))

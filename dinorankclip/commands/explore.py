@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,6 +57,7 @@ def explore(
     if images is not None and split is not None:
         raise UserError("--split is for --data; a folder of photos has no parts")
     demand_extra()
+    print(f"opening {data or images} …", file=sys.stderr, flush=True)  # torch takes a few seconds to import
     from dinorankclip.serve.run_server import checked_token, serve_models
 
     token = checked_token(host, token)

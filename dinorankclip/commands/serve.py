@@ -49,6 +49,7 @@ def serve(
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
     """
     demand_extra()
+    print(f"opening {images} …", file=sys.stderr, flush=True)  # torch takes a few seconds to import
     from dinorankclip.serve.run_server import checked_token, serve_models
 
     token = checked_token(host, token)
@@ -77,6 +78,6 @@ def load_served(names: Sequence[str], device: str) -> list[ServedModel]:
         before = stamp(name)
         loaded = load_quietly(name, device)
         try_out(loaded)
-        print(f"{id.upper()}: {name}, {loaded.dim} numbers a row, {loaded.reason}", file=sys.stderr, flush=True)
+        print(f"{id.upper()}: {name}, embeddings of {loaded.dim} numbers, {loaded.reason}", file=sys.stderr, flush=True)
         models.append(ServedModel(id, loaded, before))
     return models

@@ -70,7 +70,17 @@ class RowStore:
         return np.load(self.folder / ROWS_FILE, mmap_mode="c")
 
     def write(self, block: range, rows: np.ndarray, causes: np.ndarray) -> None:
-        """Store the rows of the usable items of a block, [n, D], and the causes of all its items, [len(block)]."""
+        """Store the rows of the usable items of a block, [n, D], and the causes of all its items, [len(block)].
+
+        A longer range, which begins at a block, is stored block by block.
+        """
+        if len(block) > BLOCK:
+            for start in range(0, len(block), BLOCK):
+                before, piece = causes[:start], causes[start : start + BLOCK]
+                first = int((before == GOOD).sum())
+                of_piece = rows[first : first + int((piece == GOOD).sum())]
+                self.write(block[start : start + BLOCK], of_piece, piece)
+            return
         usable = causes == GOOD
         table = np.zeros((len(block), 0), np.float32)
         if usable.any():

@@ -8,7 +8,7 @@ Shapes: Q queries, G gallery items, P right pairs of a stretch, K different ids,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,11 +89,18 @@ def _ends(groups: Tensor, count: int) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
-def ranks(queries: Tensor, gallery: Tensor, right: RightItems, chunk: int | None = None) -> Tensor:
+def ranks(
+    queries: Tensor,
+    gallery: Tensor,
+    right: RightItems,
+    chunk: int | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> Tensor:
     """Return the rank (from 0) of each query's best right item: int64 [Q].
 
     `queries` [Q, D] and `gallery` [G, D] are unit-norm; `right` has at least one item for each query.
     Equal similarities are ordered by item index, so a collapsed model scores at chance, not at 100 %.
+    `advance` gets the number of queries of each chunk that is done.
 
     As loops:
         order = sorted(range(G), key=lambda g: (-dot(queries[q], gallery[g]), g))
@@ -113,6 +120,8 @@ def ranks(queries: Tensor, gallery: Tensor, right: RightItems, chunk: int | None
         above = (similarity > best[:, None]).sum(1)
         tied_before = ((similarity == best[:, None]) & (column < first[:, None])).sum(1)
         places[start:stop] = (above + tied_before).cpu()
+        if advance is not None:
+            advance(stop - start)
     return places
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import torch
 from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from dinorankclip.evaluate.examples import demand, project
 from dinorankclip.methods import HIGHEST_ORDER
 from dinorankclip.serve.lists import From, Lists
+from dinorankclip.serve.planes import Planes
 from dinorankclip.serve.state import ServedState
 from dinorankclip.serve.tokens import Inside
 
 MOST_POINTS = 10_000
-PLACES = 6  # decimals of a point, finer than any screen and half of the bytes
 
 
 class ListAsked(BaseModel):
@@ -31,8 +28,7 @@ class ListAsked(BaseModel):
 
 def inside_router(state: ServedState) -> APIRouter:
     router = APIRouter(prefix="/api", tags=["inside"])
-    inside, lists = Inside(state), Lists(state)
-    planes: dict[tuple[str, int], dict[str, Any]] = {}
+    inside, lists, planes = Inside(state), Lists(state), Planes(state)
 
     @router.get("/inside/{image}")
     async def about(image: int, model: str = "a") -> dict[str, Any]:
@@ -59,26 +55,6 @@ def inside_router(state: ServedState) -> APIRouter:
         kind: Literal["pca", "umap"] = "pca", rows: Annotated[int, Query(ge=3, le=MOST_POINTS)] = 3000
     ) -> dict[str, Any]:
         """Return the images of the set in two dimensions, by each model; a large set is sampled by a fixed seed."""
-        state.demand_ready()
-        demand(kind)
-
-        def work() -> dict[str, Any]:
-            if (kind, rows) not in planes:
-                planes[kind, rows] = _planes(state, kind, rows)
-            return planes[kind, rows]
-
-        return await state.worker.run(work)
+        return await state.worker.run(planes.answer, kind, rows)
 
     return router
-
-
-def _planes(state: ServedState, kind: Literal["pca", "umap"], most: int) -> dict[str, Any]:
-    usable = state.collection.usable
-    drawn = np.sort(np.random.default_rng(0).permutation(len(usable))[:most])
-    points, explained = {}, {}
-    for id, rows in state.rows.items():
-        found = project({"images": torch.from_numpy(np.array(rows.images[drawn]))}, kind)
-        points[id] = found.points["images"].astype(float).round(PLACES).tolist()
-        explained[id] = found.explained
-    note = f"{len(drawn):,} of {len(usable):,} images, drawn by a fixed seed" if len(drawn) < len(usable) else None
-    return {"kind": kind, "indexes": usable[drawn].tolist(), "points": points, "explained": explained, "note": note}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Annotated, Any
 
@@ -29,6 +30,7 @@ class Texts(BaseModel):
 def search_router(state: ServedState) -> APIRouter:
     router, collection = APIRouter(prefix="/api", tags=["search"]), state.collection
     pictures = Pictures(collection, max(state.limits.pixels, collection.reading.max_pixels))
+    uploads = asyncio.Semaphore(state.limits.uploads_at_once)  # others wait before their bytes are read
 
     @router.get("/health")
     async def health() -> dict[str, Any]:
@@ -119,14 +121,15 @@ def search_router(state: ServedState) -> APIRouter:
     @router.post("/search/photo", openapi_extra=PHOTO)
     async def search_by_photo(request: Request, model: str = "a", k: int = K) -> dict[str, Any]:
         """Find the images nearest to a photo, which is the body of the request."""
-        data, k = await uploaded(request, state), state.items(k)
+        k = state.items(k)
         state.rows_of(model)
 
-        def work() -> dict[str, Any]:
+        def work(data: bytes) -> dict[str, Any]:
             started = time.perf_counter()
             return found(model, None, state.model(model).embed_photo(data), k, started)
 
-        return await state.worker.run(work)
+        async with uploads:
+            return await state.worker.run(work, await uploaded(request, state))
 
     @router.post("/embed")
     async def embed(asked: Annotated[Texts, Body()]) -> dict[str, Any]:
@@ -139,8 +142,9 @@ def search_router(state: ServedState) -> APIRouter:
     @router.post("/embed/photo", openapi_extra=PHOTO)
     async def embed_photo(request: Request, model: str = "a") -> dict[str, Any]:
         """Embed a photo, which is the body of the request: a row of length 1."""
-        data, served = await uploaded(request, state), state.model(model)
-        return {"row": (await state.worker.run(served.embed_photo, data)).tolist()}
+        served = state.model(model)
+        async with uploads:
+            return {"row": (await state.worker.run(served.embed_photo, await uploaded(request, state))).tolist()}
 
     @router.get("/hub")
     async def hub(model: str = "a") -> dict[str, Any]:

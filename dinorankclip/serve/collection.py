@@ -10,7 +10,6 @@ Shapes: N images of the data, U usable images, T captions, D embedding width.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,9 @@ from dinorankclip.search.index import Photos, find_photos
 from dinorankclip.search.photo_search import PhotoSearch
 from dinorankclip.search.served import photos_digest
 from dinorankclip.serve.answers import Refused, shown
+from dinorankclip.serve.long_work import Advance
 from dinorankclip.train.cost import run_data
 from dinorankclip.types import Source, UserError
-
-Advance = Callable[[int, int], Any]  # gets the items that are done, and all items
 
 
 @dataclass

@@ -9,8 +9,8 @@ Shapes: Q queries, U usable images, T captions, D embedding width.
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from dinorankclip.evaluate.intervals import Difference, compare
 from dinorankclip.evaluate.retrieval import KS, RightItems, ranks
 from dinorankclip.serve.answers import Refused
+from dinorankclip.serve.long_work import Advance, LongWork
 from dinorankclip.serve.nearest import nearest, ranks_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Direction = Literal["t2i", "i2t"]
 MOST_SIMILARITIES = 2_000_000_000  # of all queries with all items; larger sets are compared on queries drawn by a seed
 TWO = "a duel needs two models: dinorankclip explore A B --data …"
 NO_PAIRS = "images of this set have no captions, so no answer is known to be right: use --data with pairs"
-_QUERIES = {"t2i": "captions", "i2t": "images"}
+_QUERIES: dict[Direction, str] = {"t2i": "captions", "i2t": "images"}
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,10 @@ class Ranks:
 class Duel:
     def __init__(self, state: ServedState) -> None:
         self._state = state
-        self._ranks: dict[str, Ranks] = {}
-        self._lock = threading.Lock()
+        self._works = {
+            direction: LongWork(state, f"comparing both models on all {queries}", partial(self._ranks, direction))
+            for direction, queries in _QUERIES.items()
+        }
 
     # --- one query
 
@@ -107,14 +110,11 @@ class Duel:
     # --- all queries
 
     def ranks(self, direction: Direction) -> Ranks:
-        """Return the ranks of all queries of a direction, computed once."""
+        """Return the ranks of all queries of a direction, computed once; a large set takes a minute."""
         self._demand()
-        with self._lock:
-            if direction not in self._ranks:
-                self._ranks[direction] = self._computed(direction)
-            return self._ranks[direction]
+        return self._works[direction].result()
 
-    def _computed(self, direction: Direction) -> Ranks:
+    def _ranks(self, direction: Direction, advance: Advance) -> Ranks:
         collection = self._state.collection
         of_texts = direction == "t2i"
         right = collection.right.images if of_texts else collection.right.texts
@@ -124,11 +124,17 @@ class Duel:
         if len(queries) > most:
             queries = np.sort(np.random.default_rng(0).permutation(len(queries))[:most])
             right = some_queries(right, queries)
-        found = {}
+        found, done = {}, 0
+
+        def count(asked: int) -> None:
+            nonlocal done
+            done += asked
+            advance(done // 2, len(queries))  # each of them is asked twice
+
         for id, rows in self._state.rows.items():
             asked, items = (rows.texts, rows.images) if of_texts else (rows.images, rows.texts)
             asked = asked if len(queries) == len(asked) else asked[queries]
-            found[id] = ranks(torch.from_numpy(asked), torch.from_numpy(items), right).numpy()
+            found[id] = ranks(torch.from_numpy(asked), torch.from_numpy(items), right, advance=count).numpy()
         return Ranks(queries, found["a"], found["b"], collection.owner[queries] if of_texts else None)
 
     def summary(self, direction: Direction) -> dict[str, Any]:
@@ -217,11 +223,14 @@ def _beside(scores: dict[str, np.ndarray], right: list[int] | None, k: int, item
 
 def verdict_words(difference: Difference, queries: str) -> str:
     """Return a sentence about R@1 of model b minus that of model a."""
-    points = f"{100 * difference.mean:+.1f} points of R@1 ({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
+    mean, low, high = (
+        f"{100 * value:+.1f}".replace("-", "−") for value in (difference.mean, difference.low, difference.high)
+    )
+    points = f"{mean} points of R@1 ({low} to {high})"
     if difference.verdict == "higher":
         return f"B finds more: {points} over {difference.n:,} {queries}, more than chance explains."
     if difference.verdict == "lower":
         return f"B finds less: {points} over {difference.n:,} {queries}, more than chance explains."
     could = difference.detectable
-    reach = f"; these {queries} would show {100 * could:.1f}" if 0 < could < math.inf else ""
+    reach = f"; these {queries} would show a difference of {100 * could:.1f}" if 0 < could < math.inf else ""
     return f"No difference shown: {points} over {difference.n:,} {queries}{reach}."

@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dinorankclip.serve.answers import Refused, error_response
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -54,7 +54,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str, cookie: str, host: str, upload_bytes: int) -> None:
         self._app, self._token, self._cookie, self._upload_bytes = app, token, cookie, upload_bytes
-        self._hosts, self._named = allowed_hosts(host), {host, "localhost", socket.gethostname().lower()}
+        self._hosts, self._named = allowed_hosts(host), {host.lower(), "localhost", socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

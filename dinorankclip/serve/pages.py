@@ -138,7 +138,7 @@ def pages_router(state: ServedState) -> APIRouter:
             values["queues"] = (await state.worker.run(state.queues.all))["queues"]
             values["waiting"] = any(queue["progress"] for queue in values["queues"])
         except Refused as refused:
-            values |= {"message": refused.message, "waiting": refused.status == 503}
+            values |= {"message": refused.message, "waiting": refused.retry_after is not None}
         return HTMLResponse(render("data_queues.html", poll=_POLL_SECONDS, **values))
 
     @router.get("/part/data/{name}")
@@ -150,7 +150,7 @@ def pages_router(state: ServedState) -> APIRouter:
             described = (await state.worker.run(state.queues.all))["queues"]
             values["about"] = next(entry["about"] for entry in described if entry["name"] == name)
         except Refused as refused:
-            values |= {"message": refused.message, "waiting": refused.status == 503}
+            values |= {"message": refused.message, "waiting": refused.retry_after is not None}
         return HTMLResponse(render("data_items.html", **values))
 
     @router.get("/assets/{name}")

@@ -1,7 +1,7 @@
 """Makes queues of doubtful items: damaged images, near-duplicates, captions that fit least, captions that are cut.
 
 Damaged images and cosines are known when the set is embedded. Near-duplicates and cut captions take a look at every
-image and caption: a thread of its own begins when a queue is first asked for, and answers say how far it is.
+image and caption: long_work.py runs it when a queue is first asked for, and answers say how far it is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dinorankclip.data.duplicates import groups_within, looks_of
 from dinorankclip.data.row_store import CAUSE_NAMES
 from dinorankclip.models.towers import TowerTokenizer
 from dinorankclip.search.embed_collection import one_line
-from dinorankclip.serve.answers import Refused, Stopped, shown
-from dinorankclip.types import UserError
+from dinorankclip.serve.answers import Refused, shown
+from dinorankclip.serve.long_work import Advance, LongWork
 
 if TYPE_CHECKING:
     from dinorankclip.serve.state import ServedState
@@ -33,23 +33,19 @@ Item = dict[str, Any]
 @dataclass(frozen=True)
 class Queue:
     about: str
-    make: Callable[[], list[Item]]
-    slow: bool = False
+    make: Callable[[], list[Item]] | LongWork[list[Item]]
     pairs: bool = False  # needs captions
 
 
 class Queues:
     def __init__(self, state: ServedState) -> None:
         self._state, self._lock = state, threading.Lock()
-        self._made: dict[str, list[Item]] = {}
-        self._progress: dict[str, tuple[int, int]] = {}
-        self._failed: dict[str, str] = {}
+        self._quick: dict[str, list[Item]] = {}  # items of queues that are made at once
         self._queues = {
             "damaged": Queue("Images that cannot be read; searches and scores leave them out.", self._damaged),
             "near-duplicates": Queue(
                 "Photos that look the same: copies, re-encoded or resized. A group has one number.",
-                self._duplicates,
-                slow=True,
+                LongWork(state, "looking for photos that look the same", self._duplicates),
             ),
             "lowest-cosine": Queue(
                 "Captions that fit their image least, by model A: perhaps they belong to another image.",
@@ -57,7 +53,9 @@ class Queues:
                 pairs=True,
             ),
             "cut-captions": Queue(
-                "Captions longer than model A reads; their ends are lost.", self._cut, slow=True, pairs=True
+                "Captions longer than model A reads; their ends are lost.",
+                LongWork(state, "counting the tokens of captions", self._cut),
+                pairs=True,
             ),
         }
 
@@ -68,15 +66,13 @@ class Queues:
         for name, queue in self._queues.items():
             if queue.pairs and not self._state.collection.known_pairs:
                 continue
-            if queue.slow:
-                self._begin(name)
+            if isinstance(queue.make, LongWork):
+                queue.make.begin()
+                items, progress = queue.make.peek(), queue.make.progress
             else:
-                self._items(name)
-            made = self._made.get(name)
-            done, total = self._progress.get(name, (0, 0))
-            progress = {"done": done, "total": total} if made is None and name not in self._failed else None
-            count = None if made is None else len(made)
-            listed.append({"name": name, "count": count, "about": queue.about, "progress": progress})
+                items, progress = self._items(name), None
+            described = {"name": name, "count": None if items is None else len(items), "about": queue.about}
+            listed.append(described | {"progress": progress and dict(zip(("done", "total"), progress))})
         return {"queues": listed}
 
     def page(self, name: str, offset: int, limit: int) -> dict[str, Any]:
@@ -100,42 +96,12 @@ class Queues:
         self._state.demand_ready()
         if queue.pairs and not self._state.collection.known_pairs:
             raise Refused(409, "images of this set have no captions")
-        if queue.slow:
-            self._begin(name)
-            if name in self._failed:
-                raise Refused(409, self._failed[name])
-            if name not in self._made:
-                done, total = self._progress.get(name, (0, 0))
-                raise Refused(503, f"looking at the set: {done} of {total}; ask again in a moment", 2)
-            return self._made[name]
+        if isinstance(queue.make, LongWork):
+            return queue.make.result()
         with self._lock:
-            if name not in self._made:
-                self._made[name] = queue.make()
-            return self._made[name]
-
-    def _begin(self, name: str) -> None:
-        """Begin to make a slow queue, once."""
-        with self._lock:
-            if name in self._progress:
-                return
-            self._progress[name] = (0, 0)
-        self._state.begin(self._make, name)
-
-    def _make(self, name: str) -> None:
-        try:
-            self._made[name] = self._queues[name].make()
-        except Stopped:
-            pass
-        except (UserError, OSError) as error:
-            self._failed[name] = str(error)
-        except BaseException as error:
-            self._failed[name] = f"the set could not be looked at: {type(error).__name__}; the terminal has more"
-            raise
-
-    def _advance(self, name: str, total: int, done: int) -> None:
-        self._progress[name] = (done, total)
-        if self._state.stopping.is_set():
-            raise Stopped
+            if name not in self._quick:
+                self._quick[name] = queue.make()
+            return self._quick[name]
 
     # --- the queues themselves
 
@@ -147,15 +113,15 @@ class Queues:
             found.append({"index": place, "key": collection.key(place), "why": CAUSES[cause], "cause": cause})
         return found
 
-    def _duplicates(self) -> list[Item]:
+    def _duplicates(self, advance: Advance) -> list[Item]:
         collection, done = self._state.collection, 0
 
-        def advance(count: int) -> None:
+        def count(images: int) -> None:
             nonlocal done
-            done += count
-            self._advance("near-duplicates", len(collection), done)
+            done += images
+            advance(done, len(collection))
 
-        looks = looks_of(collection.source, collection.reading.max_pixels, advance)
+        looks = looks_of(collection.source, collection.reading.max_pixels, count)
         places = {collection.source.key(place): place for place in range(len(collection))}
         found = []
         for number, group in enumerate(groups_within(looks), 1):
@@ -175,11 +141,12 @@ class Queues:
             cosines[some] = (rows.texts[some] * rows.images[collection.owner[some]]).sum(1)
         found = []
         for caption in np.argsort(cosines, kind="stable")[:LOWEST].tolist():
-            why = f"cosine {cosines[caption]:.3f} with “{_short(collection.texts[caption])}”"
+            cosine = f"{cosines[caption]:.3f}".replace("-", "−")
+            why = f"cosine {cosine} with “{_short(collection.texts[caption])}”"
             found.append(self._of_caption(caption, why))
         return found
 
-    def _cut(self) -> list[Item]:
+    def _cut(self, advance: Advance) -> list[Item]:
         collection, found = self._state.collection, []
         tokenizer = self._state.models["a"].loaded.parts.tokenizer()  # of our own: its memory is not made for threads
         context = tokenizer.spec.context_length
@@ -187,7 +154,7 @@ class Queues:
         most = context - 1 if isinstance(tokenizer, TowerTokenizer) else context
         for caption, text in enumerate(collection.texts):
             if caption % 256 == 0:
-                self._advance("cut-captions", len(collection.texts), caption)
+                advance(caption, len(collection.texts))
             length = tokenizer.whole_length(text)
             if length > most:
                 found.append(self._of_caption(caption, f"{length} of at most {context} tokens: “{_short(text)}”"))

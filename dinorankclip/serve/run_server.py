@@ -126,9 +126,11 @@ def _prepare(state: ServedState, notes: list[tuple[Path, Note]]) -> None:
     done, began = threading.Event(), time.monotonic()
 
     def report() -> None:
+        printed = None
         while not done.wait(REPORT_EVERY):
-            if state.progress is not None and state.progress["total"]:
-                print("{what}: {done} of {total}".format(**state.progress), file=sys.stderr, flush=True)
+            if state.progress is not None and state.progress["total"] and state.progress != printed:
+                printed = state.progress
+                print("{what}: {done:,} of {total:,}".format(**printed), file=sys.stderr, flush=True)
 
     threading.Thread(target=report, daemon=True, name="report").start()
     try:

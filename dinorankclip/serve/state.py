@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.search.photo_search import stamp
 from dinorankclip.serve.answers import Refused, Stopped
-from dinorankclip.serve.collection import Advance, Collection, Rows
+from dinorankclip.serve.collection import Collection, Rows
+from dinorankclip.serve.long_work import Advance
 from dinorankclip.serve.served_model import ServedModel
 from dinorankclip.serve.worker import Worker
 from dinorankclip.types import UserError
@@ -33,6 +34,7 @@ TOKEN_BYTES = 24
 @dataclass(frozen=True)
 class Limits:
     upload_bytes: int = 16_000_000
+    uploads_at_once: int = 8  # photos in memory
     pixels: int = 40_000_000
     most_items: int = 100  # of an answer, k
     query_characters: int = 2000

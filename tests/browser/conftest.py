@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 8000  # milliseconds for anything a page does
+PATIENCE = 30_000  # milliseconds for anything a page does, on a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -52,14 +52,14 @@ def test_words_light_patches_and_the_gate_is_described(watch, two):
     assert "It has no fusion, so there are no gates and no angle." in page.inner_text("#models")
     page.fill("#q", "a thing")
     page.click("text=Show where")
-    page.wait_for_selector("figcaption:has-text('“a thing” in the trunk')")
+    page.wait_for_selector("figcaption:has-text('“a thing”: cosine with each patch of the trunk')")
 
 
 def test_the_whole_set_and_its_queries_one_by_one(watch, two):
     page = watch(two).open("/")
     page.wait_for_selector(".queries [aria-selected=true]")
     assert page.locator(".forest g").count() == 3
-    assert re.search(r"B (places the right item|finds)|No difference", page.inner_text("#summary"))
+    assert re.search(r"B (ranks the right image|finds)|No difference", page.inner_text("#summary"))
     first = page.inner_text("blockquote")
     assert page.inner_text("#place").startswith("1 of ")
     page.keyboard.press("ArrowRight")
@@ -123,8 +123,8 @@ def test_a_brush_in_one_plane_lights_the_other(watch, two):
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] - 4, steps=4)
     page.mouse.up()
     page.wait_for_selector("#brushed .tile")
-    chosen = int(re.search(r"(\d+) images brushed", page.inner_text("#brushed"))[1])
-    assert 0 < chosen < 23
+    chosen = int(re.search(r"(\d+) images in the rectangle", page.inner_text("#brushed"))[1])
+    assert 0 < chosen < 23 and "false" not in page.inner_text("#brushed")
     assert f"{chosen} brushed" in right.get_attribute("aria-label")
     assert right.evaluate(PIXELS) != dark
     page.click("text=Clear the brush")

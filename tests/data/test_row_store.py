@@ -35,6 +35,14 @@ def test_blocks_in_any_order(tmp_path, on_disk):
     assert store.missing(lambda place: place == 9) == [range(8, 10)]
 
 
+def test_a_range_of_several_blocks_is_found_again(tmp_path):
+    write(RowStore(tmp_path / "rows", 10), range(10), {1: 1, 6: 2, 8: 1, 9: 2})
+    found = RowStore(tmp_path / "rows", 10)
+    assert found.missing() == []
+    assert found.causes.tolist() == [-1, 1, -1, -1, -1, -1, 2, -1, 1, 2]
+    assert found.rows().tolist() == [[n, 10 * n] if n not in (1, 6, 8, 9) else [0, 0] for n in range(10)]
+
+
 def test_rows_without_their_causes_are_not_believed(tmp_path, monkeypatch):
     whole = row_store._write_at
 

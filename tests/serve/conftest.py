@@ -1,6 +1,7 @@
 import pytest
 
 from dinorankclip import io as files
+from dinorankclip.serve import long_work
 from tests.serve.serving import client_of, served, write_pairs, write_run
 
 
@@ -12,6 +13,12 @@ def place(tmp_path_factory):
     write_run(folder / "runs" / "zero", 0, None, 1)
     write_pairs(folder / "pairs")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """Requests wait for long work, however busy the machine is."""
+    monkeypatch.setattr(long_work, "PATIENCE", 20.0)
 
 
 @pytest.fixture(autouse=True)

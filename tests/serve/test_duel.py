@@ -1,14 +1,19 @@
 """Two models on one query, and on all of them."""
 
 import math
+import threading
+import time
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from dinorankclip.evaluate.intervals import compare
-from dinorankclip.evaluate.retrieval import retrieval_scores
+from dinorankclip.evaluate.retrieval import ranks, retrieval_scores
 from dinorankclip.serve import duel as duel_module
+from dinorankclip.serve import long_work
+from dinorankclip.serve.answers import Refused
 from dinorankclip.serve.duel import Duel, some_queries, verdict_words
 from tests.serve.serving import HOSTILE, PAIRS
 
@@ -135,6 +140,36 @@ def test_a_large_set_is_compared_on_some_queries_and_says_so(state, monkeypatch)
     assert np.array_equal(ranks.b, whole.b[ranks.queries]) and "10 of 25 queries" in some.summary("t2i")["words"]
 
 
+def test_a_long_comparison_says_how_far_it_is_and_ends_with_the_server(client, state, monkeypatch):
+    go_on, wanted = threading.Event(), client.get("/api/duel/summary").json()
+    monkeypatch.setattr(long_work, "PATIENCE", 0.0)
+    monkeypatch.setattr(duel_module, "ranks", partial(ranks, chunk=10))
+    slow = Duel(state)
+    work = slow._works["t2i"]
+    advance = work._advance
+
+    def wait(done, total):
+        advance(done, total)
+        assert go_on.wait(20)
+
+    monkeypatch.setattr(work, "_advance", wait)
+    monkeypatch.setitem(state.__dict__, "duel", slow)
+    answers = []
+    until = time.monotonic() + 20
+    while not (answers and answers[-1].json()["message"].endswith(": 5 of 25")) and time.monotonic() < until:
+        answers.append(client.get("/api/duel/summary"))
+    assert {answer.status_code for answer in answers} == {202} and answers[-1].headers["retry-after"] == "1"
+    assert answers[-1].json()["message"] == "comparing both models on all captions: 5 of 25"
+    go_on.set()
+    assert work._ended.wait(20) and client.get("/api/duel/summary").json() == wanted
+
+    stopped = Duel(state)
+    monkeypatch.setattr(state, "stopping", go_on)
+    with pytest.raises(Refused, match="comparing both models"):
+        stopped.ranks("t2i")
+    assert stopped._works["t2i"]._ended.wait(20) and stopped._works["t2i"].peek() is None
+
+
 def test_right_items_of_some_queries(state):
     right = state.collection.right.texts
     chosen = np.array([5, 2, 9])
@@ -145,5 +180,5 @@ def test_the_verdict_in_words():
     draw = np.random.default_rng(0)
     low, high = draw.random(400) < 0.2, draw.random(400) < 0.6
     assert verdict_words(compare(low, high), "captions").startswith("B finds more: +")
-    assert verdict_words(compare(high, low), "images").startswith("B finds less: -")
+    assert verdict_words(compare(high, low), "images").startswith("B finds less: −")
     assert "these captions would show" in verdict_words(compare(low, np.roll(low, 1)), "captions")

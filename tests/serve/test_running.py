@@ -80,6 +80,24 @@ def test_two_hundred_requests_at_once_none_lost_none_wrong(state, client):
         assert status == 200 and found == wanted, path
 
 
+def test_more_uploads_than_memory_is_given_to_wait_for_each_other(state, place):
+    data, many = (place / "pairs" / "05.jpg").read_bytes(), 3 * state.limits.uploads_at_once
+    barrier = threading.Barrier(many)
+
+    def ask(_):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        with contextlib.closing(connection):
+            barrier.wait(30)
+            connection.request("POST", "/api/search/photo?k=3", data, {"Authorization": f"Bearer {TOKEN}"})
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())["items"]
+
+    with running(state) as port, ThreadPoolExecutor(many) as pool:
+        answers = list(pool.map(ask, range(many)))
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0][0] == 200 and answers[0][1][0]["index"] == 5
+
+
 def test_events_are_sent_as_they_come(state):
     with running(state) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -177,7 +195,7 @@ def test_a_signal_ends_the_server_gracefully(photos, model, tmp_path):
         stream.request("GET", "/api/runs/events", headers={"Authorization": f"Bearer {token}"})
         assert stream.getresponse().status == 200
         server.send_signal(signal.SIGTERM)
-        out, err = server.communicate(timeout=20)
+        out, err = server.communicate(timeout=60)
         stream.close()
     assert server.returncode == 0 and out.endswith("stopped\n") and "Traceback" not in err
     assert not list((photos / ".dinorankclip").glob("serving-*.json"))

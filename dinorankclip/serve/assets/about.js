@@ -42,11 +42,14 @@ function body(call, document_) {
   });
 }
 
+/** Text with the names between backticks as code. */
+const withCode = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+
 async function calls() {
   const described = await api("/api/openapi.json");
   byId("calls").replaceChildren(...Object.entries(described.paths).flatMap(([path, verbs]) => Object.entries(verbs).map(([verb, call]) =>
     h("div", { class: "call" }, h("h3", {}, h("span", { class: "verb" }, verb.toUpperCase()), ` ${path}`),
-      h("p", { class: "small" }, call.description ?? call.summary ?? ""), parameters(call.parameters), body(call, described)))));
+      h("p", { class: "small" }, withCode(call.description ?? call.summary ?? "")), parameters(call.parameters), body(call, described)))));
 }
 
 opened().catch((error) => byId("opened").replaceChildren(errorBox(error)));

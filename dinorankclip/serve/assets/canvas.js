@@ -48,8 +48,11 @@ export function ticks(low, high, wanted = 4) {
   return marks;
 }
 
+/** A number with a minus sign in place of the hyphen. */
+export const minus = (text) => text.replace("-", "−");
+
 export const short = (value) => {
   const size = Math.abs(value);
-  if (size >= 1e4) return `${Number((value / 1000).toPrecision(3))}k`;
-  return size !== 0 && size < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(3)));
+  if (size >= 1e4) return minus(`${Number((value / 1000).toPrecision(3))}k`);
+  return size !== 0 && size < 1e-3 ? value.toExponential(0) : minus(String(Number(value.toPrecision(3))));
 };

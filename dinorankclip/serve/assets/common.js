@@ -27,8 +27,9 @@ export class ApiError extends Error {
   constructor(message, status) { super(message); this.status = status; }
 }
 
-/** Fetch JSON. A busy server (503) is asked again three times; an error carries the server's own sentence. */
-export async function api(path, { method = "GET", body, signal } = {}) {
+/** Fetch JSON; an error carries the server's own sentence. A busy server (503) and long work (202) are asked again three
+ *  times; with `waiting`, which gets the sentence about the progress, until the work is done. */
+export async function api(path, { method = "GET", body, signal, waiting } = {}) {
   const json = body !== undefined && !(body instanceof Blob);
   const options = { method, signal, credentials: "same-origin", headers: json ? { "Content-Type": "application/json" } : {} };
   if (body !== undefined) options.body = json ? JSON.stringify(body) : body;
@@ -40,14 +41,14 @@ export async function api(path, { method = "GET", body, signal } = {}) {
       if (error.name === "AbortError") throw error;
       throw new ApiError("The server does not answer. Is it still running?", 0);
     }
-    if (response.ok) return response.json();
-    if (response.status === 503 && attempt < 3) {
-      const wait = Math.min(5, Number(response.headers.get("Retry-After")) || 1);
-      announce("The server is busy; the page asks again.");
-      await new Promise((resolve) => setTimeout(resolve, 1000 * wait));
+    const reply = await response.json().catch(() => null);
+    const later = [202, 503].includes(response.status) && Number(response.headers.get("Retry-After"));
+    if (response.ok && !later) return reply;
+    if (later && (waiting || attempt < 3)) {
+      if (waiting) waiting(reply?.message ?? ""); else announce("The server is busy; the page asks again.");
+      await new Promise((resolve) => setTimeout(resolve, 1000 * Math.min(5, later)));
       continue;
     }
-    const reply = await response.json().catch(() => null);
     throw new ApiError(reply?.message ?? `The server answered with status ${response.status}.`, response.status);
   }
 }
@@ -56,7 +57,14 @@ export async function api(path, { method = "GET", body, signal } = {}) {
 export function announce(text) { byId("status").textContent = text; }
 
 export const errorBox = (error) => h("p", { class: "error", role: "alert" }, error.message);
-export const notes = (sentences) => h("ul", { class: "notes" }, sentences.map((text) => h("li", { class: "note" }, text)));
+/** A function that shows in `node` how far the server is with long work. */
+export const progressIn = (node) => (message) => {
+  const words = `${message.charAt(0).toUpperCase()}${message.slice(1)} …`;
+  node.replaceChildren(h("p", { class: "dim", role: "status" }, words));
+};
+
+/** One box with a line for each sentence; nothing without sentences. */
+export const notes = (sentences) => (sentences.length ? h("ul", { class: "note notes" }, sentences.map((text) => h("li", {}, text))) : "");
 
 /** Run `work` while `node` looks busy; only the newest call of a key may finish, older ones are dropped. */
 const running = new Map();

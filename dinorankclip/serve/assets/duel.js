@@ -1,5 +1,5 @@
 // The duel: one query, the first k of both models beside each other, and the paired difference over the whole set.
-import { announce, api, byId, choices, count, exclusive, h, names, notes, percent, photo, remember, signed, svg, typing, whenReady } from "/assets/common.js";
+import { announce, api, byId, choices, count, exclusive, h, names, percent, photo, progressIn, remember, signed, svg, typing, whenReady } from "/assets/common.js";
 import { forest } from "/assets/forest.js";
 
 const PAGE = 50; // queries fetched at a time
@@ -82,7 +82,9 @@ function draw(answer) {
   const facts = h("div", { class: "facts" },
     h("span", { class: "fact" }, h("b", {}, `${answer.common.length} of ${k}`), ` ${noun} in common (overlap ${percent(answer.overlap, 0)} %)`),
     rightWords(answer));
-  byId("result").replaceChildren(head(answer), facts, notes(answer.note ? [answer.note] : []), box);
+  const legend = h("p", { class: "small dim" }, `Below each ${noun.slice(0, -1)}: its cosine with the query, then its rank by the other model. `,
+    h("span", { class: "change up" }, "▲"), " B ranks it that many places higher than A, ", h("span", { class: "change down" }, "▼"), " lower.");
+  byId("result").replaceChildren(head(answer), facts, legend, box);
   announce(`${answer.common.length} of ${k} ${noun} in common.`);
 }
 
@@ -102,15 +104,16 @@ function drawSummary(reply) {
     span.style.width = `${(100 * n) / Math.max(1, total)}%`;
     return span;
   };
+  const noun = shown.direction === "t2i" ? "image" : "caption";
   const direction = h("div", { class: "choices", role: "group", "aria-label": "Direction" });
   box.replaceChildren(h("h2", {}, `All ${count(reply.n)} queries`), direction,
     h("p", { class: "verdict" }, reply.words),
-    h("p", { class: "small dim" }, "Percent found by A and by B, and B minus A in points, paired over the queries, with its 95 % interval"),
     forest(reply.scores),
-    h("div", { class: "share", role: "img", "aria-label": `B places the right item higher in ${reply.won} queries, lower in ${reply.lost}, equal in ${reply.tied}` },
+    h("p", { class: "small dim" }, `R@k: percent of queries whose right ${noun} is among the first k, by A and by B. The bar is B minus A in points with its 95 % interval, paired query by query; it has a colour if chance does not explain it.`),
+    h("div", { class: "share", role: "img", "aria-label": `B ranks the right ${noun} higher in ${reply.won} queries, lower in ${reply.lost}, the same in ${reply.tied}` },
       part("won", reply.won), part("tied", reply.tied), part("lost", reply.lost)),
-    h("p", { class: "small" }, `B places the right item higher in ${count(reply.won)}, lower in ${count(reply.lost)}, equally in ${count(reply.tied)}. `,
-      `Median rank: A ${reply.median_rank.a}, B ${reply.median_rank.b}.`));
+    h("p", { class: "small" }, `B ranks the right ${noun} higher in ${count(reply.won)} queries, lower in ${count(reply.lost)}, the same in ${count(reply.tied)}. `,
+      `Its median rank: A ${count(reply.median_rank.a)}, B ${count(reply.median_rank.b)}.`));
   choices(direction, [["t2i", "Words → images"], ["i2t", "Image → captions"]], shown.direction, (value) => { shown.direction = value; openSet(() => true); });
   choices(byId("outcomes"), [["won", `B won ${count(reply.won)}`], ["lost", `B lost ${count(reply.lost)}`], ["all", "All"]], shown.outcome, (value) => { shown.outcome = value; openQueries(() => true); });
 }
@@ -164,11 +167,12 @@ async function step(at) {
 
 async function openSet(show) {
   try {
-    drawSummary(await api(`/api/duel/summary?direction=${shown.direction}`));
+    byId("summary").hidden = false;
+    drawSummary(await api(`/api/duel/summary?direction=${shown.direction}`, { waiting: progressIn(byId("summary")) }));
   } catch (error) {
     byId("summary").replaceChildren(h("p", { class: "note" }, error.message));
   }
-  byId("summary").hidden = byId("stepping").hidden = false;
+  byId("stepping").hidden = false;
   await openQueries(show);
 }
 

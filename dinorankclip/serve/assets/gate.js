@@ -28,7 +28,8 @@ function histogram({ edges, counts }) {
 export function gatePanel(gate) {
   const degrees = (value) => (value === null || value === undefined ? "none" : `${value.toFixed(1)}°`);
   return h("div", { class: "gate" },
-    h("div", {}, h("h3", {}, "Gate of the fusion"), histogram(gate.values_histogram)),
+    h("div", {}, h("h3", {}, "Gate of the fusion"), histogram(gate.values_histogram),
+      h("p", { class: "small dim" }, "How many dimensions of the embedding have which α: 0 keeps the trunk's value, 1 adds all that the fusion has to add.")),
     h("div", {}, h("dl", { class: "pairs" },
       h("dt", {}, "opened (α above ½)"), h("dd", {}, `${gate.open} of ${gate.dimensions} dimensions`),
       h("dt", {}, "mean α"), h("dd", {}, gate.mean.toFixed(3)),

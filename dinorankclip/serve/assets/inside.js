@@ -1,5 +1,6 @@
 // Inside an image: a chosen patch or words light patches of every source of every model.
 import { announce, api, byId, exclusive, h, ids, imageAddress, letter, models, names, notes, photo, remember, whenReady } from "/assets/common.js";
+import { minus } from "/assets/canvas.js";
 import { PatchMap } from "/assets/patch_map.js";
 import { gatePanel } from "/assets/gate.js";
 
@@ -44,7 +45,7 @@ async function showPatch(panel) {
   announce(`Patch in row ${row + 1}, column ${column + 1}.`);
 }
 
-const two = (value) => value.toFixed(2).replace("-", "−");
+const two = (value) => minus(value.toFixed(2));
 const range = (values) => `${two(Math.min(...values))} (dark) to ${two(Math.max(...values))} (bright)`;
 
 /** The name of a source of tokens; a model without students has its dense tokens in their place. */
@@ -59,7 +60,7 @@ async function showWords() {
     panel.words = new PatchMap(panel.picture, panel.grid, "Patches that the words fit", choose);
     panel.words.values(reply.map);
     panel.words.mark(patchOf(panel.grid).patch);
-    panel.words.note.textContent = `“${q}” in the ${sourceName(panel, reply.source).toLowerCase()}: ${range(reply.map)}`;
+    panel.words.note.textContent = `“${q}”: cosine with each patch of the ${sourceName(panel, reply.source).toLowerCase()}, ${range(reply.map)}`;
     panel.wordsBox.replaceChildren(panel.words.figure);
   })));
 }
@@ -72,9 +73,8 @@ function drawModel(box, id, reply, picture, has) {
   for (const source of reply.sources) {
     const name = sourceName(panel, source);
     if (reply.pca?.[source]) {
-      panel.colours[source] = new PatchMap(picture, reply.grid, `${name}: three principal components as colours`, choose);
+      panel.colours[source] = new PatchMap(picture, reply.grid, `${name}: like patches have like colours (first three principal components)`, choose);
       panel.colours[source].colours(reply.pca[source]);
-      panel.colours[source].note.textContent = `${name}: three principal components as colours`;
       figures.push(panel.colours[source].figure);
     }
     panel.cosine[source] = new PatchMap(picture, reply.grid, `${name}: cosine with the chosen patch`, choose);

@@ -1,5 +1,5 @@
 // A list under the Plackett–Luce model of any order: the slider re-sorts it.
-import { announce, api, ApiError, byId, errorBox, h, imageAddress, models, notes, photo, remember, whenReady } from "/assets/common.js";
+import { announce, api, ApiError, byId, errorBox, h, ids, imageAddress, models, notes, photo, remember, whenReady } from "/assets/common.js";
 import { barTable, matrix } from "/assets/matrix.js";
 
 const FEWEST = 4, MOST = 16;
@@ -33,7 +33,7 @@ async function ask() {
 }
 
 async function refresh() {
-  remember({ model: model() === "a" ? null : model(), from: shown.from, anchor: shown.anchor, items: shown.items.join(","), order: shown.order });
+  remember({ model: byId("model") && model(), from: shown.from, anchor: shown.anchor, items: shown.items.join(","), order: shown.order });
   problem(null);
   try {
     const reply = await ask();
@@ -71,10 +71,12 @@ function line(item, at, step) {
   const share = step.probabilities[String(item)];
   const bar = h("span");
   bar.style.width = `${100 * (share ?? 0)}%`;
+  const expected = answer.reference.indexOf(item) + 1;
   return h("li", { "data-item": item, class: `${past ? "past" : ""} ${item === step.chosen ? "chosen" : ""}` },
     h("span", { class: "rank" }, String(at + 1)),
     answer.ranked === "images" && h("a", { href: `/inside/${item}` }, h("img", { src: imageAddress(item), alt: `pair ${item}` })),
-    h("span", {}, h("span", { class: "caption" }, captions.get(item)), h("button", { type: "button", class: "quiet small dim", disabled: shown.items.length <= FEWEST, "aria-label": `Take pair ${item} out`, onclick: () => { shown.items = shown.items.filter((other) => other !== item); refresh(); } }, `pair ${item} ✕`)),
+    h("span", {}, h("span", { class: "caption" }, captions.get(item)), h("button", { type: "button", class: "quiet small dim", disabled: shown.items.length <= FEWEST, "aria-label": `Take pair ${item} out`, onclick: () => { shown.items = shown.items.filter((other) => other !== item); refresh(); } }, `pair ${item} ✕`),
+      h("span", { class: "small dim" }, ` · place ${expected || "none"} in the reference`)),
     h("span", { class: "meter" }, bar),
     h("span", { class: "number" }, share === undefined ? "listed" : `${(100 * share).toFixed(1)} %`));
 }
@@ -169,7 +171,8 @@ async function start() {
   }
   listen();
   const asked = new URLSearchParams(location.search);
-  if (byId("model")) byId("model").value = asked.get("model") === "b" ? "b" : "a";
+  const learnt = (await models()).find((one) => one.has.heads)?.id; // a model with transitions has more to show
+  if (byId("model")) byId("model").value = ids.includes(asked.get("model")) ? asked.get("model") : learnt ?? "a";
   byId("from").value = shown.from = asked.get("from") === "caption" ? "caption" : "image";
   byId("anchor").value = shown.anchor = Number(asked.get("anchor") ?? 0);
   shown.order = Number(asked.get("order") ?? 1);

@@ -1,6 +1,6 @@
 // Tables of numbers of a list: bars of utilities, and transitions as colours with a read-out.
 import { h } from "/assets/common.js";
-import { colour, context, isDark, rgb, short, signedHeat, whenThemed } from "/assets/canvas.js";
+import { colour, context, isDark, minus, rgb, short, signedHeat, whenThemed } from "/assets/canvas.js";
 
 const SIDE = 340, EDGE = 44;
 
@@ -10,7 +10,7 @@ export function barTable(title, items, values) {
     const bar = h("span");
     bar.style.marginLeft = `${(100 * (Math.min(0, values[at]) - low)) / span}%`;
     bar.style.width = `${(100 * Math.abs(values[at])) / span}%`;
-    return h("tr", {}, h("td", {}, `pair ${item}`), h("td", { class: "wide" }, h("span", { class: "meter" }, bar)), h("td", {}, values[at].toFixed(2)));
+    return h("tr", {}, h("td", {}, `pair ${item}`), h("td", { class: "wide" }, h("span", { class: "meter" }, bar)), h("td", {}, minus(values[at].toFixed(2))));
   });
   return h("div", {}, h("h3", {}, title), h("table", { class: "bars" }, h("tbody", {}, rows)));
 }
@@ -29,6 +29,8 @@ export function matrix(title, items, cells) {
     cells.forEach((row, r) => row.forEach((cell, c) => {
       drawing.fillStyle = cell === null ? colour("stripe") : rgb(signedHeat(cell / most, dark));
       drawing.fillRect(EDGE + c * step, EDGE + r * step, step - 1, step - 1);
+      drawing.strokeStyle = colour("line");
+      drawing.strokeRect(EDGE + c * step, EDGE + r * step, step - 1, step - 1);
     }));
     drawing.fillStyle = colour("dim");
     items.forEach((item, place) => {
@@ -47,8 +49,8 @@ export function matrix(title, items, cells) {
   };
   const tell = () => {
     const cell = cells[at.row][at.column];
-    note.textContent = `After pair ${items[at.row]}, pair ${items[at.column]}: ${cell === null ? "no transition to itself or to a listed item" : cell.toFixed(4)} (colours reach ±${short(most)})`;
-    canvas.setAttribute("aria-label", `${title}. ${note.textContent}. Arrow keys choose another cell.`);
+    note.textContent = `After pair ${items[at.row]}, pair ${items[at.column]}: ${cell === null ? "no transition to itself or to a listed item" : minus(cell.toFixed(4))}. Rust makes an item likelier, blue less likely; the strongest colours are ±${short(most)}.`;
+    canvas.setAttribute("aria-label", `${title}. ${note.textContent} Arrow keys choose another cell.`);
     draw();
   };
   canvas.addEventListener("keydown", (event) => {

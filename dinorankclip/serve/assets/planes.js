@@ -1,5 +1,5 @@
 // Planes of both models, brushed together.
-import { announce, api, byId, choices, count, exclusive, h, ids, letter, names, notes, percent, photo, remember, whenReady } from "/assets/common.js";
+import { announce, api, byId, choices, count, exclusive, h, ids, letter, names, notes, percent, photo, progressIn, remember, whenReady } from "/assets/common.js";
 import { Plane } from "/assets/scatter.js";
 
 const MOST_PHOTOS = 24;
@@ -8,12 +8,12 @@ let planes = [], indexes = [], kind = "pca";
 function showBrushed(chosen) {
   const box = byId("brushed");
   if (chosen.size === 0) {
-    box.replaceChildren(h("p", { class: "dim" }, "No image is brushed."));
+    box.replaceChildren(h("p", { class: "dim" }, "No image is chosen."));
     return;
   }
   const first = [...chosen].slice(0, MOST_PHOTOS).map((at) => indexes[at]);
-  box.replaceChildren(h("h2", {}, `${count(chosen.size)} images brushed`),
-    chosen.size > MOST_PHOTOS && h("p", { class: "small dim" }, `The first ${MOST_PHOTOS} of them.`),
+  box.replaceChildren(h("h2", {}, `${count(chosen.size)} ${chosen.size === 1 ? "image" : "images"} in the rectangle`),
+    chosen.size > MOST_PHOTOS ? h("p", { class: "small dim" }, `The first ${MOST_PHOTOS} of them.`) : "",
     h("ul", { class: "photos little" }, first.map((index) => h("li", {}, h("a", { class: "tile", href: `/inside/${index}` }, photo(index, `image ${index}`))))));
 }
 
@@ -30,7 +30,7 @@ function draw(reply) {
     const plane = new Plane(reply.points[id], `Model ${id.toUpperCase()}`, (chosen, finished) => brushed(plane, chosen, finished));
     const explained = reply.explained?.[id];
     byId("planes").append(h("section", { class: "card" }, h("h2", {}, letter(id), ` ${names[id]}`), plane.canvas,
-      explained && h("p", { class: "small dim" }, `The two axes hold ${percent(explained[0])} % and ${percent(explained[1])} % of the variance.`)));
+      explained && h("p", { class: "small dim" }, `The two axes show ${percent(explained[0])} % and ${percent(explained[1])} % of the variance of all embeddings.`)));
     return plane;
   });
   byId("note").replaceChildren(notes(reply.note ? [reply.note] : []));
@@ -40,7 +40,7 @@ async function open() {
   remember({ kind: kind === "pca" ? null : kind });
   const box = byId("planes");
   await exclusive("plane", box, async (signal) => {
-    const reply = await api(`/api/plane?kind=${kind}&rows=${byId("rows").value}`, { signal });
+    const reply = await api(`/api/plane?kind=${kind}&rows=${byId("rows").value}`, { signal, waiting: progressIn(box) });
     box.replaceChildren();
     showBrushed(new Set());
     draw(reply);

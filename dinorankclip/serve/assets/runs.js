@@ -1,5 +1,5 @@
 // Runs and their curves, as they grow.
-import { announce, api, byId, count, errorBox, exclusive, h, remember } from "/assets/common.js";
+import { announce, api, byId, count, errorBox, exclusive, h, percent, remember } from "/assets/common.js";
 import { short } from "/assets/canvas.js";
 import { curve } from "/assets/curves.js";
 
@@ -9,7 +9,9 @@ const WORTH = [/^val\/mean R@1$/, /^loss$/, /^val\/(?!chance).*R@1$/, /gate|lamb
 const runs = new Map();
 let open = null, due = null;
 
-const last = (values) => Object.entries(values ?? {}).filter(([, value]) => typeof value === "number").slice(0, 4).map(([name, value]) => `${name} ${short(value)}`).join(" · ");
+const LAST = [["loss", "loss", short], ["val/mean R@1", "validation R@1", (share) => `${percent(share)} %`], ["epoch", "epoch", short]];
+
+const last = (values) => LAST.filter(([name]) => typeof values[name] === "number").map(([name, words, shown]) => `${words} ${shown(values[name])}`).join(" · ");
 
 const worth = (name) => { const at = WORTH.findIndex((pattern) => pattern.test(name)); return at < 0 ? WORTH.length : at; };
 

@@ -76,12 +76,13 @@ export class Plane {
     const drawing = context(this.canvas, WIDE, HIGH);
     const x = (share) => EDGE + share * (WIDE - 2 * EDGE), y = (share) => EDGE + share * (HIGH - 2 * EDGE);
     const dot = (at, radius) => { drawing.beginPath(); drawing.arc(x(this.shares[at][0]), y(this.shares[at][1]), radius, 0, 7); drawing.fill(); };
+    const larger = Math.min(2, Math.max(1, WIDE / (this.canvas.clientWidth || WIDE))); // points stay visible on a narrow screen
     drawing.fillStyle = colour("dim");
-    drawing.globalAlpha = this.chosen.size ? 0.22 : 0.5;
-    this.shares.forEach((_, at) => { if (!this.chosen.has(at)) dot(at, 2.2); });
+    drawing.globalAlpha = this.chosen.size ? 0.32 : 0.55;
+    this.shares.forEach((_, at) => { if (!this.chosen.has(at)) dot(at, 2.2 * larger); });
     drawing.globalAlpha = 0.9;
     drawing.fillStyle = colour("mark");
-    for (const at of this.chosen) dot(at, 3.4);
+    for (const at of this.chosen) dot(at, 3.4 * larger);
     drawing.globalAlpha = 1;
     if (!this.box) return;
     drawing.strokeStyle = colour("ink");

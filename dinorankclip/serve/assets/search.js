@@ -13,7 +13,7 @@ function tile(item) {
 
 function draw(answer, heading) {
   byId("result").replaceChildren(
-    h("h2", {}, heading), h("p", { class: "small dim" }, `${answer.items.length} pictures in ${Math.max(1, Math.round(1000 * answer.seconds))} ms`),
+    h("h2", {}, heading), h("p", { class: "small dim" }, `The nearest ${answer.items.length} pictures, found in ${Math.max(1, Math.round(1000 * answer.seconds))} ms. The number at each is its cosine with the query: 1 is the same direction, 0 unrelated.`),
     notes(answer.note ? [answer.note] : []), h("ol", { class: "photos" }, answer.items.map(tile)));
   announce(`${answer.items.length} pictures found.`);
 }

@@ -1,9 +1,9 @@
 """Builds the parts of the site that come from elsewhere than docs/: hooks of mkdocs.yml.
 
-    on_files            adds pages: notebooks, CONTRIBUTING and its neighbours
-    on_page_markdown    fills the pages of the reference from the code (<!-- generated: NAME -->), and adapts our
-                        Markdown, which is written for GitHub, to the renderer of the site
-    on_page_content     turns LaTeX into MathML, so that no script has to be loaded for formulas
+on_files            adds pages: notebooks, CONTRIBUTING and its neighbours
+on_page_markdown    fills the pages of the reference from the code (<!-- generated: NAME -->), and adapts our
+                    Markdown, which is written for GitHub, to the renderer of the site
+on_page_content     turns LaTeX into MathML, so that no script has to be loaded for formulas
 """
 
 from __future__ import annotations
@@ -51,7 +51,11 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     # Links of a document at the root start there; those of other pages start in their folder below docs/.
     origin = next((name for name, place in ROOT_DOCUMENTS.items() if place == page.file.src_uri), None)
-    base = "" if origin and page.file.src_uri != "index.md" else posixpath.join("docs", posixpath.dirname(page.file.src_uri))
+    base = (
+        ""
+        if origin and page.file.src_uri != "index.md"
+        else posixpath.join("docs", posixpath.dirname(page.file.src_uri))
+    )
 
     def link(match: re.Match[str]) -> str:
         words, target = match[1], match[2]

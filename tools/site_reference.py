@@ -99,9 +99,9 @@ def field_helps(kind: Any) -> dict[str, str]:
         body = ast.parse(inspect.getsource(owner)).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, [*body.body[1:], None]):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                    found[field.target.id] = " ".join(str(below.value.value).split())
+            is_field = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if is_field and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                found[field.target.id] = " ".join(str(below.value.value).split())  # type: ignore[union-attr]
     return found
 
 

@@ -32,9 +32,9 @@ OUTCOMES = 4  # hits, and misses, by text
 IMAGE_OUTCOMES = 3  # hits, and misses, by image
 MOST_PICTURES, PICTURE_BYTES = 24, 8 << 20  # pictures of `score` on the page, and the largest that is read
 _KINDS = {
-    "retrieval": "captions with the images they found, images with the captions they found; green is right",
-    "plane": "images and captions in the plane of their two main directions; crosses are the means",
-    "hardest": "the classes that are missed most often, and what they are taken for",
+    "retrieval": "Captions with the images they found, images with the captions they found; green is right",
+    "plane": "Images and captions in the plane of their two main directions; crosses are the means",
+    "hardest": "The classes that are missed most often, and what they are taken for",
 }
 
 
@@ -132,10 +132,10 @@ def _moved(examples: dict[str, Any]) -> str:
     first, last = examples["first"], examples["last"]
     before, after = ([result["place"] for result in moment["by_text"]] for moment in (first, last))
     up, down = (sum(sign * (a - b) > 0 for a, b in zip(before, after)) for sign in (1, -1))
-    start = "before training" if first["step"] == 0 else f"at the first validation (step {first['step']:,})"
+    start = "the start" if first["step"] == 0 else f"the first validation (step {first['step']:,})"
     return (
-        f"{len(before)} captions of the validation part were drawn by a fixed seed, not by their results. Between "
-        f"{start} and the end (step {last['step']:,}) the first right photo moved up for {up}, down for {down} and "
+        f"{len(before)} captions of the validation part were drawn by a fixed seed, not by their results. From "
+        f"{start} to the end (step {last['step']:,}) the first right photo moved up for {up}, down for {down} and "
         f"stayed for {len(before) - up - down}; its median place went from {median(before) + 1:,.0f} to "
         f"{median(after) + 1:,.0f} of {examples['images']:,}. The first {min(CHANGED, len(before))} of them:"
     )
@@ -161,6 +161,7 @@ def add_score_pictures(page: Page, run: Path, sets: dict[str, Any], shown_above:
         stale = "" if not sets or any(name == known.rsplit(" ", 1)[0] or name == known for known in sets) else (
             " This set is not among the scores above: the picture is of earlier weights."
         )  # fmt: skip
-        page.picture(data_uri("png", data), name or path.stem, _KINDS.get(kind, "a picture of score") + "." + stale)
+        about = _KINDS.get(kind, "A picture of score") + "." + stale
+        page.picture(data_uri("png", data), name or path.stem, about, folded=kind == "hardest")
     if len(there) > MOST_PICTURES:
         page.text(f"{len(there) - MOST_PICTURES} more pictures lie in {PICTURES}/.", "note")

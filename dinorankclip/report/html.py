@@ -142,9 +142,9 @@ class Page:
         """Add a query and what it found, at one moment or at several."""
         self._add("query", asked=asked, rows=rows)
 
-    def picture(self, source: str, title: str, caption: str) -> None:
-        """Add a picture whose bytes are in its address."""
-        self._add("figure", source=source, look="", title=title, caption=caption)
+    def picture(self, source: str, title: str, caption: str, folded: bool = False) -> None:
+        """Add a picture whose bytes are in its address; a `folded` one opens on a click."""
+        self._add("folded" if folded else "figure", source=source, look="", title=title, caption=caption)
 
     def details(self, summary: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Add a table of sentences that opens on a click."""

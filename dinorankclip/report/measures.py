@@ -11,6 +11,7 @@ import re
 _DIRECTIONS = {
     "i2t": "an image is the query, and captions are ranked by their similarity to it",
     "t2i": "a caption is the query, and images are ranked by their similarity to it",
+    "i2i": "an image is the query, and other images are ranked by their similarity to it",
 }
 _BRANCH = "(?P<branch>image|text) "
 
@@ -47,10 +48,10 @@ _SCORES = {
         "Kendall's τ-b between the order in which an image ranks captions and its caption ranks images."
     ),
     r"cross-modal rho": "Spearman's ρ between the order in which an image ranks captions and its caption ranks images.",
-    r"(?P<way>i2t|t2i) tau-b": (
+    r"(?P<way>i2t|t2i|i2i) tau-b": (
         "Kendall's τ-b between the model's order and the true graded relevance of the scenes: {way}."
     ),
-    r"(?P<way>i2t|t2i) NDCG.*": (
+    r"(?P<way>i2t|t2i|i2i) NDCG.*": (
         "Normalised discounted cumulative gain by the true graded relevance; 1 is the ideal order: {way}."
     ),
     _BRANCH + r"cosine": (

@@ -226,10 +226,12 @@ def _words(page: Page, stored: dict[str, Any], fusion: bool, orders: bool) -> No
 
 
 def _set_rows(sets: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    for name, result in sets.items():
+    for set_name, result in sets.items():
+        name = set_name  # stands once before the scores of its set
         for metric, score in result["scores"].items():
             unit = score.get("unit", "share")
             shown = {key: written(score[key], unit) for key in ("value", "low", "high", "chance") if key in score}
             level = f"{100 * score.get('level', OWN_LEVEL):g} %"
             span = f"{shown['low']} … {shown['high']} ({level})" if "low" in shown else MISSING
             yield name, metric, shown["value"], span, shown.get("chance", MISSING), str(score.get("n", MISSING))
+            name = ""

@@ -47,11 +47,11 @@ def run_page(run: Path) -> Page:
         page.text(f"Left out: {error}.", "warn")
     _held_out(page, settings, stored, lines, examples)
     page.section("Curves")
-    for draw in (loss_curves, score_curves, order_telemetry):
+    for draw, what in ((loss_curves, "the loss"), (score_curves, "validation"), (order_telemetry, "gates of orders")):
         try:
             page.figure(draw(lines), level=3)
         except Unavailable as why:
-            page.text(f"Left out: {why}.", "note")
+            page.text(f"No curve of {what}: {why}.", "note")
     orders = _orders(page, lines)
     if fusion:
         _fusion(page, fusion)

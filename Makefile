@@ -36,7 +36,7 @@ browser: $(VENV)/installed-browser
 # The documents as a site in site/, strictly: a broken link or a warning ends it. Search needs a server:
 # python -m http.server -d site
 site: $(VENV)/installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
 	@echo "site/index.html"
 
 # Runs the notebooks of examples/ and stores their outputs for the site, about two minutes on one core.

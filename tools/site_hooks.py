@@ -62,7 +62,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if re.match(r"[a-z]+:|#", target):
             return match[0]
         path, _, anchor = target.partition("#")
-        place = _page_of(posixpath.normpath(posixpath.join(base, path)), files)
+        named = posixpath.normpath(posixpath.join(base, path))
+        place = _page_of(named, files)
+        if place is None and not (ROOT / named).exists():
+            return match[0]  # a broken link, which ends a strict build
         if place is None:
             return words if "`" in words else f"`{words}`"  # a file of the repository that is no page
         relative = posixpath.relpath(place, posixpath.dirname(page.file.src_uri) or ".")

@@ -31,6 +31,7 @@ CHANGED = 4  # queries that are shown before and after
 OUTCOMES = 4  # hits, and misses, by text
 IMAGE_OUTCOMES = 3  # hits, and misses, by image
 MOST_PICTURES, PICTURE_BYTES = 24, 8 << 20  # pictures of `score` on the page, and the largest that is read
+LARGE = 1 << 18  # bytes from which a picture of photos is stored as JPEG
 _KINDS = {
     "retrieval": "Captions with the images they found, images with the captions they found; green is right",
     "plane": "Images and captions in the plane of their two main directions; crosses are the means",
@@ -153,8 +154,7 @@ def add_score_pictures(page: Page, run: Path, sets: dict[str, Any], shown_above:
             page.text(f"{path.name} is left out: hits and misses of the same photos stand above.", "note")
             continue
         try:
-            data = file_bytes(path, PICTURE_BYTES)
-            decode(data)
+            source = _picture(file_bytes(path, PICTURE_BYTES))
         except (Damage, UserError, OSError) as error:
             page.text(f"{PICTURES}/{path.name} cannot be shown: {str(error).splitlines()[0]}.", "warn")
             continue
@@ -162,6 +162,16 @@ def add_score_pictures(page: Page, run: Path, sets: dict[str, Any], shown_above:
             " This set is not among the scores above: the picture is of earlier weights."
         )  # fmt: skip
         about = _KINDS.get(kind, "A picture of score") + "." + stale
-        page.picture(data_uri("png", data), name or path.stem, about, folded=kind == "hardest")
+        page.picture(source, name or path.stem, about, folded=kind == "hardest")
     if len(there) > MOST_PICTURES:
         page.text(f"{len(there) - MOST_PICTURES} more pictures lie in {PICTURES}/.", "note")
+
+
+def _picture(data: bytes) -> str:
+    """Return the source of an <img> for a picture of `score`; sheets of photos are a fifth as large as JPEG."""
+    pixels = decode(data)  # raises `Damage` for bytes that are no picture
+    if len(data) < LARGE:
+        return data_uri("png", data)
+    stored = io.BytesIO()
+    Image.fromarray(pixels).save(stored, "JPEG", quality=88)
+    return data_uri("jpeg", stored.getvalue())

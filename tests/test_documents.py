@@ -12,7 +12,11 @@ DOCUMENTS = [
     ROOT / "CHANGELOG.md",
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted(path for kind in ("tutorials", "howto", "reference") for path in (ROOT / "docs" / kind).glob("*.md")),
+    *sorted(
+        path
+        for kind in ("tutorials", "howto", "reference", "explanation", "records")
+        for path in (ROOT / "docs" / kind).glob("*.md")
+    ),
 ]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 PATH = re.compile(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,22 @@ def notebook_files(folder: Path) -> dict[str, str | bytes]:
     files: dict[str, str | bytes] = {}
     for path in sorted(folder.glob("*.ipynb")):
         executed = EXECUTED / path.name
-        source = json.loads(path.read_text(encoding="utf-8"))
-        shown = json.loads(executed.read_text(encoding="utf-8")) if executed.is_file() else source
-        if [cell["source"] for cell in shown["cells"]] != [cell["source"] for cell in source["cells"]]:
-            shown = source  # executed before it was changed
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        if executed.is_file():
+            cells = _with_outputs(cells, json.loads(executed.read_text(encoding="utf-8"))["cells"])
         files[f"notebooks/{path.name}"] = path.read_bytes()
-        files[f"notebooks/{path.stem}.md"] = _page(path, shown["cells"], files)
+        files[f"notebooks/{path.stem}.md"] = _page(path, cells, files)
     return files
+
+
+def _with_outputs(cells: list[dict[str, Any]], executed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cells with the outputs of an execution, unless it was one of other code."""
+    done = [cell for cell in executed if cell["cell_type"] == "code"]
+    asked = [cell for cell in cells if cell["cell_type"] == "code"]
+    if ["".join(cell["source"]) for cell in done] != ["".join(cell["source"]) for cell in asked]:
+        return cells
+    outputs = iter(done)
+    return [cell | {"outputs": next(outputs)["outputs"]} if cell["cell_type"] == "code" else cell for cell in cells]
 
 
 def _page(path: Path, cells: list[dict[str, Any]], files: dict[str, str | bytes]) -> str:
@@ -39,9 +49,21 @@ def _page(path: Path, cells: list[dict[str, Any]], files: dict[str, str | bytes]
                 parts += [f"[Download this notebook]({path.name}){{ download }}. CI executes it.", ""]
             continue
         parts += ["```python", text, "```", ""]
-        for at, output in enumerate(cell.get("outputs", ())):
+        for at, output in enumerate(_joined(cell.get("outputs", ()))):
             parts += _output(output, f"notebooks/{path.stem}-{number}-{at}.png", files)
     return "\n".join(parts)
+
+
+def _joined(outputs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Join what was printed in several pieces."""
+    joined: list[dict[str, Any]] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if "text" in output and "text" in last and last.get("name") == output.get("name"):
+            last["text"] = [*last["text"], *output["text"]]
+        else:
+            joined.append(dict(output))
+    return joined
 
 
 def _output(output: dict[str, Any], picture: str, files: dict[str, str | bytes]) -> list[str]:

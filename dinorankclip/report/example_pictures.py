@@ -43,11 +43,9 @@ def add_examples(page: Page, settings: dict[str, Any], examples: dict[str, Any])
     """Add what the same queries found at the first and at the last validation, then hits and misses of the last."""
     source = _held_out(settings, examples)
     if isinstance(source, str):
-        page.text(f"The photos of the examples cannot be shown: {source}.", "note")
-        tile: Callable[[int, bool | None], Tile] = lambda index, right: Tile("", "not shown", right)  # noqa: E731
-    else:
-        shown = _Pictures(source)
-        tile = shown.tile
+        _add_places(page, examples, source)
+        return
+    tile = _Pictures(source).tile
     first, last = examples["first"], examples["last"]
     queries = list(zip(first["by_text"], last["by_text"]))
     shown_both = 0
@@ -78,6 +76,19 @@ def add_examples(page: Page, settings: dict[str, Any], examples: dict[str, Any])
         page.query("", [Row(place, [tile(result["image"], None)], [(text, mark) for text, mark in result["found"]])])
 
 
+def _add_places(page: Page, examples: dict[str, Any], why: str) -> None:
+    """Add the places of all drawn captions in words, where their photos cannot be read."""
+    first, last = examples["first"], examples["last"]
+    page.section("Before and after", 3)
+    page.text(f"The photos cannot be shown: {why}.", "note")
+    page.text(_moved(examples).partition(" The first ")[0])
+    rows = [
+        (after["caption"], str(before["place"] + 1), str(after["place"] + 1))
+        for before, after in zip(first["by_text"], last["by_text"])
+    ]
+    page.table(("caption", f"place at step {first['step']:,}", f"place at step {last['step']:,}"), rows)
+
+
 def _held_out(settings: dict[str, Any], examples: dict[str, Any]) -> Source | str:
     """Open the validation part of the run; return the reason in words if this is impossible."""
     data = str(settings["data"])
@@ -87,7 +98,7 @@ def _held_out(settings: dict[str, Any], examples: dict[str, Any]) -> Source | st
         refuse_command(settings, Path("the run"))
         source = open_stored(data, stored_reading(settings["reading"]), examples["part"])
     except (UserError, OSError) as error:
-        return str(error).splitlines()[0]
+        return str(error).splitlines()[0].partition(". ")[0]
     return source if source.fingerprint == examples["fingerprint"] else f"{data} has changed since the run"
 
 

@@ -22,7 +22,7 @@ from dinorankclip.report.run_findings import examine_run
 from dinorankclip.stored_settings import flatten
 from dinorankclip.train.cost import Spending, spending
 from dinorankclip.train.loop import CHOOSES_BEST
-from dinorankclip.types import UserError
+from dinorankclip.types import Finding, UserError
 
 Read = TypeVar("Read")
 
@@ -37,14 +37,16 @@ def run_page(run: Path) -> Page:
     page.text(f"Pairs seen: {pairs}. Parameters trained: {parameters}, and {spent.heads or 0:,} of the loss alone.")
     if spent.teacher:
         page.text(f"Teacher: {spent.teacher}.", "note")
-    page.findings(_read(lambda: list(examine_run(run)), [], unread))
+    findings: list[Finding] = _read(lambda: list(examine_run(run)), [], unread)
+    page.findings(findings)
     lines: list[dict[str, Any]] = _read(lambda: run_files.read_metrics(run), [], unread)
     stored: dict[str, Any] = _read(lambda: run_files.stored_scores(run), {}, unread)
     examples: dict[str, Any] = _read(lambda: read_examples(run), {}, unread)
     fusion: dict[str, Any] = _read(lambda: run_files.read_fusion(run), {}, unread)
     environment: dict[str, Any] = _read(lambda: run_files.read_environment(run), {}, unread)
     for error in dict.fromkeys(unread):
-        page.text(f"Left out: {error}.", "warn")
+        if not any(error in finding.what for finding in findings):
+            page.text(f"Left out: {error}.", "warn")
     _held_out(page, settings, stored, lines, examples)
     page.section("Curves")
     for draw, what in ((loss_curves, "the loss"), (score_curves, "validation"), (order_telemetry, "gates of orders")):
@@ -110,7 +112,7 @@ def _held_out(
             "note",
         )
     else:
-        page.text("Training has not scored its end yet: the same train command goes on.", "note")
+        page.text("There are no scores of the end: training has not ended, or their file cannot be read.", "note")
     if examples:
         add_examples(page, settings, examples)
     else:

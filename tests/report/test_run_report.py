@@ -89,7 +89,8 @@ def test_data_that_is_gone_or_has_changed_is_said_to_be(run):
     (run.parent / "moved").mkdir()
     shutil.move(run.parent / "photos.csv", run.parent / "moved")
     page = read(run)
-    assert "The photos of the examples cannot be shown" in page.text and "not shown" in page.text
+    assert "The photos cannot be shown: there is no " in page.text and tiles(page) == []
+    assert "place at step 3" in page.text and "moved up for 10" in page.text
     (run.parent / "photos.csv").write_text("image,caption\n1.jpg,one\n2.jpg,two\n3.jpg,three\n")
     assert "has changed since the run" in read(run).text
 

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart study test test-browser browser lint check-long chaos bench bench-ranking parity-scoring named-sets clean
+.PHONY: quickstart study test test-browser browser site notebooks lint check-long chaos bench bench-ranking parity-scoring named-sets clean
 
 # Four models, trained for the same number of core-seconds: CLIP with AdamW as open_clip trains it, CLIP with the defaults
 # here, the paper's recipe, and the recipe that was best here.
@@ -32,6 +32,16 @@ test-browser: browser
 	$(BIN)/python -m pytest tests/browser
 
 browser: $(VENV)/installed-browser
+
+# The documents as a site in site/, strictly: a broken link or a warning ends it. Search needs a server:
+# python -m http.server -d site
+site: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
+	@echo "site/index.html"
+
+# Runs the notebooks of examples/ and stores their outputs for the site, about two minutes on one core.
+notebooks: $(VENV)/installed-notebooks
+	$(BIN)/python -m tools.run_notebooks --keep $${DINORANKCLIP_HOME:-built}/notebooks
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
@@ -91,5 +101,13 @@ $(VENV)/installed-browser: $(VENV)/installed-test
 	$(PIP) -e .[browser]
 	touch $@
 
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PIP) -e .[docs]
+	touch $@
+
+$(VENV)/installed-notebooks: $(VENV)/installed
+	$(PIP) -e .[notebooks]
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

@@ -36,6 +36,7 @@ TENSORBOARD = "tensorboard"  # the same numbers
 BEFORE = "before.json"  # scores of the starting weights
 SCORES, ITEMS = "scores.json", "scores_items.npz"  # scores, and the contribution of each item
 FUSION = "fusion.json"  # gates and angles at the start and at the end
+EXAMPLES = "examples.json"  # what a few validation queries find, first and last
 PROVENANCE = "provenance.json"  # in exported folders: what is known about the run
 ENDED = "ended.json"  # why the run stopped early
 REPORT, PICTURES = "report.html", "pictures"

@@ -12,6 +12,11 @@ DOCUMENTS = [
     ROOT / "CHANGELOG.md",
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(
+        path
+        for kind in ("tutorials", "howto", "reference", "explanation", "records")
+        for path in (ROOT / "docs" / kind).glob("*.md")
+    ),
 ]
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 PATH = re.compile(
@@ -19,7 +24,7 @@ PATH = re.compile(
 )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: "/".join(path.parts[-2:]))
 def test_links_and_paths_lead_somewhere(document):
     text = document.read_text(encoding="utf-8")
     links = [link for link in LINK.findall(text) if not link.startswith(("http:", "https:", "mailto:"))]

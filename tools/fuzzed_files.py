@@ -14,8 +14,10 @@ from dinorankclip import io as files
 from dinorankclip import run_files
 from dinorankclip.checked_files import read_object
 from dinorankclip.data.damage import Damage
+from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.row_store import RowStore
 from dinorankclip.data.tar_shards import ShardSource, file_stamp
+from dinorankclip.evaluate.example_queries import note_examples, read_examples
 from dinorankclip.evaluate.scores_file import _read_or_begin, compare_scores, read_items, read_scores
 from dinorankclip.models.card import card, provenance
 from dinorankclip.models.export_model import write_export
@@ -52,6 +54,8 @@ def prepare(folder: Path) -> Path:
     store = RowStore(folder / "rows", 4, {"model": "x"})
     store.write(range(4), rows, np.full(4, -1, np.int8))
     files.write_json(folder / "run" / run_files.BEFORE, {"val/i2t R@1": 0.1})
+    pairs, captions, same = open_pairs(folder / "pairs", split="test"), [["a cat"], ["a dog"]], torch.eye(2)
+    note_examples(folder / "run", 3, "val", pairs, range(2), captions, same, same)
     with contextlib.redirect_stdout(io.StringIO()):
         write_export(str(folder / "run"), folder / "trunk", ["open-clip"])
     source = ShardSource([folder / "pairs" / "test" / "0.tar"])
@@ -176,6 +180,7 @@ def project_kinds() -> list[Kind]:
         Kind("scored/scores_items.npz", _quietly(lambda folder: sorted(_read_or_begin(folder / "scored")[1]))),
         Kind("run/fusion.json", _fusion),
         Kind("run/before.json", lambda folder: run_files.read_object(folder / "run" / run_files.BEFORE)),
+        Kind("run/examples.json", lambda folder: read_examples(folder / "run")),
         Kind(f"{step}/training.json", _run),
         Kind(f"{step}/training.safetensors", lambda folder: spending(folder / "run")),
         Kind(f"{step}/model.json", _model),

@@ -10,7 +10,7 @@ inside `final_scores`. Scores for evaluation sets are scorers (scores.py), not h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dinorankclip import distributed
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.evaluate.embeddings import EmbeddedImages, Tokenize, embed_images, embed_texts
+from dinorankclip.evaluate.example_queries import note_examples
 from dinorankclip.evaluate.fidelity import FidelityEvaluator, OwnProjector
 from dinorankclip.evaluate.geometry import inspect_fusion, inspection_table
 from dinorankclip.evaluate.retrieval import retrieval_scores
@@ -43,6 +44,14 @@ from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
 ROWS_AT_ONCE = 1024  # stored rows that a model encodes at once
 
 
+@dataclass(frozen=True)
+class Examples:
+    """Names the run folder whose example queries are stored, and the step that it has reached."""
+
+    run: Path
+    step: Callable[[], int]
+
+
 @dataclass
 class RetrievalEvaluator:
     """Scores retrieval on held-out pairs, with every caption of an image."""
@@ -53,6 +62,7 @@ class RetrievalEvaluator:
     tokenizer: Tokenize
     rows: ImageRows | None = None  # stored rows of a frozen image tower
     max_pixels: int = MAX_PIXELS
+    examples: Examples | None = None  # stores what a few queries find
     scores: list[Score] = field(default_factory=list, init=False)  # scores of the last call, with items
 
     def __call__(self, encoder: Encoder) -> Iterator[tuple[str, float]]:
@@ -63,7 +73,11 @@ class RetrievalEvaluator:
             images = embed_images(encoders, self.source, self.image, max_pixels=self.max_pixels)
         captions = [self.source.captions(int(index)) for index in images.indices]
         rows = embed_texts(encoder.encode_text, self.tokenizer, [text for group in captions for text in group])
-        self.scores = list(retrieval_scores(images.rows["embedding"], rows, captions))
+        table = images.rows["embedding"]
+        if self.examples is not None:
+            step, indices = self.examples.step(), images.indices.tolist()
+            note_examples(self.examples.run, step, self.name, self.source, indices, captions, table, rows)
+        self.scores = list(retrieval_scores(table, rows, captions))
         yield from ((score.name, score.value) for score in self.scores)
         chance = self.scores[-1].chance
         assert chance is not None, "a recall has a chance level"
@@ -96,8 +110,10 @@ def evaluators(parts: RunParts, *splits: str) -> list[RetrievalEvaluator]:
     image, max_pixels = parts.state.model.image_spec, parts.settings.reading.max_pixels
     rows = parts.frozen.rows if parts.frozen else {}
     sources = {split: parts.held_out[split] for split in splits if split in parts.held_out}
+    run = Path(parts.settings.run or "")
+    examples = {"val": Examples(run, lambda: parts.state.step)} if parts.settings.run and run.is_dir() else {}
     return [
-        RetrievalEvaluator(split, source, image, parts.tokenizer, rows.get(split), max_pixels)
+        RetrievalEvaluator(split, source, image, parts.tokenizer, rows.get(split), max_pixels, examples.get(split))
         for split, source in sources.items()
     ]
 

@@ -125,7 +125,7 @@ def _checked(
 def reference_order(similarities: Tensor, length: int | None = None) -> Tensor:
     """Rank the items of each row of similarities [N, M]; return the first `length` positions, [N, K], without gradient.
 
-    Descending, ties by item index (D4): sorted(range(M), key=lambda d: (-similarities[i][d], d))[:length]
+    Descending, ties by item index (D4): `sorted(range(M), key=lambda d: (-similarities[i][d], d))[:length]`
     """
     return similarities.detach().sort(dim=1, descending=True, stable=True).indices[:, :length].contiguous()
 

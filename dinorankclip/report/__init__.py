@@ -1,8 +1,10 @@
 """Writes reports, figures and pages. Numbers come from earlier rooms; here they become readable.
 
-html.py            one writer of self-contained HTML files: report pages, Markdown, pages of photos
+html.py             one writer of self-contained HTML files: report pages, Markdown, pages of photos
 figures.py         the look of all figures, a finished figure with its files, the curves of a run
 pictures.py        pictures of photos and of the embedding plane, drawn with Pillow
+measures.py        a sentence about each score and each other word of a report
+example_pictures.py what example queries found before and after, hits and misses, the pictures of `score`
 run_findings.py    the examination of a run, for its report and for `doctor`
 folder_findings.py bytes that are not as they were written: checkpoints, exports, caches, embeddings; for `doctor`
 run_verdict.py     what the model of a run can do, and the advice by how the run was made

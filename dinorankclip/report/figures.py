@@ -129,21 +129,20 @@ Lines = Sequence[dict[str, Any]]  # records of a run's log
 
 
 def loss_curves(lines: Lines) -> Drawn:
-    """Draw the loss and its weighted terms, with large and small terms in separate panels."""
+    """Draw the loss and its weighted terms. Small terms, if there are any, have a panel of their own."""
     steps = [line for line in lines if "loss" in line]
     if not steps:
         raise Unavailable("the run has logged no step yet")
     names = [name for name in dict.fromkeys(name for line in steps for name in line) if name.startswith("loss/")]
     figure = new_figure(3.0)
-    left, right = figure.subplots(1, 2)
     large = [name for name in names if max(line.get(name, 0.0) for line in steps) >= 0.1]
-    small = [name for name in names if name not in large]
-    _terms(left, steps, ["loss", *large])
-    _terms(right, steps, small or large)
-    left.set(title="loss and its larger terms", xlabel="step")
-    right.set(title="smaller terms" if small else "terms", xlabel="step")
+    small = [name for name in names if name not in large and any(line.get(name) for line in steps)]
+    panels = figure.subplots(1, 2 if small else 1, squeeze=False)[0]
+    _terms(panels[0], steps, ["loss", *(large if len(large) + len(small) > 1 else [])])  # one term is the loss itself
+    panels[0].set(title="loss and its larger terms" if len(names) > 1 else "loss", xlabel="step")
     if small:
-        right.set_yscale("log")
+        _terms(panels[1], steps, small)
+        panels[1].set(title="smaller terms", xlabel="step", yscale="log")
     caption = "Terms of the loss as they are weighted at each step. A term that is not drawn has been zero."
     return Drawn("loss", "Loss", caption, figure)
 

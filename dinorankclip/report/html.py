@@ -13,7 +13,7 @@ import base64
 import io
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dinorankclip.data.inspect import ShownPair
     from dinorankclip.report.figures import Drawn
     from dinorankclip.search.photo_search import Answer, Hit
+    from dinorankclip.types import Finding
 
 _HEIGHT, _WIDEST = 240, 480  # pixels of a small copy; the page shows it smaller, so it is sharp on dense screens
 _QUALITY = 82
@@ -83,6 +84,25 @@ class Grid:
     rows: tuple[tuple[Words, ...], ...] = field(default=())
 
 
+@dataclass(frozen=True)
+class Tile:
+    """Holds a small picture. `source` is a data address; empty: `name` says why there is none. `right`: whether the
+    item is a right answer; None marks the item that was meant, or asked with."""
+
+    source: str
+    name: str
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Holds what one query found: pictures, or pictures with captions and whether each is right."""
+
+    label: str
+    tiles: Sequence[Tile]
+    captions: Sequence[tuple[str, bool]] = ()
+
+
 @dataclass
 class Page:
     """Builds a report page. Methods add parts in reading order; `html` adds the title and a table of contents."""
@@ -104,13 +124,31 @@ class Page:
     def command(self, *lines: str) -> None:
         self._add("command", lines=lines)
 
-    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[int] = (0,)) -> None:
-        """Add a table. Columns in `words` hold sentences, the others numbers."""
-        self._add("table", headings=headings, rows=list(rows), words=words)
+    def findings(self, findings: Iterable[Finding]) -> None:
+        """Add findings of `doctor`, each with its level."""
+        self._add("findings", findings=list(findings))
+
+    def table(
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        words: Sequence[int] = (0,),
+        tips: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add a table. Columns in `words` hold sentences, the others numbers; `tips` explain cells with these texts."""
+        self._add("table", headings=headings, rows=list(rows), words=words, tips=tips or {})
+
+    def query(self, asked: str, rows: Sequence[Row]) -> None:
+        """Add a query and what it found, at one moment or at several."""
+        self._add("query", asked=asked, rows=rows)
+
+    def picture(self, source: str, title: str, caption: str, folded: bool = False) -> None:
+        """Add a picture whose bytes are in its address; a `folded` one opens on a click."""
+        self._add("folded" if folded else "figure", source=source, look="", title=title, caption=caption)
 
     def details(self, summary: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Add a table of sentences that opens on a click."""
-        self._add("details", summary=summary, headings=headings, rows=list(rows), words=range(len(headings)))
+        self._add("details", summary=summary, headings=headings, rows=list(rows), words=range(len(headings)), tips={})
 
     def grid(self, grid: Grid) -> None:
         self._add("grid", grid=grid)

@@ -1,64 +1,169 @@
-"""Writes the report of one run: its course, its learned orders, its scores and settings."""
+"""Writes the report of one run: its course, what it finds before and after, its orders, scores and settings.
+
+A file of the run that is absent or damaged becomes words on the page; only config.json must be readable.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dinorankclip import run_files
+from dinorankclip.evaluate.example_queries import read_examples
 from dinorankclip.evaluate.scores import OWN_LEVEL
 from dinorankclip.formatting import MISSING, RECALLS, described, held_out, written
+from dinorankclip.report.example_pictures import add_examples, add_score_pictures
 from dinorankclip.report.figures import Unavailable, loss_curves, order_telemetry, score_curves
 from dinorankclip.report.html import Page
+from dinorankclip.report.measures import WORDS, meanings
 from dinorankclip.report.run_findings import examine_run
 from dinorankclip.stored_settings import flatten
-from dinorankclip.train.cost import spending
+from dinorankclip.train.cost import Spending, spending
+from dinorankclip.train.loop import CHOOSES_BEST
+from dinorankclip.types import Finding, UserError
+
+Read = TypeVar("Read")
 
 
 def run_page(run: Path) -> Page:
-    settings, lines, spent = run_files.read_settings(run), run_files.read_metrics(run), spending(run)
+    settings = run_files.read_settings(run)
+    unread: list[str] = []
+    spent = _read(lambda: spending(run), Spending(settings, None, None, None, None, None), unread)
     page = Page(f"Run {run.name}", _subtitle(settings, spent.method))
     page.section("How it went")
     pairs, parameters = ("unknown" if n is None else f"{n:,}" for n in (spent.pairs_seen, spent.model_parameters))
     page.text(f"Pairs seen: {pairs}. Parameters trained: {parameters}, and {spent.heads or 0:,} of the loss alone.")
     if spent.teacher:
         page.text(f"Teacher: {spent.teacher}.", "note")
-    for finding in examine_run(run):
-        text = finding.what + (f" — {finding.advice}" if finding.advice else "")
-        page.text(f"{finding.level}: {text}", "warn" if finding.level == "problem" else "")
+    findings: list[Finding] = _read(lambda: list(examine_run(run)), [], unread)
+    page.findings(findings)
+    lines: list[dict[str, Any]] = _read(lambda: run_files.read_metrics(run), [], unread)
+    stored: dict[str, Any] = _read(lambda: run_files.stored_scores(run), {}, unread)
+    examples: dict[str, Any] = _read(lambda: read_examples(run), {}, unread)
+    fusion: dict[str, Any] = _read(lambda: run_files.read_fusion(run), {}, unread)
+    environment: dict[str, Any] = _read(lambda: run_files.read_environment(run), {}, unread)
+    for error in dict.fromkeys(unread):
+        if not any(error in finding.what for finding in findings):
+            page.text(f"Left out: {error}.", "warn")
+    _held_out(page, settings, stored, lines, examples)
     page.section("Curves")
-    for draw in (loss_curves, score_curves, order_telemetry):
+    for draw, what in ((loss_curves, "the loss"), (score_curves, "validation"), (order_telemetry, "gates of orders")):
         try:
             page.figure(draw(lines), level=3)
         except Unavailable as why:
-            page.text(f"Left out: {why}.", "note")
-    _orders(page, lines)
-    if fusion := run_files.read_fusion(run):
+            page.text(f"No curve of {what}: {why}.", "note")
+    orders = _orders(page, lines)
+    if fusion:
         _fusion(page, fusion)
-    if stored := run_files.stored_scores(run):
-        _scores(page, stored)
+    _scores(page, stored)
+    shown_above = _sets_of(settings, stored.get("sets", {}), examples)
+    add_score_pictures(page, run, stored.get("sets", {}), shown_above)
+    _words(page, stored, fusion=bool(fusion), orders=orders)
     page.section("Settings")
     rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(flatten(settings).items())]
     page.details("All settings", ("setting", "value"), rows)
-    if environment := run_files.read_environment(run):
-        page.section("Environment")
+    page.section("Environment")
+    if environment:
         page.text(f"Revision {environment.get('revision') or 'unknown'}; {described(environment)}.")
         page.command(" ".join(environment.get("command", ())))
+    else:
+        page.text("The run folder says nothing about the machine and the versions.", "note")
     return page
 
 
+def _read(read: Callable[[], Read], otherwise: Read, unread: list[str]) -> Read:
+    """Return what `read` returns; if the file is damaged, `otherwise`, and the reason joins `unread`."""
+    try:
+        return read()
+    except (UserError, OSError) as error:
+        unread.append(str(error).splitlines()[0])
+        return otherwise
+
+
 def _subtitle(settings: dict[str, Any], method: str) -> str:
-    recipe = settings.get("recipe")
+    recipe, model = settings.get("recipe"), settings.get("model", {})
     towers = settings.get("aligned", {}) if recipe == "aligned" else {}
-    made = [f"--recipe {recipe}"] if recipe else []
-    made += [f"frozen {towers['image_tower']} and {towers['text_tower']}"] if towers else []
-    return ", ".join([f"{method} on {settings['data']}", *made, f"seed {settings['seed']}"])
+    if towers:
+        made = f"Heads on the frozen towers {towers['image_tower']} (images) and {towers['text_tower']} (captions)"
+    else:
+        made = f"Trunk {model['trunk']}" if model.get("trunk") else "A model"
+    words = [made, *([f"--recipe {recipe}"] if recipe else []), f"trained by {method} on {settings['data']}"]
+    start = settings.get("init") or model.get("weights")
+    return ", ".join([*words, *([f"starting from {start}"] if start else []), f"seed {settings['seed']}"])
 
 
-def _orders(page: Page, lines: list[dict[str, Any]]) -> None:
-    """Add the last gate and relative spread of each order, which tell whether the order acts (D13)."""
+def _held_out(
+    page: Page,
+    settings: dict[str, Any],
+    stored: dict[str, Any],
+    lines: list[dict[str, Any]],
+    examples: dict[str, Any],
+) -> None:
+    """Add retrieval on the held-out parts: the table, then pictures of the same queries before and after."""
+    page.section("Held-out retrieval")
+    rows = list(_retrieval_rows(stored.get("scores", {}), stored.get("before") or {}, lines))
+    if rows:
+        headings = ("part", "direction", "when", *RECALLS, "chance R@1")
+        page.table(headings, rows, words=(0, 1, 2))
+        page.text(
+            "R@1 is the share of queries whose first answer is right; R@5 and R@10 look at the first five and ten.",
+            "note",
+        )
+    else:
+        page.text("There are no scores of the end: training has not ended, or their file cannot be read.", "note")
+    if examples:
+        add_examples(page, settings, examples)
+    else:
+        data = settings["data"]
+        page.text(
+            "The run stored no example queries (runs of earlier versions, and methods that do not learn to retrieve, "
+            f"have none). `dinorankclip score RUN --sets {data}` draws some.",
+            "note",
+        )
+
+
+def _retrieval_rows(
+    scores: dict[str, float], before: dict[str, Any], lines: list[dict[str, Any]]
+) -> Iterator[tuple[str, ...]]:
+    """Yield rows for each held-out part and direction, in percent: starting weights or first validation, then the end.
+
+    The first validation is known of the validation part alone, and only if it was not the last one.
+    """
+    taken = [line for line in lines if CHOOSES_BEST in line]
+    moments: list[tuple[str, dict[str, Any]]] = [("before training", before)] if before else []
+    if len(taken) > 1:
+        moments.append((f"first validation, step {taken[0]['step']:,}", taken[0]))
+    moments.append(("end", scores))
+    for part, ways in held_out(scores).items():
+        for way in ways:
+            labels = (part, way)  # stand once before the rows of several moments
+            for when, numbers in moments:
+                recalls = held_out(numbers).get(part, {}).get(way)
+                if recalls is not None:
+                    cells = (*recalls, scores.get(f"{part}/chance R@1"))
+                    yield *labels, when, *(MISSING if v is None else written(v, "share") for v in cells)
+                    labels = ("", "")
+
+
+def _sets_of(settings: dict[str, Any], sets: dict[str, Any], examples: dict[str, Any]) -> set[str]:
+    """Return the scored sets that are the run's own validation part, whose examples the page shows already."""
+    if not examples:
+        return set()
+    own = Path(str(settings["data"])).stem
+    return {
+        name.rsplit(" ", 1)[0] if name.endswith(f" {examples['part']}") else name
+        for name, result in sets.items()
+        if result.get("split") == examples["part"]
+        and result.get("images") == examples["images"]
+        and (name == own or name.startswith(f"{own} "))
+    }
+
+
+def _orders(page: Page, lines: list[dict[str, Any]]) -> bool:
+    """Add the last gate and relative spread of each order, which tell whether the order acts (D13). Return whether
+    there are such orders."""
     last: dict[str, Any] = {}
     for line in lines:
         last |= line
@@ -73,6 +178,7 @@ def _orders(page: Page, lines: list[dict[str, Any]]) -> None:
         page.text(
             f"An order whose spread is below {run_files.INERT_SPREAD:g} of that of the utilities is inert.", "note"
         )
+    return bool(rows)
 
 
 def _fusion(page: Page, stored: dict[str, Any]) -> None:
@@ -93,34 +199,41 @@ def _fusion(page: Page, stored: dict[str, Any]) -> None:
 
 
 def _scores(page: Page, stored: dict[str, Any]) -> None:
-    page.section("Scores")
-    retrieval = list(_retrieval_rows(stored.get("scores", {})))
-    if retrieval:
-        page.section("Held-out retrieval, taken by train", 3)
-        page.table(("part", "", *RECALLS, "chance R@1"), retrieval, words=(0, 1))
     fidelity = [(name, f"{value:.4f}") for name, value in stored.get("fidelity", {}).items()]
     if fidelity:
-        page.section("Students beside their teacher", 3)
-        page.table(("score", "value"), fidelity)
-    if stored.get("sets"):
-        page.section("Evaluation sets", 3)
+        page.section("Students beside their teacher")
+        page.table(("score", "value"), fidelity, tips=meanings([name for name, _ in fidelity]))
+    page.section("Evaluation sets")
+    sets = stored.get("sets", {})
+    if not sets:
+        page.text("No set was scored yet. This command adds scores, intervals and pictures to this page:", "note")
+        page.command("dinorankclip score RUN --sets scenes")
+    else:
         headings = ("set", "score", "value", "interval over items", "chance", "n")
-        page.table(headings, _set_rows(stored["sets"]), words=(0, 1))
+        names = [metric for result in sets.values() for metric in result["scores"]]
+        page.table(headings, _set_rows(sets), words=(0, 1), tips=meanings(names))
+    for name, error in stored.get("set_errors", {}).items():
+        page.text(f"{name} could not be scored: {error}", "warn")
 
 
-def _retrieval_rows(scores: dict[str, float]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each held-out part and direction, in percent."""
-    for part, ways in held_out(scores).items():
-        chance = scores.get(f"{part}/chance R@1")
-        for way, recalls in ways.items():
-            yield part, way, *(MISSING if value is None else written(value, "share") for value in (*recalls, chance))
+def _words(page: Page, stored: dict[str, Any], fusion: bool, orders: bool) -> None:
+    """Add the meaning of every measure and word of this page."""
+    page.section("What the words mean")
+    absent = set() if orders else {"order", "λ", "spread", "inert"}
+    absent |= set() if fusion else {"gate α", "angle to the trunk's own", "its bound"}
+    rows = [(word, sentence) for word, sentence in WORDS.items() if word not in absent]
+    names = [metric for result in stored.get("sets", {}).values() for metric in result["scores"]]
+    rows += list(meanings([*stored.get("fidelity", {}), *names]).items())
+    page.table(("word", "meaning"), rows, words=(0, 1))
 
 
 def _set_rows(sets: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    for name, result in sets.items():
+    for set_name, result in sets.items():
+        name = set_name  # stands once before the scores of its set
         for metric, score in result["scores"].items():
             unit = score.get("unit", "share")
             shown = {key: written(score[key], unit) for key in ("value", "low", "high", "chance") if key in score}
             level = f"{100 * score.get('level', OWN_LEVEL):g} %"
             span = f"{shown['low']} … {shown['high']} ({level})" if "low" in shown else MISSING
             yield name, metric, shown["value"], span, shown.get("chance", MISSING), str(score.get("n", MISSING))
+            name = ""

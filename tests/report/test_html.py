@@ -10,7 +10,6 @@ import pytest
 from dinorankclip.data.inspect import ShownPair
 from dinorankclip.report.figures import Drawn, new_figure
 from dinorankclip.report.html import Grid, Page, Words, add_markdown, write_contact_sheet, write_search_page
-from dinorankclip.report.run_report import _subtitle
 from dinorankclip.search.photo_search import Answer, Hit
 from tests.models.model_making import photo
 
@@ -189,12 +188,3 @@ def test_a_contact_sheet_has_all_captions_and_is_self_contained(tmp_path):
     assert [image["alt"] for image in images] == [f"key {evil}", "b\ufffd"]
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
     assert {f"title {evil}", "first", f"second {evil}"} <= set(page.words)
-
-
-def test_the_subtitle_of_a_run_names_recipe_and_towers():
-    settings = {"data": "photos.csv", "seed": 3}
-    assert _subtitle(settings, "clip") == "clip on photos.csv, seed 3"
-    assert _subtitle(settings | {"recipe": "paper"}, "rank") == "rank on photos.csv, --recipe paper, seed 3"
-    towers = {"recipe": "aligned", "aligned": {"image_tower": "efficientnet-lite0", "text_tower": "minilm"}}
-    wanted = "clip on photos.csv, --recipe aligned, frozen efficientnet-lite0 and minilm, seed 3"
-    assert _subtitle(settings | towers, "clip") == wanted

@@ -101,10 +101,10 @@ def naming_extras(what: str, extra: str = "train") -> Iterator[None]:
             raise  # a bug of ours, or a package that no extra brings
         extra = extra if brings == "train" else brings
         top = (error.name or "").partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and error.name == top:
-            message = _message(what, missing_packages(brings) or [top], extra)
+        package, missing = EXTRAS[brings].get(top, top), missing_packages(brings)
+        if package in missing or (isinstance(error, ModuleNotFoundError) and error.name == top):
+            message = _message(what, missing or [package], extra)
         else:
-            package = EXTRAS[brings].get(top, top)
             upgrade = install_line(extra).replace("install", "install -U", 1)
             message = (
                 f"{what} needs another version of {package} than {_version(package)} ({first_line(error)}): {upgrade}"

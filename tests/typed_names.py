@@ -14,21 +14,17 @@ from dinorankclip.losses import cone_separation, gram_loss, info_nce, plackett_l
 from dinorankclip.types import ImageSpec, LossTerms, TextSpec
 
 if TYPE_CHECKING:
-    import torch
+    import torch  # noqa: F401 (in quotes below)
     from torch import Tensor
 
-    from dinorankclip.models.loaded import LoadedModel
+    from dinorankclip.models.loaded import LoadedModel  # noqa: F401 (in quotes below)
 
 
 def the_loss(image: Tensor, text: Tensor, scale: Tensor) -> LossTerms:
     loss = RankingLoss(8, order=3, head_dim=4)
     assert_type(loss, RankingLoss)
     loss.set_progress(1, 4, 64)
-    terms = loss(image, text, scale)
-    return check_terms(terms)
-
-
-def check_terms(terms: LossTerms) -> LossTerms:
+    terms = assert_type(loss(image, text, scale), LossTerms)
     assert_type(terms.total, "Tensor")
     assert_type(terms.terms, "dict[str, Tensor]")
     assert_type(terms.report, dict[str, float])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from importlib.metadata import distributions, requires
+from importlib.metadata import distributions, requires, version
 from pathlib import Path
 
 SLOWEST_IMPORT = 0.1  # CPU seconds of `import dinorankclip`, before torch
@@ -38,7 +38,7 @@ def check_requirements() -> None:
     lines = [line for line in requires("dinorankclip") or [] if "extra ==" not in line]
     assert sorted(line[:5] for line in lines) == ["numpy", "torch"], lines
     names = {entry.metadata["Name"].lower() for entry in distributions()}
-    print(f"installed: {', '.join(sorted(names))}")
+    print(f"torch {version('torch')}, numpy {version('numpy')}; installed: {', '.join(sorted(names))}")
     unwanted = names & {"open-clip-torch", "open_clip_torch", "timm", "torchvision", "pillow", "tyro", "safetensors"}
     assert not unwanted, unwanted
 

@@ -14,8 +14,7 @@ from dinorankclip import io, system
 from dinorankclip.checked_files import bytes_at, open_regular
 from dinorankclip.data import loader
 from dinorankclip.train.clock import core_time
-
-POSIX = pytest.mark.skipif(os.name != "posix", reason="a fact of POSIX systems")
+from tests.systems import POSIX
 
 
 @pytest.fixture

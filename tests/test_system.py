@@ -1,5 +1,6 @@
 """Systems that lack what Linux has: each is simulated by its absence."""
 
+import ast
 import builtins
 import os
 import re
@@ -152,3 +153,32 @@ def test_no_other_file_looks_at_the_platform():
     found = {path.name: special.findall(path.read_text(encoding="utf-8")) for path in files if path.name not in allowed}
     found.pop("household_and_instruments.py")  # draws a fork
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_text_is_read_and_written_in_utf_8():
+    """Without an encoding Python takes that of the system, which is another one on Windows."""
+    root = Path(__file__).parents[1]
+    wrong = []
+    for path in [*(root / "dinorankclip").rglob("*.py"), *(root / "dinorankclip_studies").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and _is_text(node)
+                and not {"encoding", None} & {k.arg for k in node.keywords}
+            ):
+                wrong.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert wrong == []
+
+
+def _is_text(call: ast.Call) -> bool:
+    """Return whether a call is Path.read_text, Path.write_text, or an `open` in a mode without b."""
+    words = [*call.args, *(keyword.value for keyword in call.keywords)]
+    modes = [word.value for word in words if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open" and not any("b" in mode for mode in modes)
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner = call.func.value.id if isinstance(call.func.value, ast.Name) else ""
+    if call.func.attr in ("read_text", "write_text"):
+        return owner != "io"  # ours writes UTF-8
+    return call.func.attr == "open" and bool(set(modes) & {"r", "w", "a", "r+", "w+"})

@@ -311,7 +311,7 @@ def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
     tokenizer = Tokenizer(TextSpec(context_length=16))
     expected = opened(folder, tokenizer=tokenizer)(keys, [View()] * 6, captions)
     monkeypatch.setattr(cache_read, "FEWEST_MAPS", 2)
-    monkeypatch.setattr(cache_read, "_open_files", lambda: 4)
+    monkeypatch.setattr(cache_read, "most_open_files", lambda: (4, 4))
     few = opened(folder, tokenizer=tokenizer)
     cached = few(keys, [View()] * 6, captions)
     assert len(few._maps) == 2 and expected.keys() == cached.keys()

@@ -28,7 +28,7 @@ sys.modules |= dict.fromkeys(HIDDEN)
 
 def in_core_alone(code):
     run = [sys.executable, "-c", CORE_ALONE + code]
-    return subprocess.run(run, capture_output=True, encoding="utf-8", cwd=ROOT, timeout=120)
+    return subprocess.run(run, capture_output=True, encoding="utf-8", cwd=ROOT, timeout=600)
 
 
 def normal(name):

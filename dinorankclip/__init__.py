@@ -25,7 +25,10 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        from dinorankclip.extras import naming_extras
+
+        with naming_extras(f"dinorankclip.{name}"):
+            return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'dinorankclip' has no attribute '{name}'")
 
 

@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import stat
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ LOG_BYTES = 1 << 30
 ARRAY_BYTES = 1 << 34  # unpacked arrays of an .npz file: embeddings of a few million photos
 TABLE_BYTES = 1 << 34  # a CSV table, which is read whole
 _AT_ONCE = 1 << 24
+# Flags that a system may lack. Without O_BINARY, Windows changes the ends of lines.
+_HOW = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+_reading = threading.Lock()
 _NPY = b"\x93NUMPY"
 
 
@@ -48,7 +52,7 @@ def open_regular(path: str | Path) -> int:
     """Open a regular file for reading and return its number. Never waits, whatever stands at the path."""
     _demand_regular(os.stat(path).st_mode, path)
     # Another kind of file may have taken the place since then: without waiting, and looked at again.
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    number = os.open(path, os.O_RDONLY | _HOW)
     try:
         _demand_regular(os.fstat(number).st_mode, path)
     except BaseException:
@@ -95,6 +99,23 @@ def file_bytes(path: str | Path, most: int) -> bytes:
             if total > most:
                 raise TooLarge(f"{path} has more than {most:,} bytes, and at most {most:,} are read")
         return b"".join(pieces)
+
+
+def bytes_at(number: int, size: int, at: int) -> bytes:
+    """Read up to `size` bytes at a position of an open file. Threads can share the file; where the system has `pread`,
+    which moves no file pointer, forked processes can too."""
+    data = _piece_at(number, size, at)
+    while len(data) < size and (more := _piece_at(number, size - len(data), at + len(data))):
+        data += more  # network file systems may answer in pieces
+    return data
+
+
+def _piece_at(number: int, size: int, at: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(number, size, at)
+    with _reading:
+        os.lseek(number, at, os.SEEK_SET)
+        return os.read(number, size)
 
 
 def file_text(path: str | Path, most: int = JSON_BYTES) -> str:

@@ -44,15 +44,6 @@ def file_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def flush(path: str | Path) -> None:
-    """Write a file, or a folder's entries, through to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def seal_folder(folder: Path) -> None:
     """Write the hashes of all files in the folder and below."""
     lines = "".join(f"{file_hash(path)}  {name}\n" for name, path in _files(folder).items())

@@ -58,7 +58,7 @@ def _computes_bf16(gpu: torch.device) -> bool:
 def announces_amx() -> bool:
     """Return whether the processor (or an emulator) claims matrix units for bf16. Linux only."""
     try:
-        return " amx_bf16" in Path("/proc/cpuinfo").read_text()
+        return " amx_bf16" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
 

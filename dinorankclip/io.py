@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.checked_files import UnfitFile, naming, read_arrays
+from dinorankclip.system import lives
 from dinorankclip.types import UserError
 
 STALE_AFTER = (
@@ -114,7 +115,7 @@ def _exchanged(one: Path, other: Path) -> bool:
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     try:
         call = ctypes.CDLL(None).renameat2
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):  # not Linux, or an old one; Windows knows no library of the process
         return False
     return call(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
 
@@ -126,7 +127,7 @@ def remove_unfinished(out: Path) -> None:
             node, _, process = left.name.removeprefix(f".{out.name}.").removesuffix(_UNFINISHED).rpartition(".")
             here = node == platform.node() and process.isdecimal()
             old = time.time() - left.stat().st_mtime > STALE_AFTER
-            if not left.is_symlink() and (old or (here and not _lives(int(process)))) and _is_free(left):
+            if not left.is_symlink() and (old or (here and not lives(int(process)))) and _is_free(left):
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -134,19 +135,9 @@ def remove_left_files(folder: Path) -> None:
     """Remove files that processes of this machine were writing in a folder (`whole_file`) when they were killed."""
     for left in folder.glob(f".*.{glob.escape(platform.node())}.*"):
         process = left.name.rpartition(".")[2]
-        if process.isdecimal() and not _lives(int(process)):
+        if process.isdecimal() and not lives(int(process)):
             with contextlib.suppress(OSError):
                 left.unlink()
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 @contextlib.contextmanager
@@ -176,6 +167,49 @@ def _is_free(folder: Path) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def flush(path: str | Path) -> None:
+    """Write a file, or a folder's entries, through to the disk. Windows has no way to do so for a folder."""
+    if os.name == "nt":
+        if not os.path.isdir(path):
+            with open(path, "r+b") as file:  # Windows flushes only files that are open for writing
+                os.fsync(file.fileno())
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def point(link: Path, name: str) -> None:
+    """Let `link` name the folder `name` beside it. A reader sees the old folder or the new one.
+
+    Windows and some disks know no links, or let only administrators make them. There `link` becomes a folder with the
+    same files: further names of them where the disk can, which take no room, else copies.
+    """
+    aside = link.with_name(f".{link.name}.new")
+    aside.unlink(missing_ok=True)
+    try:
+        aside.symlink_to(name, target_is_directory=True)
+        os.replace(aside, link)
+    except (OSError, NotImplementedError):
+        with contextlib.suppress(FileNotFoundError):
+            aside.unlink()
+        source = link.with_name(name)
+        if not source.is_dir():
+            raise
+        with whole_folder(link, replace=True) as folder:
+            shutil.copytree(source, folder, copy_function=_named_again, dirs_exist_ok=True)
+
+
+def _named_again(source: str, name: str) -> str:
+    try:
+        os.link(source, name)
+    except (OSError, NotImplementedError):
+        shutil.copy2(source, name)
+    return name
 
 
 def demand_writable(folder: Path, advice: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from dinorankclip.system import usable_cores
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -278,8 +278,7 @@ def default_workers(processes: int = 1) -> int:
     """Return the number of runs at a time: one for each GPU, or for each core where there is no GPU."""
     from dinorankclip_studies.queue_workers import visible_gpus
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, (len(visible_gpus()) or cores) // processes)
+    return max(1, (len(visible_gpus()) or usable_cores()) // processes)
 
 
 VERBS: dict[str, Callable[..., None]] = {

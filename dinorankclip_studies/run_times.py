@@ -130,11 +130,11 @@ def load_bench(folder: str | Path) -> Bench:
     rows: Sequence[Mapping[str, Any]] = ()
     about = ""
     if latency is not None:
-        rows, text = json.loads(latency.read_text()), latency.with_suffix(".md")
+        rows, text = json.loads(latency.read_text(encoding="utf-8")), latency.with_suffix(".md")
         about = text.read_text(encoding="utf-8").partition("\n")[0] if text.is_file() else ""
     if record is None:
         return Bench(latency=rows, latency_about=about)
-    stored = json.loads(record.read_text())
+    stored = json.loads(record.read_text(encoding="utf-8"))
     machine = f"{stored['machine'].get('processor', '?')}, {stored['machine'].get('threads', '?')} threads"
     comparisons = {entry["title"]: entry["seconds"] for entry in stored["comparisons"]}
     return Bench(record.name, machine, comparisons, rows, about)

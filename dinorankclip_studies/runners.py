@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dinorankclip.extras import naming_extras
 from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train.loop import CHOOSES_BEST
@@ -154,10 +155,8 @@ def submit(
     folder: Path, runs: Sequence[Run], settings: SlurmSettings, gpus: int, flags: Sequence[str], name: str
 ) -> list[Any]:
     """Submit every run that is neither finished nor running, and return submitit's jobs."""
-    try:
+    with naming_extras("SLURM"):
         import submitit
-    except ImportError:
-        raise UserError("SLURM needs submitit: pip install 'dinorankclip[studies]'") from None
     keys = [run.key for run in distinct(runs)]
     waiting = [key for key in keys if not is_finished(folder, key) and not is_running(folder, key)]
     if not waiting:

@@ -22,12 +22,10 @@ from typing import Literal
 
 import numpy as np
 
-from dinorankclip.types import UserError
+from dinorankclip.extras import naming_extras
 
-try:
+with naming_extras("a study"):
     from scipy import optimize, stats
-except ModuleNotFoundError:
-    raise UserError("studies need scipy: pip install 'dinorankclip[studies]'") from None
 
 LEVEL = 0.95
 ALPHA = 0.05

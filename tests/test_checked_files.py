@@ -17,8 +17,10 @@ from dinorankclip.checked_files import (
     read_object,
 )
 from dinorankclip.json_shape import COUNT, entries
+from tests.systems import LINUX
 
 
+@LINUX
 def test_only_regular_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "fifo")  # opening it would wait for a writer
     (tmp_path / "device").symlink_to("/dev/zero")
@@ -34,6 +36,7 @@ def test_only_regular_files_are_read(tmp_path):
         read_json(tmp_path / "nothing")
 
 
+@LINUX
 def test_no_more_bytes_than_allowed(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     assert file_bytes(tmp_path / "file", 3) == b"abc"

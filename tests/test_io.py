@@ -14,6 +14,7 @@ import pytest
 from dinorankclip import io
 from dinorankclip.io import home, if_free, one_at_a_time, whole_file, whole_folder, write_json, write_text
 from dinorankclip.types import UserError
+from tests.systems import POSIX
 
 
 def test_a_file_takes_its_place_at_the_end(tmp_path):
@@ -88,6 +89,7 @@ def test_only_one_at_a_time_though_the_file_comes_and_goes(tmp_path):
     assert count.read_text() == "800" and [path.name for path in tmp_path.iterdir()] == ["count"]
 
 
+@POSIX
 def test_a_disk_without_locks_stops_nobody(tmp_path, monkeypatch):
     def no_locks(handle, how):
         raise OSError(37, "No locks available")
@@ -108,6 +110,7 @@ def test_caches_lie_under_the_home_that_the_environment_names(monkeypatch):
     assert run.stdout.split() == [str(Path("elsewhere/index")), str(Path("elsewhere/scenes"))]
 
 
+@POSIX
 def test_folders_of_killed_processes_are_removed_by_the_next_writer(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -160,6 +163,7 @@ def test_a_folder_is_replaced_at_once(tmp_path):
         assert [path.name for path in out.iterdir()] == [text] and list(tmp_path.iterdir()) == [out]
 
 
+@POSIX
 def test_links_are_not_followed(tmp_path):
     precious, path = tmp_path / "precious", tmp_path / "a.txt"
     precious.write_text("mine")

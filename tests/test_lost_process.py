@@ -10,6 +10,9 @@ import torch.multiprocessing as mp
 
 from dinorankclip import distributed, lost_process
 from dinorankclip.types import UserError
+from tests.systems import POSIX
+
+pytestmark = POSIX
 
 
 def _take_part(rank: int, size: int, port: int, lost: int, how: str, messages) -> None:

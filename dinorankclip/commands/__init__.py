@@ -14,7 +14,8 @@ search.py     find photos by words or by another photo
 serve.py      answer searches over HTTP
 explore.py    look inside models on pages
 export.py     a model to give away
-doctor.py     check the machine, data or a run
+doctor.py     check the machine; print findings
+doctor_path.py  check data, a run, or what was written
 
 The verb `study` is in the package dinorankclip_studies.
 """

@@ -1,14 +1,15 @@
 """The `dinorankclip` command (`drc` for short): finds the verb, imports its module, turns errors into exit codes.
 
-Nothing heavy is imported here, so that help answers at once. The module of a verb has its name, and a `main(argv)` or a
-function of that name whose parameters are the flags. Exit codes: 0 done, 2 a mistake that the user can correct (one
-line, no traceback), 130 Ctrl-C, 143 SIGTERM. A traceback is a bug of ours.
+Nothing heavy is imported here, so that help answers at once, and with the core packages alone. The module of a verb has
+its name, and a `main(argv)` or a function of that name whose parameters are the flags. Exit codes: 0 done, 2 a mistake
+that the user can correct (one line, no traceback), 130 Ctrl-C, 143 SIGTERM. A traceback is a bug of ours.
 """
 
 from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import shutil
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dinorankclip import __version__
+from dinorankclip.extras import naming_extras
 from dinorankclip.hub import ONLINE
 from dinorankclip.types import UserError, first_line
 
@@ -67,6 +69,7 @@ VERBS = {
 }
 
 
+_EXTRAS = {"serve": "serve", "explore": "serve", "study": "studies"}  # other verbs need the extra train
 # Errors of a disk or a network disk, which no code of ours can cause.
 _OF_THE_DISK = {getattr(errno, name, None) for name in ("EIO", "EROFS", "ESTALE", "EFBIG", "ENODEV", "ENXIO")}
 
@@ -91,6 +94,7 @@ def help_text() -> str:
 def main(argv: list[str] | None = None) -> None:
     """Run the installed command. It ends by SystemExit if the exit code is not 0."""
     argv = sys.argv[1:] if argv is None else argv
+    _print_anywhere()
     if argv and argv[0] == "--online":
         os.environ[ONLINE] = "1"  # before any import of a library that can download
         argv = argv[1:]
@@ -130,6 +134,13 @@ def main(argv: list[str] | None = None) -> None:
         _fail(advice(error, ReadingSettings()))
 
 
+def _print_anywhere() -> None:
+    """Replace characters that the terminal's encoding lacks (arrows in a Windows code page) instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
 def _run(argv: list[str]) -> None:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(help_text())
@@ -142,11 +153,15 @@ def _run(argv: list[str]) -> None:
     verb = argv[0]
     if verb not in VERBS:
         raise UserError(f"no verb '{verb}': {did_you_mean(verb, VERBS, cutoff=0.5)} (dinorankclip --help)")
-    module = import_studies("command") if verb == "study" else importlib.import_module(f"dinorankclip.commands.{verb}")
-    if hasattr(module, "main"):
-        module.main(argv[1:])
-    else:
-        call_verb(getattr(module, verb), verb, argv[1:])
+    with naming_extras(f"dinorankclip {verb}", _EXTRAS.get(verb, "train")):
+        if verb == "study":
+            module = import_studies("command")
+        else:
+            module = importlib.import_module(f"dinorankclip.commands.{verb}")
+        if hasattr(module, "main"):
+            module.main(argv[1:])
+        else:
+            call_verb(getattr(module, verb), verb, argv[1:])
 
 
 def _no_room(error: OSError) -> str:

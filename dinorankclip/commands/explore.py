@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from dinorankclip.commands.serve import demand_extra, load_served
+from dinorankclip.commands.serve import load_served
 from dinorankclip.config import FindingSettings
+from dinorankclip.extras import demand_extra
 from dinorankclip.types import UserError
 
 
@@ -56,7 +57,7 @@ def explore(
         raise UserError("give --data with pairs, or --images with a folder of photos")
     if images is not None and split is not None:
         raise UserError("--split is for --data; a folder of photos has no parts")
-    demand_extra()
+    demand_extra("serve", "dinorankclip explore")
     print(f"opening {data or images} …", file=sys.stderr, flush=True)  # torch takes a few seconds to import
     from dinorankclip.serve.run_server import checked_token, serve_models
 

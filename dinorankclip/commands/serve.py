@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from dinorankclip.commands.shared import load_quietly
-from dinorankclip.types import UserError
+from dinorankclip.extras import demand_extra
 
 if TYPE_CHECKING:
     from dinorankclip.serve.served_model import ServedModel
@@ -48,7 +47,7 @@ def serve(
         runs: The folder of runs whose curves are served.
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
     """
-    demand_extra()
+    demand_extra("serve", "dinorankclip serve")
     print(f"opening {images} …", file=sys.stderr, flush=True)  # torch takes a few seconds to import
     from dinorankclip.serve.run_server import checked_token, serve_models
 
@@ -58,12 +57,6 @@ def serve(
     collection = open_photos(images)
     models = load_served([model], device)
     serve_models(models, collection, pages=False, host=host, port=port, token=token, runs=runs)
-
-
-def demand_extra() -> None:
-    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f"serve and explore are an extra: pip install 'dinorankclip[serve]' ({missing[0]} is missing)")
 
 
 def load_served(names: Sequence[str], device: str) -> list[ServedModel]:

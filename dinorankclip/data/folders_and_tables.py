@@ -34,6 +34,7 @@ from dinorankclip.config import FindingSettings
 from dinorankclip.data.damage import CAPTION_BYTES, IMAGE_BYTES, Damage
 from dinorankclip.data.decode import captions_from_text, clean_captions
 from dinorankclip.data.tar_shards import IMAGE_KINDS
+from dinorankclip.extras import naming_extras
 from dinorankclip.io import digest
 from dinorankclip.types import Source, UserError, first_line
 
@@ -260,10 +261,8 @@ def _unclosed_quote(text: str, delimiter: str, header: list[str], image_column: 
 
 
 def _parquet_rows(table: Path, columns: dict[str, str]) -> Iterator[list[str]]:
-    try:
+    with naming_extras("reading Parquet"):
         import pyarrow.parquet as parquet
-    except ImportError:
-        raise UserError("reading Parquet needs pyarrow: pip install 'dinorankclip[parquet]'") from None
     try:
         os.close(open_regular(table))
         file = parquet.ParquetFile(table)

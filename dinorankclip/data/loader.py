@@ -26,7 +26,6 @@ import itertools
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -45,6 +44,7 @@ from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, g
 from dinorankclip.data.splits import chosen_among, group_of
 from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tokens import Tokenizer
+from dinorankclip.system import allow_open_files, most_open_files, signals_held_back, start_method
 from dinorankclip.types import (
     Batch,
     ImageRows,
@@ -201,16 +201,13 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         worker_init_fn=_start_worker if workers else None,
         prefetch_factor=PREFETCH if workers else None,
         timeout=reading.patience if workers else 0,
-        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+        multiprocessing_context=start_method() if workers else None,
         generator=torch.Generator(),  # the default draws from torch's global stream: resumes would differ
     )
     # Only this process handles Ctrl-C and SIGTERM. They wait until `_start_worker` ignores them: torch takes a SIGTERM
     # from the parent for a request to leave in good order, and then waits for that worker's batch until patience ends.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
+    with signals_held_back(signal.SIGINT, signal.SIGTERM):
         iterator = iter(loader)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     processes = list(getattr(iterator, "_workers", ()))
     _running.append(processes)
     try:
@@ -229,20 +226,15 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
 
 def _demand_open_files(workers: int) -> None:
     """Raise this process's limit of open files if workers need more. Beyond the limit, batches would never arrive."""
-    try:
-        import resource
-    except ImportError:  # not on every system
+    needed, limits = OPEN_FILES + OPEN_FILES_OF_WORKER * workers, most_open_files()
+    if not workers or limits is None or limits[0] >= needed:
         return
-    needed = OPEN_FILES + OPEN_FILES_OF_WORKER * workers
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if not workers or soft >= needed or soft == resource.RLIM_INFINITY:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
+    if (hard := limits[1]) < needed:
         raise UserError(
             f"only {hard} files may be open at once here, and {workers} reading processes need {needed}: raise the "
             f"limit (ulimit -n {max(1024, needed)}), or use --reading.workers 0"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    allow_open_files(needed)
 
 
 def advice(error: Exception, reading: ReadingSettings) -> str:

@@ -82,7 +82,7 @@ class Writer:
     def __init__(self, folder: Path, layout: Layout, shard_size: int = 1000) -> None:
         self.folder, self.layout, self.shard_size = folder, layout, shard_size
         if layout == "shards":
-            (folder / "dataset_type.txt").write_text("retrieval\n")
+            (folder / "dataset_type.txt").write_text("retrieval\n", encoding="utf-8")
 
     def write(self, part: str, samples: Iterable[RawSample]) -> int:
         """Write a part; return the number of pairs."""
@@ -162,7 +162,7 @@ def _write_shards(folder: Path, records: Iterator[dict[str, str | bytes]], shard
                 tar.write(record)
         count += len(some)
         shards += 1
-    (folder / "nshards.txt").write_text(f"{shards}\n")
+    (folder / "nshards.txt").write_text(f"{shards}\n", encoding="utf-8")
     return count
 
 
@@ -195,7 +195,7 @@ def pack_classes(
             raise UserError(f"no images in the class folders of {folder}")
         (out / CLASS_NAMES).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
         (out / TEMPLATES).write_text("".join(f"{prompt}\n" for prompt in prompts), encoding="utf-8")
-        (out / "dataset_type.txt").write_text("classification\n")
+        (out / "dataset_type.txt").write_text("classification\n", encoding="utf-8")
     return count, len(names)
 
 

@@ -191,7 +191,7 @@ def _block_hash(rows: np.ndarray, causes: np.ndarray) -> np.ndarray:
 def _reserve(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
     """Give a file its full size and its header; a file that has them stays as it is, so processes may do it at once."""
     size = HEADER + int(np.prod(shape)) * dtype.itemsize
-    with naming(path), open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+    with naming(path), open(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b") as file:
         if os.fstat(file.fileno()).st_size != size:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)

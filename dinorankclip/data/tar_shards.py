@@ -23,17 +23,18 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from itertools import repeat
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from dinorankclip import io
-from dinorankclip.checked_files import UnfitFile, file_bytes, open_regular
+from dinorankclip.checked_files import UnfitFile, bytes_at, file_bytes, open_regular
 from dinorankclip.data.damage import CAPTION_BYTES, CAUSES, IMAGE_BYTES, Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
 from dinorankclip.data.tar_headers import BLOCK, Member, members
 from dinorankclip.io import digest, one_at_a_time
+from dinorankclip.system import start_method
 from dinorankclip.types import Source, UserError
 
 log = logging.getLogger(__name__)
@@ -180,12 +181,9 @@ def _handle(path: str, stamp: str) -> _Handle:
 
 
 def read_at(path: str, stamp: str, at: int, size: int) -> bytes:
-    """Read `size` bytes at a position. `pread` has no file pointer, so forked workers and threads can share files."""
+    """Read `size` bytes at a position, in forked workers and threads that share the open file."""
     try:
-        handle = _handle(path, stamp)
-        data = os.pread(handle.number, size, at)
-        while len(data) < size and (more := os.pread(handle.number, size - len(data), at + len(data))):
-            data += more  # network file systems may answer in pieces
+        data = bytes_at(_handle(path, stamp).number, size, at)
     except (OSError, UnfitFile) as error:
         raise Damage("unreadable", str(error)) from None
     if len(data) < size:
@@ -298,7 +296,7 @@ def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], lis
             missing = {stamp: path for stamp, path in zip(stamps, shards) if stamp not in tables}
             volume = sum(path.stat().st_size for path in missing.values())
             indexing: Iterable[dict[str, np.ndarray]] = map(index_shard, missing.values(), repeat(beside))
-            if len(missing) > 1 and volume > _WORTH_A_POOL and "fork" in get_all_start_methods():
+            if len(missing) > 1 and volume > _WORTH_A_POOL and start_method() == "fork":
                 log.info("indexing %d shards (%.1f GB), once", len(missing), volume / 1e9)
                 pool = ProcessPoolExecutor(min(len(missing), os.cpu_count() or 1), mp_context=get_context("fork"))
                 indexing = stack.enter_context(pool).map(index_shard, missing.values(), repeat(beside))

@@ -115,7 +115,7 @@ class Catalogue:
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
     """Read the catalogue that comes with the package."""
-    content = json.loads(FILE.read_text())
+    content = json.loads(FILE.read_text(encoding="utf-8"))
     sets = {name: Listed(name, tasks=tuple(entry.pop("tasks")), **entry) for name, entry in content["sets"].items()}
     shifts = tuple(Shift(entry["base"], tuple(entry["renditions"])) for entry in content["shifts"])
     averages = tuple(

@@ -9,7 +9,6 @@ Shapes: N rows of a group, D embedding width.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -21,6 +20,7 @@ from torch import Tensor
 from dinorankclip.evaluate.retrieval import both_ways, right_items
 from dinorankclip.evaluate.scores import EmbeddedSet
 from dinorankclip.evaluate.zero_shot import predictions, set_classes
+from dinorankclip.extras import demand_extra
 from dinorankclip.types import UserError
 
 ProjectionMethod = Literal["pca", "umap"]
@@ -44,10 +44,8 @@ def demand(method: str) -> None:
     """Raise `UserError` for a method that is unknown or not installed, without importing UMAP, which takes long."""
     if method not in get_args(ProjectionMethod):
         raise UserError(f"there is no projection '{method}': pca or umap")
-    if method == "umap" and importlib.util.find_spec("umap") is None:
-        raise UserError(
-            "UMAP is an extra: pip install -c constraints.txt -e '.[umap]' (or use the PCA, which needs nothing)"
-        )
+    if method == "umap":
+        demand_extra("umap", "UMAP (unlike the PCA)")
 
 
 def project(groups: Mapping[str, Tensor], method: ProjectionMethod = "pca", seed: int = 0) -> Projection:

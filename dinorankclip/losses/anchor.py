@@ -78,7 +78,8 @@ class AnchorLoss(nn.Module):
 
     def anchors(self, summary: Tensor) -> Tensor:
         """Map frozen features [B, C'] to anchors [B, D], not normalised."""
-        return self.projection((summary.to(self.mean.dtype) - self.mean) / self.spread)
+        anchors: Tensor = self.projection((summary.to(self.mean.dtype) - self.mean) / self.spread)
+        return anchors
 
     def forward(
         self,

@@ -35,7 +35,7 @@ def unit_rows(rows: Tensor) -> Tensor:
             unit[n] = rows[n] / norm(rows[n]) if norm(rows[n]) > 1e-8 else 0
     """
     rows = single(rows)
-    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     too_short = length <= SHORTEST
     return (rows / length.masked_fill(too_short, 1.0)).masked_fill(too_short, 0.0)
 

@@ -90,8 +90,8 @@ def gram_distance(student_gram: Tensor, teacher_gram: Tensor) -> Tensor:
             distance[b] = sqrt(squares) / sqrt(sum(teacher[b, i, j] ** 2 for i in range(L) for j in range(L)))
     """
     student_gram, teacher_gram = single(student_gram), single(teacher_gram)
-    scale = torch.linalg.matrix_norm(teacher_gram)
-    distance = torch.linalg.matrix_norm(student_gram - teacher_gram) / scale
+    scale: Tensor = torch.linalg.matrix_norm(teacher_gram)
+    distance: Tensor = torch.linalg.matrix_norm(student_gram - teacher_gram) / scale
     return distance.masked_fill(scale <= SHORTEST, torch.nan)
 
 

@@ -25,7 +25,9 @@ def gathered_groups(groups: Tensor | None) -> Tensor | None:
     groups = distributed.gather_integers(groups.view(len(groups), -1))
     if not repeated(groups):
         return None
-    _, numbers, counts = groups.unique(return_inverse=True, return_counts=True)
+    numbers: Tensor
+    counts: Tensor
+    _, numbers, counts = groups.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     shared = (groups >= 0) & (counts[numbers] > 1)
     return torch.where(shared, numbers, -1)[:, shared.any(0)].int()
 

@@ -227,7 +227,8 @@ def register_ranking(objective: Objective, dim: int, settings: LossSettings, see
 def distillation(objective: Objective, inputs: Inputs) -> Terms:
     """Return the terms between students and their cached teacher, which join any other terms."""
     assert objective.distillation is not None, "given with the term"
-    return objective.distillation(inputs.embeddings, inputs.teacher_features, inputs.progress, inputs.detailed)
+    terms: Terms = objective.distillation(inputs.embeddings, inputs.teacher_features, inputs.progress, inputs.detailed)
+    return terms
 
 
 def anchored(objective: Objective, inputs: Inputs) -> Terms:

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from dinorankclip.losses.contrastive import single
-from dinorankclip.losses.plackett_luce_blocked import REMOVED, FirstOrderLists, MeanOfTransitionLists, TransitionLists
+from dinorankclip.losses.plackett_luce_blocked import (
+    REMOVED,
+    FirstOrderLists,
+    MeanOfTransitionLists,
+    TransitionLists,
+    applied,
+)
 
 # MKL picks its kernel for exp at the first call; when two threads make that call at once, one of them sometimes
 # gets a kernel with errors of 1e-4 (observed with torch 2.13 in one process of ten). One call on one thread decides it.
@@ -47,8 +53,8 @@ def plackett_luce_nll(
         if backend == "reference":
             return _reference(theta, order, queries, keys)
         if queries is None:
-            return FirstOrderLists.apply(theta, order)
-        return TransitionLists.apply(theta, queries, keys, order)
+            return applied(FirstOrderLists, theta, order)
+        return applied(TransitionLists, theta, queries, keys, order)
 
 
 def mean_plackett_luce_nll(
@@ -63,7 +69,7 @@ def mean_plackett_luce_nll(
     assert queries is not None and keys is not None, "given, so they come back"
     with_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (theta, queries, keys))
     with torch.autocast(theta.device.type, enabled=False):
-        return MeanOfTransitionLists.apply(theta, queries, keys, order, with_gradient)
+        return applied(MeanOfTransitionLists, theta, queries, keys, order, with_gradient)
 
 
 def rankclip_nll(theta: Tensor, order: Tensor, epsilon: float = 1e-10) -> Tensor:

@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
 
+Gradients = tuple[Tensor | None, ...]
 REMOVED = float("-inf")  # the utility of an item that does not take part in a row
 CPU_ITEMS = 1 << 13  # rows × items of a block: with its positions, 2 to 4 MB of fp32 scores, near the cores' caches
 DEVICE_SCORES = 1 << 26  # elsewhere a block should fill the device
@@ -101,12 +103,18 @@ def _cuts(total: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, total)) for start in range(0, total, step)]
 
 
-def first_derivatives(backward: Callable) -> Callable:
+def applied(function: type[torch.autograd.Function], *inputs: Tensor | bool | None) -> Tensor:
+    """Call `function.apply`, which torch leaves untyped."""
+    value: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    return value
+
+
+def first_derivatives(backward: Callable[..., Gradients]) -> Callable[..., Gradients]:
     """Mark a backward that cannot be differentiated again. `once_differentiable` is not enough: where the incoming
     gradient is a constant, as that of a loss, it silently drops the second derivative."""
 
     @wraps(backward)
-    def checked(ctx, *gradients: Tensor):
+    def checked(ctx: Any, *gradients: Tensor) -> Gradients:
         if torch.is_grad_enabled():  # true in backward only with create_graph=True
             raise NotImplementedError(
                 "losses in blocks have no second derivatives; ranked lists have them with backend='reference'"
@@ -124,7 +132,7 @@ class FirstOrderLists(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, theta: Tensor, order: Tensor) -> Tensor:
+    def forward(ctx: Any, theta: Tensor, order: Tensor) -> Tensor:
         places, inverse = sorting(order, theta.shape[1])
         sorted_theta, length = theta.gather(1, places), order.shape[1]
         log_sum = sorted_theta.flip(1).logcumsumexp(1).flip(1)[:, :length]
@@ -135,7 +143,7 @@ class FirstOrderLists(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives
-    def backward(ctx, grad_nll: Tensor):
+    def backward(ctx: Any, grad_nll: Tensor) -> Gradients:
         sorted_theta, log_sum, inverse = ctx.saved_tensors
         length = log_sum.shape[1]
         weight = (-log_sum).logcumsumexp(1)
@@ -150,7 +158,7 @@ class TransitionLists(torch.autograd.Function):
     """Computes the NLL [N] of lists with a correction queries[i, k] · keys[d]. Backward computes the scores again."""
 
     @staticmethod
-    def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor) -> Tensor:
+    def forward(ctx: Any, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor) -> Tensor:
         places, inverse = sorting(order, theta.shape[1])
         sorted_theta = theta.gather(1, places)
         nll, log_sum = _walk(Blocks(sorted_theta, queries, keys, places))
@@ -159,7 +167,7 @@ class TransitionLists(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives
-    def backward(ctx, grad_nll: Tensor):
+    def backward(ctx: Any, grad_nll: Tensor) -> Gradients:
         sorted_theta, queries, keys, places, inverse, log_sum = ctx.saved_tensors
         with torch.autocast(grad_nll.device.type, enabled=False):
             blocks = Blocks(sorted_theta, queries, keys, places)
@@ -179,7 +187,7 @@ class MeanOfTransitionLists(torch.autograd.Function):
     come from the scores of the forward pass, and no score is computed twice."""
 
     @staticmethod
-    def forward(ctx, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor, with_gradient: bool) -> Tensor:
+    def forward(ctx: Any, theta: Tensor, queries: Tensor, keys: Tensor, order: Tensor, with_gradient: bool) -> Tensor:
         places, inverse = sorting(order, theta.shape[1])
         blocks = Blocks(theta.gather(1, places), queries, keys, places)
         weight = theta.new_full((len(theta),), 1 / len(theta))
@@ -191,7 +199,7 @@ class MeanOfTransitionLists(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives
-    def backward(ctx, grad_mean: Tensor):
+    def backward(ctx: Any, grad_mean: Tensor) -> Gradients:
         # not in place: a retained graph uses the gradients again
         gradients = zip(ctx.saved_tensors, ctx.needs_input_grad)
         return *(grad_mean * gradient if needed else None for gradient, needed in gradients), None, None
@@ -205,7 +213,7 @@ class MeanOfTableLists(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, theta: Tensor, order: Tensor, table: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, theta: Tensor, order: Tensor, table: Tensor, weight: Tensor) -> Tensor:
         n_rows, n_items, length = *theta.shape, order.shape[1]
         rows_at_once = max(1, (CPU_ITEMS if theta.device.type == "cpu" else DEVICE_SCORES // length) // n_items)
         finished = torch.full((length, length), REMOVED, dtype=theta.dtype, device=theta.device).tril_(-1)
@@ -236,7 +244,7 @@ class MeanOfTableLists(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives
-    def backward(ctx, grad_mean: Tensor):
+    def backward(ctx: Any, grad_mean: Tensor) -> Gradients:
         grad_theta, grad_weight = ctx.saved_tensors
         return grad_mean * grad_theta, None, None, grad_mean.to(grad_weight.dtype) * grad_weight
 

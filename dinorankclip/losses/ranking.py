@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -95,6 +95,7 @@ class RankingLoss(nn.Module):
     describes all options.
     """
 
+    __call__: Callable[..., LossTerms]  # torch's own says Any
     transitions: Any  # nn.ModuleDict: modality → TransitionHeads or FixedTransitions
 
     def __init__(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dinorankclip import distributed
 from dinorankclip.losses.contrastive import unit_rows
 from dinorankclip.losses.plackett_luce import corrected_nll
-from dinorankclip.losses.plackett_luce_blocked import MeanOfTableLists
+from dinorankclip.losses.plackett_luce_blocked import MeanOfTableLists, applied
 from dinorankclip.losses.transitions import start_of_gate
 
 REFERENCES = ("paired", "model", "teacher")
@@ -76,7 +76,8 @@ class FixedTransitions(nn.Module):
 
     def gate(self, order: int) -> Tensor:
         """Return λ_r, the gate of an order."""
-        return self.gates[str(order)].sigmoid()
+        gate: Tensor = self.gates[str(order)]
+        return gate.sigmoid()
 
     def weight(self) -> Tensor:
         """Return λ₂·c."""
@@ -97,7 +98,7 @@ def mean_table_nll(theta: Tensor, order: Tensor, table: Tensor, weight: Tensor, 
         u[d] = theta[i, d] + (weight * table[order[i, k-1], d] if k > 0 else 0)
     """
     if backend != "reference":
-        return MeanOfTableLists.apply(theta, order, table, weight)
+        return applied(MeanOfTableLists, theta, order, table, weight)
     return corrected_nll(theta, order, weight * F.pad(table[order[:, :-1]], (0, 0, 1, 0))).mean()
 
 

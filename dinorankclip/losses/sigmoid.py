@@ -9,13 +9,14 @@ Shapes: N own pairs, M pairs over all processes, D embedding width, R rows of a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dinorankclip.losses.contrastive import EVERY_ROW, unit_rows
 from dinorankclip.losses.groups import other_positives
-from dinorankclip.losses.plackett_luce_blocked import first_derivatives
+from dinorankclip.losses.plackett_luce_blocked import Gradients, applied, first_derivatives
 
 BLOCK = 1 << 20  # logits of a block: 4 MB of fp32, near a core's cache
 
@@ -50,7 +51,7 @@ def sigmoid_rows(
     partner = torch.arange(len(image), device=image.device)[own]
     scale, bias = (torch.as_tensor(number, dtype=image.dtype, device=image.device) for number in (scale, bias))
     groups = None if groups is None else groups.to(image.device)
-    return _SigmoidRows.apply(image[own], text, scale, bias, partner, groups)
+    return applied(_SigmoidRows, image[own], text, scale, bias, partner, groups)
 
 
 def sigmoid_loss(
@@ -66,7 +67,7 @@ class _SigmoidRows(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, mine: Tensor, text: Tensor, scale: Tensor, bias: Tensor, partner: Tensor, groups: Tensor | None
+        ctx: Any, mine: Tensor, text: Tensor, scale: Tensor, bias: Tensor, partner: Tensor, groups: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(mine, text, scale, bias, partner, groups)
         rows, zero = mine.new_empty(len(mine)), mine.new_zeros(())
@@ -76,7 +77,7 @@ class _SigmoidRows(torch.autograd.Function):
 
     @staticmethod
     @first_derivatives
-    def backward(ctx, grad_rows: Tensor):
+    def backward(ctx: Any, grad_rows: Tensor) -> Gradients:
         mine, text, scale, bias, partner, groups = ctx.saved_tensors
         grad_mine, grad_text = torch.empty_like(mine), torch.zeros_like(text)
         grad_bias = torch.zeros_like(bias)

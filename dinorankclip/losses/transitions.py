@@ -251,7 +251,7 @@ def centred_queries(
         acts = acts & counted[:, :, None]
     acts = acts.to(queries.dtype).repeat_interleave(width // len(active), -1)
     own = torch.stack([(queries * acts).sum((0, 1)), acts.sum((0, 1))])
-    total, count = gather(own[None]).sum(0)
+    total, count = gather(own[None]).sum(0).unbind(0)
     return (queries - total / count.clamp_min(1)) * acts
 
 
@@ -290,7 +290,8 @@ class TransitionHeads(nn.Module):
 
     def gate(self, order: int) -> Tensor:
         """Return λ_r, the gate of an order."""
-        return self.gates[str(order)].sigmoid()
+        gate: Tensor = self.gates[str(order)]
+        return gate.sigmoid()
 
     def forward(self, items: Tensor, lists: Sequence[Tensor], active: Sequence[int]) -> tuple[list[Tensor], Tensor]:
         """Return queries [N, K, H] of each list [N, K] of item indices, and keys [M, H], of unit-norm items [M, D].

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dinorankclip.checksums import seal_folder
+from dinorankclip.extras import naming_extras
 from dinorankclip.io import whole_folder
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import RECORD, card, provenance
@@ -73,7 +74,7 @@ class Written:
 
     def summary(self) -> str:
         files = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        sizes = {str(path.relative_to(self.folder)): path.stat().st_size for path in files}
+        sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in files}
         width = max(map(len, sizes))
         lines = [f"  {name:<{width}}{_readable_size(size):>10}" for name, size in sizes.items()]
         total = _readable_size(sum(sizes.values()))
@@ -172,7 +173,7 @@ def _write_side_files(
     model: LoadedModel, folder: Path, known: dict[str, Any], loading: str, licence: str, warning: str = ""
 ) -> None:
     """Write preprocessing, vocabulary, provenance and card."""
-    (folder / CARD).write_text(card(model, known, loading, warning, licence))
+    (folder / CARD).write_text(card(model, known, loading, warning, licence), encoding="utf-8")
     if isinstance(model.parts, AlignedModel):
         write_tower_vocabulary(model.parts, folder)
     else:
@@ -207,7 +208,7 @@ def write_tower_vocabulary(model: AlignedModel, folder: Path) -> None:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n")
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 def write_open_clip_folder(
@@ -299,13 +300,10 @@ def write_onnx_folder(
 
 
 def demand_onnx() -> None:
-    try:
+    with naming_extras("ONNX"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        install = "pip install 'dinorankclip[onnx]'"
-        raise UserError(f"ONNX needs packages that are not installed ({error.name}): {install}") from error
 
 
 def _trace(module: nn.Module, example: Tensor, input_name: str, path: Path) -> None:

@@ -91,7 +91,7 @@ def save_model(model: AnyModel, folder: Path, *, seal: bool = False) -> None:
         config[TOWERS] = {"image": model.image_tower.spec, "text": model.text_tower.spec}
     if seal:
         config["weights_hash"] = weights_hash(weights)
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     write_weights(weights, folder / WEIGHTS)
 
 
@@ -270,7 +270,7 @@ def write_vocabulary(folder: Path, spec: TextSpec) -> None:
         "ids": {"start": start, "end": end, "padding": 0, "vocabulary": tokenizer.vocabulary},
         "layout": "start, ids of the caption, end, padding; a longer caption loses its last ids",
     }
-    (folder / VOCABULARY).write_text(json.dumps(described, indent=2) + "\n")
+    (folder / VOCABULARY).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
 def check_vocabulary(folder: Path) -> None:

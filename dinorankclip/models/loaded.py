@@ -44,7 +44,7 @@ TEXTS_AT_ONCE = 256
 _SLACK = 4.0  # augmentations and trial inputs go beyond black and white; pixels that were not normalised go far beyond
 
 STARTER_NOTE = "the installed towers as they are, no pair seen"
-Picture = str | os.PathLike | bytes | Image.Image | np.ndarray
+Picture = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 Output = TypeVar("Output")  # rows or details
 
 

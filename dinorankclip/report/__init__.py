@@ -7,6 +7,7 @@ measures.py        a sentence about each score and each other word of a report
 example_pictures.py what example queries found before and after, hits and misses, the pictures of `score`
 run_findings.py    the examination of a run, for its report and for `doctor`
 folder_findings.py bytes that are not as they were written: checkpoints, exports, caches, embeddings; for `doctor`
+machine_findings.py the environment: packages and extras, torch beside torchvision, device, weights, disk; for `doctor`
 run_verdict.py     what the model of a run can do, and the advice by how the run was made
 run_report.py      the report of one run
 several_runs.py    several runs beside each other: a table, and curves over core-seconds

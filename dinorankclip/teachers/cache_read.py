@@ -34,6 +34,7 @@ from dinorankclip.data.samples import Purpose, permutation
 from dinorankclip.data.splits import undivided
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.losses.resampling import resample_gram, resample_grid, resample_tokens
+from dinorankclip.system import most_open_files
 from dinorankclip.teachers import cache_format
 from dinorankclip.teachers.cache_format import BASIS, IMAGE_BASIS, TEXT, GramCodec
 from dinorankclip.teachers.text_teachers import bpe_word_ids
@@ -85,7 +86,7 @@ class TeacherCache:
         self._index = _Index(self.folder / cache_format.keys_name(self.part))
         self._others: np.ndarray | None = None  # by place of an image: the place whose features it gets
         self._maps: dict[str, np.ndarray] = {}
-        self._most_maps = max(FEWEST_MAPS, _open_files() // 4)
+        self._most_maps = max(FEWEST_MAPS, (most_open_files() or (0, 0))[0] // 4)
         self._basis = self._read_basis() if "tokens" in self._record.codecs else None
         self.fields = fields & self._record.codecs.keys()
         self.summary_follows = self._basis is not None and self.plan["width"] == self.plan["summary_width"]
@@ -267,15 +268,6 @@ class TeacherCache:
 def half_as_fine(side: int) -> int:
     """Return the default side of the comparing grid for a cached grid of `side` tokens."""
     return (side + 1) // 2
-
-
-def _open_files() -> int:
-    """Return the number of files that this process may have open, 0 if unknown."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class _Index:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.device import declare_missing
+from dinorankclip.extras import naming_extras
 from dinorankclip.json_shape import NONE, NUMBER, either, entries, fault, listed
 from dinorankclip.seeds import drawing_from
 from dinorankclip.teachers import weights_files
@@ -205,7 +206,7 @@ def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
     grid = grid_of(size, patch, source)
     preprocessing = _stored_preprocessing(_read_json(folder / "preprocessor_config.json", source), size, source)
     needs = "transformers 4.56 or newer: pip install 'dinorankclip[teachers]'"
-    described = _network_config(config, source, needs)
+    described = _network_config(config, source)
     vit, info = weights_files.from_pretrained("DINOv3ViTModel", folder, source, needs, config=described)
     problems = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
     if problems:
@@ -218,13 +219,11 @@ def transformers_teacher(where: str, input_size: int | None = None) -> Teacher:
     return teacher
 
 
-def _network_config(stored: dict[str, Any], source: str, needs: str) -> Any:
+def _network_config(stored: dict[str, Any], source: str) -> Any:
     """Return the configuration of a DINOv3 network with known entries alone: others may name foreign code."""
     declare_missing()
-    try:
+    with naming_extras(source):
         from transformers import DINOv3ViTConfig
-    except ImportError as error:
-        raise UserError(f"{source} needs {needs}") from error
     try:
         return DINOv3ViTConfig(**{name: value for name, value in stored.items() if name in _DINOV3_ENTRIES})
     except Exception as error:  # its checks raise types of their own

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dinorankclip.checked_files import UnfitFile, file_text, read_object
+from dinorankclip.extras import naming_extras
 from dinorankclip.json_shape import entries, number, whole
 from dinorankclip.teachers import weights_files
 from dinorankclip.teachers.frozen_teacher import CaptionReader, TeacherCard, TextTeacher
@@ -142,10 +143,8 @@ def minilm_teacher(argument: str = "") -> TextTeacher:
         if not (folder / name).is_file():
             raise UserError(f"{MINILM}: {folder / name} is missing; {INSTALL}")
     bert, tensors = _read_bert(folder)
-    try:
+    with naming_extras(MINILM):
         from tokenizers import Tokenizer as WordPieces
-    except ImportError as error:
-        raise UserError(f"{MINILM} needs tokenizers: {INSTALL}") from error
     try:
         pieces = WordPieces.from_str(file_text(folder / "tokenizer.json"))
     except UnfitFile:

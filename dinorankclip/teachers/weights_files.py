@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dinorankclip.checked_files import open_regular
 from dinorankclip.device import declare_missing
+from dinorankclip.extras import naming_extras
 from dinorankclip.hub import ONLINE, online
 from dinorankclip.teachers.registry import fallbacks
 from dinorankclip.types import UserError, first_line
@@ -88,15 +89,15 @@ def from_pretrained(class_name: str, folder: Path, source: str, needs: str, **op
     """Load a network of transformers from a local folder. Also return the names of tensors that did not fit.
 
     The progress bar and load report of transformers are switched off: callers judge the names themselves.
-    `needs` completes the message "SOURCE needs …" where transformers is missing or too old.
+    `needs` completes the message "SOURCE needs …" where transformers is too old.
     """
     declare_missing()
-    try:
+    with naming_extras(source):
         import transformers
         from transformers.utils import logging
-
+    try:
         network = getattr(transformers, class_name)
-    except (ImportError, AttributeError) as error:
+    except AttributeError as error:
         raise UserError(f"{source} needs {needs}") from error
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

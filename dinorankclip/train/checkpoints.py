@@ -24,9 +24,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dinorankclip import distributed
-from dinorankclip.checksums import flush, sealing
+from dinorankclip.checksums import sealing
 from dinorankclip.config import as_dict
-from dinorankclip.io import write_json
+from dinorankclip.io import flush, point, write_json
 from dinorankclip.losses.objective import Objective
 from dinorankclip.models.folder import AnyModel, load_weights, save_model
 from dinorankclip.models.weights_file import read_weights, write_weights
@@ -81,10 +81,10 @@ class TrainingState:
             "processes": len(random_states),
             "core_seconds": round(self.core_seconds * len(random_states), 2),
         }
-        (folder / NUMBERS).write_text(json.dumps(numbers, indent=2) + "\n")
+        (folder / NUMBERS).write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
 
     def read(self, folder: Path) -> None:
-        numbers = json.loads((folder / NUMBERS).read_text())
+        numbers = json.loads((folder / NUMBERS).read_text(encoding="utf-8"))
         if numbers["data"] != self.data_fingerprint:
             raise UserError(
                 f"{folder}: the data has changed since this checkpoint was written, so the position inside it means "
@@ -163,13 +163,6 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix(STEP))
 
 
-def point(link: Path, name: str) -> None:
-    aside = link.with_name(f".{link.name}.new")
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(name)
-    os.replace(aside, link)
-
-
 def _drop_old(folder: Path, keep: int) -> None:
     best = (folder / BEST).resolve()
     for path in whole(folder)[:-keep] if keep > 0 else []:
@@ -220,7 +213,7 @@ def note_ending(run: Path, ending: Ending) -> None:
 def read_ending(run: Path) -> Ending | None:
     """Return the recorded early end; None if the run has finished, goes on, or was killed."""
     try:
-        return Ending(**json.loads((run / ENDED).read_text()))
+        return Ending(**json.loads((run / ENDED).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 

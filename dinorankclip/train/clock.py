@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
-import os
-import resource
 import time
-from pathlib import Path
+
+from dinorankclip.system import core_seconds
 
 
 class Clock:
@@ -40,14 +38,4 @@ class Clock:
 
 def core_time() -> float:
     """Return the seconds that all cores have spent on this process and on its reading processes, live and ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    live = sum(_core_time_of(child.pid) for child in multiprocessing.active_children() if child.pid is not None)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + live
-
-
-def _core_time_of(pid: int) -> float:
-    """Return user and system time of a process; 0 where the system does not tell (no /proc)."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+    return core_seconds(child.pid for child in multiprocessing.active_children() if child.pid is not None)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import resource
-import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from dinorankclip.models.joint import parameters_by_part
 from dinorankclip.models.students import describe
 from dinorankclip.models.weights_file import tensor_shapes
 from dinorankclip.stored_settings import difference, is_among
+from dinorankclip.system import peak_memory
 from dinorankclip.teachers.cache_format import PLAN, read_plan_notes
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.loop import Length
@@ -81,7 +80,8 @@ def dry_run(
     say(f"  {'step':<18}{step_seconds:10.3f} s, and {wait:.3f} s waiting for data")
     say(f"  {'speed':<18}{rate:10.0f} pairs/s")
     say(f"  {'whole run':<18}{lasting(3600 * hours)} (validation not counted)")
-    say(f"  {'peak memory':<18}{memory / 1e9:10.2f} GB a process")
+    if memory is not None:
+        say(f"  {'peak memory':<18}{memory / 1e9:10.2f} GB a process")
     folders = f"{settings.record.keep} checkpoints and the best, one more while writing, {checkpoint / 1e6:.0f} MB each"
     say(f"  {'disk':<18}{disk / 1e9:10.2f} GB ({folders})")
 
@@ -106,12 +106,9 @@ def _part_lines(counts: dict[str, int], settings: TrainSettings) -> list[str]:
     ]
 
 
-def _peak_memory(device: torch.device) -> float:
-    """Return bytes: the peak of the GPU's allocator, or the largest resident size of this process."""
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024.0
+def _peak_memory(device: torch.device) -> float | None:
+    """Return bytes: the peak of the GPU's allocator, or the largest resident size of this process, None if unknown."""
+    return float(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else peak_memory()
 
 
 @dataclass(frozen=True)

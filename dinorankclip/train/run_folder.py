@@ -182,7 +182,7 @@ def environment() -> dict[str, Any]:
 def _revision() -> str | None:
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        answer = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True)
+        answer = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, encoding="utf-8")
     except OSError:
         return None
     return answer.stdout.strip() or None
@@ -201,7 +201,7 @@ class Records:
             # Lines of steps that will be done again would appear twice.
             lines = [json.dumps(line) for line in files.read_metrics(run) if line["step"] <= from_step]
             write_text(path, "".join(line + "\n" for line in lines))
-        self.file = path.open("a")
+        self.file = path.open("a", encoding="utf-8")
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from dinorankclip import distributed
 from dinorankclip.checked_files import UnfitFile
 from dinorankclip.checksums import CHECKSUMS, check_folder
+from dinorankclip.io import point
 from dinorankclip.models.folder import CONFIG, WEIGHTS
 from dinorankclip.models.weights_file import tensor_shapes
 from dinorankclip.run_files import BEST, LAST, NUMBERS, STEP, TENSORS, read_numbers
@@ -79,7 +80,7 @@ def _repair_links(folder: Path) -> None:
     """Let `last` name the newest checkpoint, and remove `best` if its checkpoint is gone."""
     newest = checkpoints.newest(folder)
     if newest is not None:
-        checkpoints.point(folder / LAST, newest.name)
+        point(folder / LAST, newest.name)
     best = folder / BEST
     if best.is_symlink() and not (best.exists() and best.resolve().name.startswith(STEP)):
         best.unlink()

@@ -4,7 +4,7 @@ from functools import partial
 import pytest
 
 from dinorankclip.commands import entry
-from dinorankclip.commands.doctor import doctor, examine
+from dinorankclip.commands.doctor_path import doctor, examine
 from dinorankclip.commands.shared import call_verb
 from dinorankclip.config import CheckingSettings
 from dinorankclip.data.folders_and_tables import FolderSource

@@ -13,6 +13,7 @@ from dinorankclip.models.loaded import load_model
 from dinorankclip.search.background import Background, Standing
 from dinorankclip.search.photo_search import PhotoSearch
 from tests.models.model_making import photo, saved, small_model
+from tests.systems import POSIX
 
 
 @pytest.fixture(autouse=True)
@@ -170,6 +171,7 @@ def test_search_says_that_nothing_stands_out_in_place_of_photos(model, many, cap
     assert "nothing stands out" in out and out.count(".jpg") == 2 and "--anyway" not in out
 
 
+@POSIX
 def test_search_names_the_checkpoint_and_a_model_at_chance(many, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     saved(run / "checkpoints" / "step-7", small_model(seed=1))

@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import pytest
 
@@ -33,14 +33,8 @@ def test_a_wrong_model_is_one_line(tmp_path, capsys):
 
 
 def test_onnx_without_its_packages_says_how_to_get_them(tmp_path, capsys, monkeypatch):
-    real = builtins.__import__
-
-    def without_onnx(name, *rest):
-        if name.startswith("onnx"):
-            raise ImportError(f"No module named '{name}'", name=name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_onnx)
+    for name in ("onnx", "onnxruntime", "onnxscript"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     with pytest.raises(SystemExit):
         main(["export", str(saved(tmp_path / "model", small_model())), "--out", str(tmp_path / "out"), "--to", "onnx"])
     assert "pip install 'dinorankclip[onnx]'" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from dinorankclip.data.open_data import open_images, open_pairs
 from dinorankclip.data.second_captions import _of_file
 from dinorankclip.data.tar_shards import CAUSE_LIST
 from dinorankclip.types import UserError
+from tests.systems import LINUX, POSIX
 
 
 @pytest.fixture
@@ -39,6 +40,7 @@ def causes(source):
     return results
 
 
+@LINUX
 def test_fifos_and_devices_in_a_folder(photos):
     replaced_by_fifo(photos / "a.jpg")
     replaced_by_fifo(photos / "b.txt")
@@ -56,6 +58,7 @@ def test_too_large(photos, monkeypatch):
     assert causes(FolderSource(photos)) == ["too-large", "too-large", None, None]
 
 
+@POSIX
 def test_tables_and_lists(photos):
     (photos / "pairs.csv").write_text("image,caption\na.jpg,a mug\nfifo.jpg,a mug\n")
     os.mkfifo(photos / "fifo.jpg")
@@ -75,6 +78,7 @@ def test_causes_keep_their_places():
     assert CAUSE_LIST.index("no-caption") == 6 and CAUSE_LIST.index("unreadable") == 10
 
 
+@POSIX
 def test_workers_need_open_files(monkeypatch):
     resource = pytest.importorskip("resource")
     limits, wanted = [20, 20], []

@@ -19,6 +19,7 @@ from dinorankclip.data.splits import SplitPart
 from dinorankclip.data.tar_shards import ShardSource
 from dinorankclip.losses.groups import other_positives
 from dinorankclip.types import ImageSpec, UserError
+from tests.systems import LINUX
 
 READING = ReadingSettings(workers=0, crop_scale=(0.5, 1.0), flip=True, max_damaged=0.9)
 WITH_TWO = ReadingSettings(workers=2, crop_scale=(0.5, 1.0), flip=True, max_damaged=0.9)
@@ -228,6 +229,7 @@ def children(of=None):
     return set(found)
 
 
+@LINUX
 def test_no_worker_is_left_behind(source, tokenizer):
     before = children()
     stream = iter(PairLoader(source, ImageSpec(24), tokenizer, batch=10, seed=0, reading=WITH_TWO))
@@ -243,6 +245,7 @@ def test_no_worker_is_left_behind(source, tokenizer):
     assert not children() - before
 
 
+@LINUX
 def test_a_killed_worker_is_an_error_not_a_hang(source, tokenizer):
     before = children()
     stream = iter(PairLoader(source, ImageSpec(24), tokenizer, batch=10, seed=0, reading=WITH_TWO))
@@ -288,6 +291,7 @@ for batch in PairLoader(source, ImageSpec(24), Words(), batch=10, seed=0, readin
 """
 
 
+@LINUX
 def test_workers_of_a_killed_run_end(tmp_path):
     command = [sys.executable, "-c", ORPHANS, os.path.dirname(__file__)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path) as run:
@@ -302,6 +306,7 @@ def test_workers_of_a_killed_run_end(tmp_path):
         time.sleep(0.1)
 
 
+@LINUX
 def test_a_stuck_worker_is_an_error_not_a_hang(tokenizer, monkeypatch):
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # torch's patience at the end: 5 s
 

@@ -17,6 +17,7 @@ from dinorankclip.data.open_data import open_captions, open_images, open_pairs, 
 from dinorankclip.data.splits import SplitPart, carve
 from dinorankclip.data.tar_shards import ShardSource
 from dinorankclip.types import UserError
+from tests.systems import LINUX, POSIX
 
 
 def cause_of(source, index):
@@ -184,6 +185,7 @@ def test_reading_works_where_nothing_can_be_written(tmp_path, monkeypatch):
     assert len(ShardSource([write_tar(tmp_path / "0.tar", good_members(2))])) == 2
 
 
+@LINUX
 def test_many_shards_need_few_open_files(tmp_path):
     source = ShardSource([write_tar(tmp_path / f"{n}.tar", good_members(1, first=n)) for n in range(200)])
     tar_shards._handle.cache_clear()
@@ -337,6 +339,7 @@ def test_folder_of_images(tmp_path):
     assert cause_of(source, 0) == "no-caption"
 
 
+@POSIX
 def test_linked_folders_are_left_out_with_a_word_and_dangling_links_are_damage(tmp_path, caplog):
     for name in ("far/one", "near/two"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -463,6 +466,7 @@ def test_scenes_are_made_on_first_use(tmp_path, monkeypatch):
     assert len(open_pairs("scenes", split="val")) == 2
 
 
+@POSIX
 def test_what_can_never_be_a_file_is_missing_and_not_merely_away(tmp_path):
     (tmp_path / "a.jpg").write_bytes(jpeg(1))
     (tmp_path / "circle.jpg").symlink_to("circle.jpg")

@@ -16,6 +16,7 @@ from dinorankclip.models.loaded import load_model
 from dinorankclip.models.students import SHAPES, Shape
 from dinorankclip.types import UserError
 from tests.models.model_making import CAPTIONS, photo, saved, small_model
+from tests.systems import POSIX
 
 FILES = {
     "README.md",
@@ -159,6 +160,7 @@ def test_an_older_export_is_back_where_the_new_one_could_not_take_its_place(sour
     assert (out / "model.json").is_file() and [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@POSIX
 def test_a_linked_folder_is_written_where_it_points_with_the_users_own_rights(source, tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "latest").symlink_to(tmp_path / "disk")

@@ -14,6 +14,7 @@ from dinorankclip.models.joint import FusionDesign, JointModel, Students
 from dinorankclip.models.loaded import load_model
 from dinorankclip.types import UserError
 from tests.models.model_making import saved, small_config, small_model
+from tests.systems import POSIX
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,7 @@ def raises_refusal(where, says):
             load(where)
 
 
+@POSIX
 def test_runs_checkpoints_and_folders_are_found(original, tmp_path):
     run = tmp_path / "run"
     step = run / "checkpoints" / "step-7"

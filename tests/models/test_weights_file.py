@@ -6,6 +6,7 @@ import torch
 
 from dinorankclip.models.weights_file import read_weights, write_weights
 from dinorankclip.types import UserError
+from tests.systems import POSIX
 
 NOBODY = 65534
 
@@ -22,6 +23,7 @@ def test_weights_have_the_rights_of_other_files(tmp_path, mask, mode):
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
 
 
+@POSIX
 def test_a_file_of_somebody_else_is_said_to_be_that(tmp_path):
     path = tmp_path / "a.safetensors"
     write_weights({"a": torch.ones(2)}, path)

@@ -2,12 +2,13 @@
 
 import json
 
+from dinorankclip.io import point
 from dinorankclip.search.model_notes import HeldOutShare, checkpoint_note, held_out_share
 
 
 def run_of(folder, found=0.35, step=186, photos=1000):
     (folder / "checkpoints" / f"step-{step}").mkdir(parents=True)
-    (folder / "checkpoints" / "last").symlink_to(f"step-{step}")
+    point(folder / "checkpoints" / "last", f"step-{step}")
     (folder / "checkpoints" / "last" / "training.json").write_text(json.dumps({"step": step}))
     scores = {"test/t2i R@10": found, "test/images": float(photos), "val/t2i R@10": 0.9, "val/images": 10.0}
     (folder / "scores.json").write_text(json.dumps({"step": step, "scores": scores}))

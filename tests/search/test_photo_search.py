@@ -16,6 +16,7 @@ from dinorankclip.search.index import HIDDEN, PhotoIndex, index_folder
 from dinorankclip.search.photo_search import PhotoSearch
 from dinorankclip.types import UserError
 from tests.models.model_making import photo, saved, small_model
+from tests.systems import POSIX
 
 
 class Counted:
@@ -254,6 +255,7 @@ def test_quick_and_full_answers_agree(photos, folder, model):
     np.testing.assert_allclose([hit.score for hit in first.hits], [hit.score for hit in second.hits], atol=1e-5)
 
 
+@POSIX
 def test_a_model_that_was_trained_on_is_another_model(photos, tmp_path):
     run = tmp_path / "run"
     saved(run / "checkpoints" / "step-1", small_model(seed=1))

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from dinorankclip.config import FindingSettings, TrainSettings, as_dict
 from dinorankclip.evaluate.embeddings import EmbeddingStore
+from dinorankclip.io import point
 from dinorankclip.losses.ranking import RankingLoss
 from dinorankclip.models.loaded import load_model
 from dinorankclip.serve.app import create_app
@@ -38,7 +39,7 @@ def write_run(folder: Path, order: int = 3, variant: str | None = "full", seed: 
     """A run folder with a model and, from order 2 on, transition heads whose gates are open."""
     model = small_model(variant, seed)
     checkpoint = saved(folder / "checkpoints" / "step-9", model)
-    (folder / "checkpoints" / "last").symlink_to("step-9")
+    point(folder / "checkpoints" / "last", "step-9")
     settings = as_dict(TrainSettings()) | {"method": "rank" if order else "clip", "data": "elsewhere"}
     settings["loss"] = settings["loss"] | {"order": order, "head_dim": 8}
     (folder / "config.json").write_text(json.dumps(settings))

@@ -31,6 +31,7 @@ from dinorankclip.types import UserError
 from tests.command_line import ROOT
 from tests.models.model_making import photo, saved, small_model
 from tests.serve.serving import TOKEN
+from tests.systems import POSIX
 
 AT_ONCE = 200
 
@@ -162,6 +163,7 @@ def rounded(text):
     return re.sub(r"(\d\.\d\d)\d", r"\1", text)
 
 
+@POSIX
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_both_signals_ask_the_server_to_end(state, how):
     class Server:

@@ -14,6 +14,7 @@ from dinorankclip.config import BudgetSettings, RecordSettings
 from dinorankclip.presets import preset
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.study import Cell, Column, Experiment, Row, Scenes, Study
+from tests.systems import demand_posix
 
 FOLDER = Path("runs/study-tiny")
 NO_CLASSES = dict.fromkeys(("kinds_train", "kinds_test", "fine_train", "fine_test"), 0)
@@ -65,6 +66,7 @@ def wait_for(condition, process: subprocess.Popen, timeout: float = 120) -> None
 
 
 def kill(pids: list[int]) -> None:
+    demand_posix()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

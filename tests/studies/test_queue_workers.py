@@ -19,6 +19,7 @@ from dinorankclip_studies.run_queue import is_finished, is_running, lock_run, re
 from dinorankclip_studies.run_times import Costs
 from dinorankclip_studies.study import Cell
 from tests.studies.studying import FOLDER, kill, run_tiny, start_tiny, tiny, wait_for
+from tests.systems import LINUX, POSIX
 from tests.train.running import family, last_step
 
 
@@ -61,6 +62,7 @@ def test_of_finished_runs_only_the_model_of_seed_0_stays(undisturbed):
         assert {name.split("/")[0] for name in kept.keys()} == {"objective"}  # noqa: SIM118 (no mapping)
 
 
+@LINUX
 def test_a_study_killed_twice_finds_the_same(undisturbed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = tiny().runs()
@@ -185,6 +187,7 @@ def test_a_worker_that_was_at_nothing_is_replaced_only_if_it_had_started(tmp_pat
     pool.stop()
 
 
+@POSIX
 def test_a_run_is_held_by_one_process_and_falls_with_it(tmp_path):
     first = lock_run(tmp_path, "k")
     assert lock_run(tmp_path, "k") is None
@@ -205,6 +208,7 @@ def test_a_run_is_held_by_one_process_and_falls_with_it(tmp_path):
     assert again.earlier_seconds == pytest.approx(first.seconds, abs=1)
 
 
+@POSIX
 def test_a_disk_without_locks_is_refused(tmp_path, monkeypatch):
     lock_run(tmp_path, "k").release()
 

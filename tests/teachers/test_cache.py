@@ -20,6 +20,7 @@ from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip.teachers.text_teachers import pool_words
 from dinorankclip.types import TextSpec, UserError, View
+from tests.systems import POSIX
 from tests.teachers.cache_making import Pictures, bytes_of, letter_teacher, local_teacher
 
 # Along patch borders of an 8×8 grid: four by four patches.
@@ -146,6 +147,7 @@ def share(rank, folder, meeting):
     dist.destroy_process_group()
 
 
+@POSIX
 def test_killed_and_shared_out_it_ends_byte_identical(tmp_path):
     damaged = Pictures(40, damaged=(5,))
     make_cache(tmp_path / "whole", {"train": damaged}, local_teacher(), layout=CacheLayout(rows=16), show=False)
@@ -309,7 +311,7 @@ def test_only_so_many_files_stay_open(pictures, tmp_path, monkeypatch):
     tokenizer = Tokenizer(TextSpec(context_length=16))
     expected = opened(folder, tokenizer=tokenizer)(keys, [View()] * 6, captions)
     monkeypatch.setattr(cache_read, "FEWEST_MAPS", 2)
-    monkeypatch.setattr(cache_read, "_open_files", lambda: 4)
+    monkeypatch.setattr(cache_read, "most_open_files", lambda: (4, 4))
     few = opened(folder, tokenizer=tokenizer)
     cached = few(keys, [View()] * 6, captions)
     assert len(few._maps) == 2 and expected.keys() == cached.keys()

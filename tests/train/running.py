@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from dinorankclip.commands.train import parse
 from dinorankclip.config import TrainSettings
 from dinorankclip.validate import validated
+from tests.systems import demand_posix
 
 WORDS = ("red", "green", "blue", "round", "square", "tiny", "huge", "cat", "dog", "boat", "tree", "house")
 
@@ -87,6 +88,7 @@ def run_until(words: list[str], run: Path, step: int, how: int, timeout: float =
     A log that a killed run left may be past that step: its lines, with their times, do not come again.
     SIGKILL goes to the whole tree at once, as when a machine dies: torchrun puts its workers in sessions of their own.
     """
+    demand_posix()
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     earlier = frozenset(logged(run))
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)

@@ -16,6 +16,7 @@ from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.run_folder import DamagedFile, Records, alone_in, claim
 from dinorankclip.train.step import Updater
 from dinorankclip.types import Progress, UserError
+from tests.systems import POSIX
 
 
 def fresh(seed=0, data="data-1", method="clip"):
@@ -239,6 +240,7 @@ def test_copies_beside_checkpoints_are_nobodys_business(tmp_path):
     assert {path.name for path in tmp_path.glob("step-*")} == {"step-1-mine", "step-9.bak", "step-4"}
 
 
+@POSIX
 def test_best_is_found_again_after_a_kill_before_its_link(tmp_path):
     state = trained()
     state.best_step = 1

@@ -7,6 +7,7 @@ import pytest
 
 from dinorankclip.config import RecordSettings
 from dinorankclip.train.loop import StopRequest, due
+from tests.systems import POSIX
 
 
 def test_the_first_and_the_last_step_are_logged_besides_every_nth():
@@ -20,6 +21,7 @@ def test_the_first_and_the_last_step_are_logged_besides_every_nth():
     assert logged(8, gradient_report_every=3) == [1, 3, 6, 8]
 
 
+@POSIX
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_first_signal_is_noted_and_the_handlers_go_back(number, status):
     before = signal.getsignal(number)
@@ -32,6 +34,7 @@ def test_the_first_signal_is_noted_and_the_handlers_go_back(number, status):
     assert signal.getsignal(number) is before
 
 
+@POSIX
 def test_a_second_ctrl_c_leaves_at_once():
     with pytest.raises(KeyboardInterrupt), StopRequest():
         os.kill(os.getpid(), signal.SIGINT)

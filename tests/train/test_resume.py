@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.systems import LINUX, POSIX
 from tests.train.running import command, family, last_step, run_to_end, run_until, small_pairs, weights
 
 
@@ -53,6 +54,7 @@ def test_killed_at_five_random_steps_ends_bit_identical(pairs, tmp_path, process
     assert steps == list(range(1, 25))
 
 
+@POSIX
 def test_sigterm_saves_the_last_step_and_other_settings_are_refused(pairs, tmp_path):
     run = tmp_path / "run"
     words = command(pairs, run, "--budget.epochs", "40", "--record.save-every", "1000")
@@ -64,6 +66,7 @@ def test_sigterm_saves_the_last_step_and_other_settings_are_refused(pairs, tmp_p
     assert "optim.lr: 0.001 → 0.5" in other.stderr and "--restart" in other.stderr
 
 
+@LINUX
 @pytest.mark.long
 def test_a_group_that_is_started_again_by_torchrun_ends_bit_identical(pairs, tmp_path):
     """One of two processes is killed at step 9; torchrun starts both again, and they go on from step 8."""

@@ -17,6 +17,7 @@ from dinorankclip.models.trunk import SIGMOID_START, trunk_config, trunk_name
 from dinorankclip.train.assemble import build_model
 from dinorankclip.train.frozen_rows import image_identity
 from dinorankclip.types import Embeddings, Progress
+from tests.systems import POSIX
 from tests.train.running import command, run_to_end, run_until, settings_from, small_pairs, weights
 
 BIAS = "trunk.towers.logit_bias"
@@ -71,6 +72,7 @@ def test_the_objective_demands_the_bias():
         Objective(4, "siglip")(Embeddings(rows), torch.tensor(10.0), Progress(0, 10, 1))
 
 
+@POSIX
 def test_a_run_learns_its_bias_resumes_bit_for_bit_and_is_exported(pairs, tmp_path):
     flags = ("--method", "siglip", "--budget.epochs", "2")
     whole, broken, out = tmp_path / "whole", tmp_path / "broken", tmp_path / "export"

@@ -15,6 +15,7 @@ from dinorankclip.train.assemble import assemble
 from dinorankclip.train.loop import Length
 from dinorankclip.train.timed_budget import StepCost, core_time, in_time, step_cost, steps_within
 from dinorankclip.types import UserError
+from tests.systems import POSIX
 from tests.train.running import command, run_until, settings_from, small_pairs, weights
 
 QUICK = ["--model.trunk", "drc-tiny", "--budget.batch", "16", "--budget.threads", "1", "--budget.device", "cpu"]
@@ -73,6 +74,7 @@ def test_minutes_become_the_run_of_that_many_steps(pairs, tmp_path, monkeypatch)
         train(longer, False, False)
 
 
+@POSIX
 def test_a_killed_run_keeps_its_measured_length(pairs, tmp_path):
     run = tmp_path / "run"
     words = command(pairs, run, "--budget.minutes", "0.2", "--reading.workers", "0")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from dinorankclip.data.scenes.rendering import RENDITIONS, jpeg, render
 from dinorankclip.data.scenes.scene import VERSION, CaptionedScene, Chance, to_json
 from dinorankclip.data.scenes.wording import caption_scene
 from dinorankclip.io import whole_folder
+from dinorankclip.system import start_method, usable_cores
 from dinorankclip.types import UserError
 
 MANIFEST = "scenes.json"
@@ -136,9 +136,9 @@ def make_scenes(
     specs = (SampleSpec(part, index, seed, size) for part in parts for index in range(part.count))
     try:
         with whole_folder(folder) as unfinished:
-            _write_shards(unfinished, specs, sum(counts.values()), workers or _cores())
+            _write_shards(unfinished, specs, sum(counts.values()), workers or usable_cores())
             _write_descriptions(unfinished, parts)
-            (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+            (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     except OSError:
         # Another process may have been faster: fine if it made the same.
         if not _holds(folder, manifest):
@@ -161,19 +161,14 @@ def _holds(folder: Path, manifest: dict[str, Any]) -> bool:
     raise UserError(f"{folder} holds other scenes ({details}); remove it or name another folder")
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _made(specs: Iterator[SampleSpec], workers: int) -> Iterator[tuple[SampleSpec, dict[str, str | bytes]]]:
     """Yield specs with their samples, in order."""
     if workers == 1:
         yield from ((spec, make_sample(spec)) for spec in specs)
         return
     # Workers only draw. Forked workers start at once and need no importable main module.
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     listed = list(specs)
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(method))
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(start_method()))
     try:
         yield from zip(listed, pool.map(make_sample, listed, chunksize=CHUNK))
     finally:
@@ -197,10 +192,12 @@ def _write_descriptions(folder: Path, parts: list[SetSplit]) -> None:
     for part in parts:
         top = folder / part.folder
         (top / part.split).mkdir(parents=True, exist_ok=True)  # also for a part without samples
-        (top / part.split / "nshards.txt").write_text(f"{-(-part.count // SHARD)}\n")
-        (top / "dataset_type.txt").write_text("retrieval\n" if part.classes is None else "classification\n")
+        (top / part.split / "nshards.txt").write_text(f"{-(-part.count // SHARD)}\n", encoding="utf-8")
+        (top / "dataset_type.txt").write_text(
+            "retrieval\n" if part.classes is None else "classification\n", encoding="utf-8"
+        )
         if part.classes is not None:
-            (top / "classnames.txt").write_text("\n".join(part.classes) + "\n")
-            (top / "zeroshot_classification_templates.txt").write_text("\n".join(TEMPLATES) + "\n")
+            (top / "classnames.txt").write_text("\n".join(part.classes) + "\n", encoding="utf-8")
+            (top / "zeroshot_classification_templates.txt").write_text("\n".join(TEMPLATES) + "\n", encoding="utf-8")
     families = {family: list(members(family)) for family in FAMILIES}
-    (folder / "fine" / "families.json").write_text(json.dumps(families, indent=1) + "\n")
+    (folder / "fine" / "families.json").write_text(json.dumps(families, indent=1) + "\n", encoding="utf-8")

@@ -163,7 +163,9 @@ def cost_over_order(bench: Path) -> figures.Drawn:
 
 def _newest(bench: Path, name: str, fits: Callable[[dict], bool] = lambda record: True) -> dict[str, Any] | None:
     paths = sorted(bench.glob(f"{name}-[0-9]*.json"), reverse=True)
-    return next((record for record in (json.loads(path.read_text()) for path in paths) if fits(record)), None)
+    return next(
+        (record for record in (json.loads(path.read_text(encoding="utf-8")) for path in paths) if fits(record)), None
+    )
 
 
 def _alone(axes: Axes, record: dict[str, Any], what: str, factor: float, unit: str) -> None:

@@ -1,0 +1,109 @@
+"""Asks the operating system what systems answer differently: cores, core-seconds, memory, open files, forks, signals.
+
+Linux answers everything here. Where macOS or Windows has no answer, a function returns what its docstring says, and no
+other file looks at the platform. Files and folders are the concern of io.py and checked_files.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+
+def _resource() -> ModuleType | None:
+    """Return Python's module of resource limits, which Windows does not have."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use; of all cores where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def start_method() -> Literal["fork"] | None:
+    """Return "fork" where new processes may be forked; None for the system's own way. Forks of macOS are not safe."""
+    return "fork" if sys.platform == "linux" else None
+
+
+def core_seconds(children: Iterable[int]) -> float:
+    """Return the seconds that all cores have spent on this process, its ended children, and these living ones.
+
+    Windows does not tell about children. macOS tells about children that have ended.
+    """
+    spent = time.process_time()
+    if resource := _resource():
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent += ended.ru_utime + ended.ru_stime
+    return spent + sum(map(_core_seconds_of, children))
+
+
+def _core_seconds_of(process: int) -> float:
+    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):  # no /proc, or no sysconf
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def peak_memory() -> float | None:
+    """Return the largest resident size of this process so far in bytes; None on Windows."""
+    resource = _resource()
+    if resource is None:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def most_open_files() -> tuple[int, int] | None:
+    """Return how many files this process may open now, and how many it may ask for; None if there is no such limit."""
+    resource = _resource()
+    if resource is None:
+        return None
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    return soft, hard
+
+
+def allow_open_files(number: int) -> None:
+    """Raise the limit of open files of this process to a number that `most_open_files` allows."""
+    if resource := _resource():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def lives(process: int) -> bool:
+    """Return whether a process of this machine lives. On Windows True: there `os.kill` would end the process."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True
+
+
+@contextlib.contextmanager
+def signals_held_back(*numbers: signal.Signals) -> Iterator[None]:
+    """Let these signals wait until the block ends. Windows delivers them at once."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -82,9 +82,9 @@ class RunMaker:
 
 
 def train_run(run: Run, place: Path) -> bool:
-    from dinorankclip.commands import train
+    from dinorankclip.api.training import run_training
 
-    return train.run(dataclasses.replace(run.settings, run=str(place)), restart=False, dry=False)
+    return run_training(dataclasses.replace(run.settings, run=str(place)))
 
 
 def train_in_processes(folder: Path, key: str) -> None:

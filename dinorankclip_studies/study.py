@@ -17,7 +17,6 @@ from typing import Any, Literal
 from dinorankclip.config import TrainSettings, as_dict, changed_at, with_changes
 from dinorankclip.presets import for_method
 from dinorankclip.stored_settings import (
-    BEFORE_SETTING,
     flatten,
     free_on_resume,
     idle_settings,
@@ -233,20 +232,3 @@ def key_of(settings: TrainSettings) -> str:
         if value != absent[name] and not is_among(name, idle) and not is_free(name)
     }
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def settings_from_json(stored: Mapping[str, Any]) -> TrainSettings:
-    """Return settings from `as_dict` that went through JSON; settings that an older file lacks mean what its
-    runs did."""
-    return _fill(with_changes(TrainSettings(), BEFORE_SETTING), stored)
-
-
-def _fill(default: Any, stored: Mapping[str, Any]) -> Any:
-    values: dict[str, Any] = {}
-    for known in dataclasses.fields(default):
-        if known.name in stored:
-            nested, value = getattr(default, known.name), stored[known.name]
-            if dataclasses.is_dataclass(nested):
-                value = _fill(nested, value)
-            values[known.name] = tuple(value) if isinstance(value, list) else value
-    return dataclasses.replace(default, **values)

@@ -54,7 +54,7 @@ class RunMaker:
         if not self._train(run, place):
             return False
         lock.save()
-        if run.score:
+        if run.score and sets:
             score_sets(place, sets, run.settings)
         if self.keep:
             keep_all(place)  # once the run counts as finished, another call may tidy it

@@ -133,6 +133,7 @@ class Study:
     paper         the setting of the paper that the study stands for
     pairs         training pairs of an epoch; with `pair_seconds` of CLIP on one thread it gives first estimates
     gpus          GPUs of a run on a cluster
+    file          the file that defines the study; empty for a study that has none
     """
 
     name: str
@@ -150,6 +151,12 @@ class Study:
     pair_seconds: float = 0.0026
     scenes: Scenes | None = None
     gpus: int = 0
+    file: str = ""
+
+    @property
+    def argument(self) -> str:
+        """Return what `dinorankclip study` is told to find this study: its file, or its name."""
+        return self.file or self.name
 
     def cell(self, name: str) -> Cell:
         return {cell.name: cell for cell in self.cells}[name]

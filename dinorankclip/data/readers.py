@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dinorankclip.config import FindingSettings
@@ -35,7 +36,11 @@ def _given_pairs(argument: str, reading: FindingSettings) -> Openers:
             f"{PYTHON}:{argument} are pairs that a Python program gave to dinorankclip.train: only that program can "
             "open them, with the same data; store them as files to use them elsewhere (dinorankclip data pack)"
         )
-    return {part: (lambda source=source: source) for part, source in _given[argument].items()}
+    return {part: partial(_itself, source) for part, source in _given[argument].items()}
+
+
+def _itself(source: Source) -> Source:
+    return source
 
 
 def _callable(name: str, reader: Any) -> Reader:
@@ -67,7 +72,7 @@ def parts_by_reader(where: str, reading: FindingSettings) -> dict[str, Callable[
         return None
     found = reader(where.partition(":")[2], reading)
     if not isinstance(found, Mapping):
-        return {"all": lambda: found}
+        return {"all": partial(_itself, found)}
     if not found or (unknown := [part for part in found if part not in PART_NAMES]):
         wrong = f"there is no part called {unknown[0]!r}" if found else "it gave no part"
         raise UserError(f"{where}: the reader {name!r} must give some of {', '.join(PART_NAMES)}: {wrong}")

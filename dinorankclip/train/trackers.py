@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -187,12 +188,15 @@ class Trackers:
         self._open: dict[str, Tracker] = {}
         self._report = report
         for name in names:
-            self._try(name, lambda name=name: self._open.__setitem__(name, TRACKERS[name].open(run)))
+            self._try(name, partial(self._open_one, name, run))
+
+    def _open_one(self, name: str, run: TrackedRun) -> None:
+        self._open[name] = TRACKERS[name].open(run)
 
     def log(self, step: int, numbers: Mapping[str, Any]) -> None:
         numeric = {name: value for name, value in numbers.items() if isinstance(value, int | float)}
         for name, tracker in list(self._open.items()):
-            self._try(name, lambda tracker=tracker: tracker.log(step, numeric))
+            self._try(name, partial(tracker.log, step, numeric))
 
     def close(self) -> None:
         for name, tracker in list(self._open.items()):

@@ -5,10 +5,10 @@ that it changes. The module `plans` beside it puts cells, seeds, evaluation sets
 `small`, `full`, `tuned`, `flickr8k` and `cc3m`. Cells become runs in study.py; `dinorankclip study plan NAME` lists
 them.
 
-How do I write a study of my own? In one file; the head of study_file.py shows one. `dinorankclip study plan FILE` prints
-its cost and what its seeds can show, `study run` makes the runs, `study report` writes tables, verdicts and a page. A
-package plugs such files in as entry points of the group `dinorankclip.studies`. A paper of your own, with printed
-values and figures, is another folder in papers/.
+How do I write a study of my own? In one file; the head of study_file.py shows one. `dinorankclip study plan FILE`
+prints its cost and what its seeds can show, `study run` makes the runs, `study report` writes tables, verdicts and a
+page. A package plugs such files in as entry points of the group `dinorankclip.studies`. A paper of your own, with
+printed values and figures, is another folder in papers/.
 
 define    study_file.py       a study from one file: cells, seeds, sets, tables, claims and their power
           own_study.py        a study file in the place of a paper; when its plan was made

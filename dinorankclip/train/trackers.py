@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +72,7 @@ class Wandb:
 
         self._run = wandb.init(
             project=run.project, name=run.name, dir=str(run.folder), config=dict(run.settings),
-            id=stored_id(run.folder, "wandb", wandb.util.generate_id), resume="allow",
+            id=stored_id(run.folder, "wandb", partial(secrets.token_hex, 4)), resume="allow",
             settings=wandb.Settings(console="off"),
         )  # fmt: skip
 

@@ -164,7 +164,7 @@ def test_the_example_outside_the_package_gets_table_intervals_and_report(tmp_pat
     taught = results.of("colours")[0]
     assert "colour-grid" in taught.teacher and "knows no objects" in taught.teacher
     table = (folder / "tables" / "main.md").read_text()
-    assert all(cell in table for cell in ("clip", "margin", "colours")) and "[" in table
+    assert all(cell in table for cell in ("clip", "margin", "colours")) and " ± " in table
     claims = (folder / "claims.md").read_text()
     assert "with 3 seeds you will see 4.90 points" in claims and "margin - clip, test/mean R@1" in claims
     assert "before the first run had finished" in claims

@@ -99,10 +99,10 @@ def main(argv: list[str] | None = None) -> None:
     }  # fmt: skip
     text = [
         f"# Trackers beside a step, {today()}", "", in_words(about) + ".", "",
-        f"A step of the preset scenes (batch {settings.budget.batch}) takes {statistics.median(steps):.3g} core-seconds; "
-        f"one line of {len(taken['numbers'])} numbers in {settings.record.log_every} steps is sent. Wanted: at most "
-        f"{100 * WANTED:g} % of the steps. Medians (ranges) over {rounds} rounds.", "",
-        "| tracker | a line, core-ms | share of the steps, % | reached | open and close, with its own processes, core-s |",
+        f"A step of the preset scenes (batch {settings.budget.batch}) takes {statistics.median(steps):.3g} "
+        f"core-seconds; one line of {len(taken['numbers'])} numbers in {settings.record.log_every} steps is sent. "
+        f"Wanted: at most {100 * WANTED:g} % of the steps. Medians (ranges) over {rounds} rounds.", "",
+        "| tracker | a line, core-ms | share of the steps, % | reached | open and close, own processes included, s |",
         "| --- | --: | --: | --- | --: |",
         *(f"| {name} | {1000 * statistics.median(lines[name]):.3f} | {100 * statistics.median(shares[name]):.3f} "
           f"({100 * min(shares[name]):.3f}–{100 * max(shares[name]):.3f}) | "

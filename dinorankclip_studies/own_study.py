@@ -46,7 +46,14 @@ class OwnStudy(Paper):
 
     def measures(self, study: str) -> Measures:
         """Return measures that name no set: scores of an own study have their full names."""
-        sets = {"retrieval": "val", "zero_shot": "", "shift_base": "", "fine": "", "coarse": "", "renditions": ()}
+        sets: dict[str, Any] = {
+            "retrieval": "val",
+            "zero_shot": "",
+            "shift_base": "",
+            "fine": "",
+            "coarse": "",
+            "renditions": (),
+        }
         return Measures("own", (study,), **sets, zero_shot_kinds=1, base_kinds=1, rendition_kinds=(1,), graded=False)
 
     @property

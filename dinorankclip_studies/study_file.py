@@ -189,7 +189,7 @@ class _Reader:
         return study.on_at_most(self.numbers.pairs)
 
     def _base(self, scenes: Scenes | None) -> TrainSettings:
-        given = {key: self.entries[key] for key in ("preset", "recipe", "data") if key in self.entries}
+        given: dict[str, Any] = {key: self.entries[key] for key in ("preset", "recipe", "data") if key in self.entries}
         base = with_changes(settings_from(given), SMALL_RUNS | ({"data": f"{scenes.folder}/pairs"} if scenes else {}))
         base = with_changes(base, self._settings(self.entries.get("settings", {})))
         return base if self.numbers.epochs is None else with_changes(base, {"budget.epochs": self.numbers.epochs})
@@ -220,7 +220,7 @@ class _Reader:
         columns = self.entries.get("columns") or scores or ["val/mean R@1"]
         labels = {name: entry.get("label", name) for name, entry in self.entries["cells"].items()}
         whole = {"name": "main", "title": study.title, "rows": names}
-        tables = []
+        tables: list[Experiment] = []
         for entry in self.entries.get("tables") or [whole]:
             where = f"table {entry.get('name', len(tables) + 1)}"
             for cell in (*entry.get("rows", names), entry.get("reference", reference)):

@@ -29,7 +29,8 @@ def test_a_room_is_also_the_function_of_its_name(name):
     code = (
         f"import dinorankclip, inspect; first = dinorankclip.{name}; from dinorankclip import {name}; "
         f"import dinorankclip.api.training, dinorankclip.search.index, dinorankclip.train.loop; "
-        f"assert first is {name} is dinorankclip.{name} and callable({name}); print(*inspect.signature({name}).parameters)"
+        f"assert first is {name} is dinorankclip.{name} and callable({name}); "
+        f"print(*inspect.signature({name}).parameters)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     assert shown.split()[:2] == {"train": ["settings", "data"], "search": ["model", "images"]}[name]

@@ -83,13 +83,13 @@ def score(
     check_interval(level, draws)
     if threads is not None and threads < 1:
         raise UserError(f"--threads {threads}: at least 1")
-    model, sets = str(model), [str(each) for each in ([sets] if isinstance(sets, str | Path) else sets)]
+    model, wanted = str(model), [sets] if isinstance(sets, str | Path) else list(sets)
     scorers = all_scorers(equal_captions=not captions_apart)
     chosen = known_metrics(tuple(metrics), [scorer.name for scorer in scorers])
     shifts = tuple(parse_shift(text) for text in shift)
     demand(plane)
     trained_on = run_data(model)
-    places = [place for where in sets for place in locate_sets(where, sets_root, reading, trained_on, split)]
+    places = [place for where in wanted for place in locate_sets(str(where), sets_root, reading, trained_on, split)]
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(out) if out is not None else default_out(model)

@@ -118,7 +118,9 @@ def _defaults(argv: list[str]) -> TrainSettings:
     config, data = _value_of(argv, "--config"), _value_of(argv, "--data")
     method = _value_of(argv, "--method")
     if method is not None and method not in METHODS:  # the names of plug-ins are looked up only for other names
-        refuse_missing_plugin(TrainSettings(method=method, run=_value_of(argv, "--run")), config and Path(config))
+        refuse_missing_plugin(
+            TrainSettings(method=method, run=_value_of(argv, "--run")), Path(config) if config else None
+        )
         check_known("--method", method, REGISTRY.names())
     if config is None:
         return default_settings(preset or "scenes", method, recipe)

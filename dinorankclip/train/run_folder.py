@@ -26,6 +26,7 @@ from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
 from dinorankclip.io import if_free, remove_left_files, write_json, write_text
+from dinorankclip.plugins import Registry
 from dinorankclip.stored_settings import as_begun, difference
 from dinorankclip.teachers import registry as teachers
 from dinorankclip.train.trackers import TrackedRun, Trackers, chosen_trackers
@@ -191,6 +192,7 @@ def plugins_of(settings: dict[str, Any]) -> dict[str, str]:
     distil, aligned = settings.get("distil", {}), settings.get("aligned", {})
     towers = (aligned.get("image_tower"), aligned.get("text_tower")) if settings.get("recipe") == "aligned" else ()
     taught = (distil.get("teacher"), distil.get("text_teacher")) if distil.get("cache") else ()
+    used: list[tuple[Registry[Any], str]]
     used = [(methods.REGISTRY, settings["method"]), (readers.REGISTRY, str(settings["data"]).partition(":")[0])]
     used += [(teachers.REGISTRY, str(spec).partition(":")[0]) for spec in (*towers, *taught) if spec]
     return {f"{registry.what} {name}": origin for registry, name in used if (origin := registry.origin(name))}

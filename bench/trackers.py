@@ -25,7 +25,7 @@ from dinorankclip.train.step import backward
 from dinorankclip.train.trackers import TRACKERS, TrackedRun, chosen_trackers
 from dinorankclip.types import Progress
 
-STEPS, LINES = 4, 200  # of a round
+STEPS, LINES = 3, 50  # of a round
 WANTED = 0.002
 
 
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ["TRACKIO_DIR"] = str(folder)
     settings = settings_from(None, preset="scenes", budget={"threads": options.threads}, reading={"workers": 0})
     chosen_trackers(settings_from(settings, **{"record.trackers": options.trackers}).record)
-    about, rounds = machine_now(options.threads), options.rounds or (2 if options.quick else 7)
+    about, rounds = machine_now(options.threads), options.rounds or (2 if options.quick else 5)
     parts = assemble(settings)
     progress = Progress(500, 1000, 10)
     names = tuple(options.trackers)

@@ -1,6 +1,6 @@
 """Uses a trained model: embeds whole collections, and searches among photos.
 
-Call it to search: `dinorankclip.search("runs/x", "photos", "a red mug")`; the arguments are in
+Call it to search: `dinorankclip.search("starter", "photos", "a red mug")`; the arguments are in
 `help(dinorankclip.api.searching.search)`.
 
 embed_collection.py    `embed`: images and captions → a folder of .npy and Parquet files that survives a kill

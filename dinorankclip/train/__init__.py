@@ -1,6 +1,6 @@
 """Trains a model: from settings to a run folder, through kills and resumes.
 
-Call it to train: `dinorankclip.train(preset="scenes", run="runs/x")`; the arguments are in
+Call it to train: `dinorankclip.train(preset="scenes", method="clip")`; the arguments are in
 `help(dinorankclip.api.training.train)`.
 
 assemble.py       from settings to the objects of a run: data, model, objective, optimiser; `resume`

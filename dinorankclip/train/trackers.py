@@ -26,6 +26,8 @@ from dinorankclip.run_files import TENSORBOARD, TRACKED
 from dinorankclip.stored_settings import flatten
 from dinorankclip.types import UserError, first_line
 
+MLFLOW_PARAMS = 100  # parameters that mlflow takes at once
+
 
 class Tracker(Protocol):
     """Receives the numbers of a step, and is closed at the end. Numbers of one step may come in several calls."""
@@ -101,11 +103,14 @@ class Mlflow:
         self._id = stored_id(run.folder, "mlflow", lambda: self._new_run(run))
 
     def _new_run(self, run: TrackedRun) -> str:
+        from mlflow.entities import Param
+
         known = self._client.get_experiment_by_name(run.project)
         experiment = known.experiment_id if known else self._client.create_experiment(run.project)
         identity = self._client.create_run(experiment, run_name=run.name).info.run_id
-        for name, value in flatten(dict(run.settings)).items():
-            self._client.log_param(identity, name, value)
+        params = [Param(name, str(value)) for name, value in flatten(dict(run.settings)).items()]
+        for first in range(0, len(params), MLFLOW_PARAMS):
+            self._client.log_batch(identity, params=params[first : first + MLFLOW_PARAMS])
         return identity
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -131,8 +136,9 @@ class Trackio:
         import trackio
 
         self._run = trackio.init(
-            project=run.project, name=run.name, config=flatten(dict(run.settings)), resume="allow", embed=False
-        )
+            project=run.project, name=run.name, config=flatten(dict(run.settings)), resume="allow", embed=False,
+            auto_log_cpu=False, auto_log_gpu=False,  # a thread that samples the machine
+        )  # fmt: skip
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         self._run.log(dict(numbers), step=step)

@@ -121,7 +121,7 @@ class FakeTrackio(ModuleType):
         super().__init__("trackio")
         self.runs, self.finished = [], 0
 
-    def init(self, project, name, config, resume, embed):
+    def init(self, project, name, config, resume, embed, auto_log_cpu, auto_log_gpu):
         self.runs.append((project, name, config, resume, embed))
         self.lines = []
         return SimpleNamespace(log=lambda metrics, step: self.lines.append((step, dict(metrics))), finish=self.finish)

@@ -169,4 +169,5 @@ def test_the_example_outside_the_package_gets_table_intervals_and_report(tmp_pat
     assert "with 3 seeds you will see 4.90 points" in claims and "margin - clip, test/mean R@1" in claims
     assert "before the first run had finished" in claims
     page = (folder / "report.html").read_text()
-    assert "margin-helps" in page and "A margin, and a teacher of colours" in page and "paper" not in page.lower()
+    assert "margin-helps" in page and "A margin, and a teacher of colours" in page
+    assert "paper (projected)" not in page and "Claims of the paper" not in page

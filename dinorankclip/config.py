@@ -332,6 +332,12 @@ class RecordSettings:
     gradient_report_every: int = 0
     """Every n steps: norm of each term's gradient at the embeddings and the cosines between terms. 0: never."""
     tensorboard: bool = True
+    """Write the log for TensorBoard, too, if --record.trackers does not say which trackers get it."""
+    trackers: tuple[str, ...] | None = None
+    """Which trackers get the numbers of metrics.jsonl, besides that file: some of tensorboard, wandb, mlflow, trackio.
+    Each needs its package (docs/trackers.md)."""
+    project: str = "dinorankclip"
+    """Project (wandb, trackio) or experiment (mlflow) under which a tracker files the run."""
 
 
 @dataclass(frozen=True)

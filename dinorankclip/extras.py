@@ -44,6 +44,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "studies": {"scipy": "scipy", "submitit": "submitit"},
     "onnx": {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"},
     "parquet": {"pyarrow": "pyarrow"},
+    "trackers": {"wandb": "wandb", "mlflow": "mlflow-skinny"},
     "umap": {"umap": "umap-learn"},
 }
 # Packages that another one brings, by the module whose extra brings it.

@@ -1,4 +1,7 @@
-"""Defines the table of training methods: the loss terms of each, its fixed settings, and its description."""
+"""Defines the table of training methods: the loss terms of each, its fixed settings, and its description.
+
+Other packages and notebooks add methods (plugins.py): a `MethodTraits` with terms of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from dinorankclip.plugins import Registry, expects
 from dinorankclip.types import UserError
 
-Method = Literal["clip", "siglip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
-METHODS: tuple[str, ...] = get_args(Method)
+BuiltInMethod = Literal["clip", "siglip", "cyclip", "alip", "rankclip", "rank", "dinorankclip", "distil"]
+Method = BuiltInMethod | str  # a method that is plugged in has any other name
+METHODS: tuple[str, ...] = get_args(BuiltInMethod)
 
 HIGHEST_ORDER = 5
 AUTO = "auto"  # value of distil.cache: make the cache if it is absent
@@ -29,6 +34,10 @@ class MethodTraits:
     given_words: str = ""  # for the model card, if second captions were given; the title is then the plain name
     fixed_order: int | None = None  # None: `loss.order` decides
     brings: Mapping[str, Any] = field(default_factory=dict)  # default settings of the method
+    # Of a method that is plugged in: its own terms, NAME → `losses.objective.Term` or the function of one; recipes
+    # that the method works with besides none.
+    own_terms: Mapping[str, Any] = field(default_factory=dict)
+    recipes: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> bool:
@@ -108,13 +117,25 @@ def _likelihood_of_stored(settings: Mapping[str, Any]) -> str:
     return likelihood_words(settings.get("loss", {}).get("rankclip_eps", 0.0))
 
 
+REGISTRY: Registry[MethodTraits] = Registry("methods", "method", TRAITS, expects(MethodTraits, "method"))
+
+
+def register_method(name: str, traits: MethodTraits) -> None:
+    """Add a training method for this process: `--method NAME` and `dinorankclip.train(method=NAME)`."""
+    REGISTRY.register(name, traits)
+
+
 def traits_of(method: str) -> MethodTraits:
     """Return the traits of a method; raise `UserError` if there is no such method."""
-    if method not in TRAITS:
-        raise UserError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
-    return TRAITS[method]
+    traits = REGISTRY.get(method)
+    if traits is None:
+        raise UserError(f"unknown method {method!r}; there are {', '.join(REGISTRY.names())}")
+    return traits
 
 
 def traits_of_stored(method: str) -> MethodTraits:
-    """Return the traits of a stored run's method, which this version may not know."""
-    return TRAITS.get(method, MethodTraits(method, fixed_order=0))
+    """Return the traits of a stored run's method, which may be unknown here: of another version or a plug-in."""
+    try:
+        return REGISTRY.get(method) or MethodTraits(method, fixed_order=0)
+    except UserError:  # a plug-in that cannot be loaded: the stored numbers can be read without it
+        return MethodTraits(method, fixed_order=0)

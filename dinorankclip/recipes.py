@@ -147,7 +147,7 @@ def recipe_called(name: str) -> Recipe:
 def check_recipe(name: str, method: str) -> None:
     """Raise `UserError` unless the recipe exists and is made for the method."""
     recipe = recipe_called(name)
-    if method not in recipe.methods:
+    if method not in recipe.methods and name not in traits_of(method).recipes:
         raise UserError(
             f"--recipe {name} is for --method {', '.join(recipe.methods)}: leave out --recipe, or choose one of these"
         )

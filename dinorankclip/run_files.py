@@ -33,6 +33,7 @@ CONFIG = "config.json"  # the settings
 ENVIRONMENT = "environment.json"  # versions, machine, revision
 METRICS = "metrics.jsonl"  # the log, one record a line
 TENSORBOARD = "tensorboard"  # the same numbers
+TRACKED = "trackers.json"  # ids of the run at trackers (train/trackers.py)
 BEFORE = "before.json"  # scores of the starting weights
 SCORES, ITEMS = "scores.json", "scores_items.npz"  # scores, and the contribution of each item
 FUSION = "fusion.json"  # gates and angles at the start and at the end

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -51,6 +52,23 @@ BEFORE_SETTING: dict[str, Any] = {
 def meaning_of_absent() -> dict[str, Any]:
     """Return the value of every setting, flat, that describes a stored run which lacks the setting."""
     return flatten(as_dict(TrainSettings())) | BEFORE_SETTING
+
+
+def settings_from_json(stored: Mapping[str, Any]) -> TrainSettings:
+    """Return settings from `as_dict` that went through JSON; settings that an older file lacks mean what its
+    runs did."""
+    return _fill(with_changes(TrainSettings(), BEFORE_SETTING), stored)
+
+
+def _fill(default: Any, stored: Mapping[str, Any]) -> Any:
+    values: dict[str, Any] = {}
+    for known in dataclasses.fields(default):
+        if known.name in stored:
+            nested, value = getattr(default, known.name), stored[known.name]
+            if dataclasses.is_dataclass(nested):
+                value = _fill(nested, value)
+            values[known.name] = tuple(value) if isinstance(value, list) else value
+    return dataclasses.replace(default, **values)
 
 
 def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:

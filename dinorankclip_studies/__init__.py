@@ -5,26 +5,16 @@ that it changes. The module `plans` beside it puts cells, seeds, evaluation sets
 `small`, `full`, `tuned`, `flickr8k` and `cc3m`. Cells become runs in study.py; `dinorankclip study plan NAME` lists
 them.
 
-How do I write a study of my own? Add a function to `plans` that returns a `Study`, and its name to `STUDIES` there:
+How do I write a study of my own? In one file; the head of study_file.py shows one. `dinorankclip study plan FILE`
+prints its cost and what its seeds can show, `study run` makes the runs, `study report` writes tables, verdicts and a
+page. A package plugs such files in as entry points of the group `dinorankclip.studies`. A paper of your own, with
+printed values and figures, is another folder in papers/.
 
-    from dataclasses import replace
-    from dinorankclip.presets import preset
-    from dinorankclip.train.loop import CHOOSES_BEST
-    from dinorankclip_studies.study import Cell, Column, Experiment, Row, Study
-
-    def mine() -> Study:
-        cells = (Cell("clip", "clip"), Cell("rank-2", "rank", {"loss.order": 2}))
-        rows = tuple(Row(cell.name, cell.name) for cell in cells)
-        table = Experiment("main", "Orders", rows, (Column(CHOOSES_BEST, "R@1"),), reference="clip")
-        base = replace(preset("scenes"), data="my-pairs")
-        return Study("mine", "Two orders on my pairs", base, cells, {"clip": 3, "rank-2": 3}, ("my-pairs",), (table,))
-
-`dinorankclip study run mine` makes the runs, `dinorankclip report mine` writes the tables. A paper of your own, with
-printed values and claims, is another folder in papers/.
-
-define    study.py            cells, runs, experiments, studies, and the key of a run
+define    study_file.py       a study from one file: cells, seeds, sets, tables, claims and their power
+          own_study.py        a study file in the place of a paper; when its plan was made
+          study.py            cells, runs, experiments, studies, and the key of a run
           papers/             one folder for each paper: cells, tables, claims, figures, printed values
-run       command.py          `dinorankclip study plan|run|status|upper-bound|departures`
+run       command.py          `dinorankclip study plan|run|status|report|upper-bound|departures`
           plan.py             matched budgets; cost and progress of a study
           plan_at_scale.py    the plan at a paper's scale, with the paper's hours beside
           runners.py          `study run` step by step: tuning, local or SLURM runs, adopted results
@@ -42,6 +32,7 @@ write     material.py         results, tables and models of a study, opened for 
           claim_words.py      effects, sizes and counts of a verdict as words
           verdicts_beside.py  verdicts of studies of the same cells side by side
           claims_page.py      claims.md
+          own_claims.py       claims.md of a study file
           departures.py       paper-departures.md: the paper's hyper-parameters beside recipe and presets
           upper_bound.py      linear probes of the teachers themselves
           study_report.py     the report as an HTML page and files, and the committed copies

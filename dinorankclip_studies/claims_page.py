@@ -43,6 +43,10 @@ Link = Callable[[str, str], str]  # (study, experiment) → address of its table
 
 def own_claims(material: StudyMaterial) -> str:
     """Judge by one study; links lead to the tables beside its report."""
+    if material.paper.own:
+        from dinorankclip_studies.own_claims import own_claims_page
+
+        return own_claims_page(material)
     bench = load_bench(material.bench)
     return claims_markdown(
         [material.results], bench, machine=machine_of(material), link=lambda study, name: f"tables/{name}.md"

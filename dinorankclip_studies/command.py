@@ -1,4 +1,4 @@
-"""Defines the command `dinorankclip study plan|run|status|upper-bound|departures`: many runs at equal pairs."""
+"""Defines the command `dinorankclip study plan|run|status|report|upper-bound|departures`: many runs at equal pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Many runs at equal pairs and steps: tables with intervals over seeds.
 
 small is every cell on 2,000 built-in scenes (`make study`). The claims are judged by full (with AdamW) and by tuned,
 the same cells on top of Muon. flickr8k is the main comparison on real photos (data/flickr8k and its neighbours), cc3m
-the paper's scale.
+the paper's scale. A study of your own is one file, which plan, run, status and report take in the place of a name
+(docs/plugins.md).
 A finished run is never made again, and cells that several tables share are one run. Ctrl-C saves; the same command
 goes on. Of a finished run settings, log and scores stay; of seed 0 also its last model.
 """
@@ -31,6 +32,7 @@ EXAMPLES = {
     "plan": "dinorankclip study plan cc3m --ablation-epochs 8 --ablation-pairs 300000 --seeds 3",
     "run": "dinorankclip study run small",
     "status": "dinorankclip study status small",
+    "report": "dinorankclip study report my-study.toml",
     "upper-bound": "dinorankclip study upper-bound full",
     "departures": "dinorankclip study departures --docs docs",
 }
@@ -89,12 +91,13 @@ def plan(
     """Print cells, runs, hours and disk, before anything runs; of cc3m with the paper's figures beside.
 
     Args:
-        name: The study: small, full, tuned, flickr8k or cc3m.
+        name: The study: small, full, tuned, flickr8k, cc3m, one that is plugged in, or a file of your own (.toml).
         preset: The same, as an option.
         folder: Folder of the study; by default runs/study-NAME.
         workers: Runs at a time; by default one for each GPU, or for each core where there is no GPU.
         numbers: Numbers in place of the study's own, as in `study run`.
     """
+    from dinorankclip_studies.own_study import power_lines
     from dinorankclip_studies.papers import paper_of
     from dinorankclip_studies.plan import check_plan, plan_lines
     from dinorankclip_studies.plan_at_scale import paper_plan_lines
@@ -107,6 +110,8 @@ def plan(
         print("\n".join(paper_plan_lines(study, runs)))
     else:
         print("\n".join(plan_lines(study, folder, runs, workers or default_workers())))
+        if lines := power_lines(study.name):
+            print("\npower:", *lines, sep="\n")
 
 
 def status(
@@ -151,7 +156,7 @@ def run(
     """Make all missing runs, then results.json. After a stop, the same command goes on.
 
     Args:
-        name: The study: small, full, tuned, flickr8k or cc3m.
+        name: The study: small, full, tuned, flickr8k, cc3m, one that is plugged in, or a file of your own (.toml).
         folder: Folder of the study; by default runs/study-NAME.
         workers: Runs at a time, one thread each; by default one for each GPU, or for each core where there is no GPU.
         processes_per_cell: Processes that torchrun starts for each run; by default one for each GPU of a cell.
@@ -176,6 +181,24 @@ def run(
     processes = max(processes_per_cell, gpus, 1)
     workers = workers or default_workers(processes)
     StudyRunner(study, folder, workers, slurm, processes, gpus, only, keep, adopt, models).run()
+
+
+def report(
+    name: Name = None, folder: Path | None = None, out: Path | None = None, bench: Path = Path("docs/bench")
+) -> None:
+    """Write tables with intervals, the verdicts on the claims, and the report, as `dinorankclip report` does.
+
+    Args:
+        name: The study: its name, or its file.
+        folder: Folder of the study; by default runs/study-NAME.
+        out: The folder for the files; by default the study's own.
+        bench: The folder with the dated records of what a step costs.
+    """
+    from dinorankclip_studies.study_report import report_study
+
+    study = study_named(name)
+    folder = folder or default_folder(study.name)
+    report_study(study.argument, folder, out or folder, None, bench)
 
 
 def upper_bound(name: Name = None, folder: Path | None = None, device: str = "auto") -> None:
@@ -246,18 +269,23 @@ def study_named(name: str | None, given: NumberSettings = AS_PLANNED) -> Study:
     from dinorankclip_studies.papers import all_studies, paper_of
     from dinorankclip_studies.study import Numbers
 
+    if name is not None and name.endswith(".toml"):
+        from dinorankclip_studies.own_study import open_study
+
+        _check_numbers(given)
+        own = Numbers(given.epochs, given.pairs)
+        return open_study(Path(name), own).with_seeds(given.seeds)
     studies = all_studies()
     if name is None:
-        raise UserError(f"which study? There are {', '.join(studies)}")
+        raise UserError(f"which study? There are {', '.join(studies)}; or a file, NAME.toml")
     if name not in studies:
         near = difflib.get_close_matches(name, studies, n=1)
         raise UserError(f"no study '{name}': there are {', '.join(studies)}" + (f"; {near[0]}?" if near else ""))
+    _check_numbers(given)
     numbers = asdict(given)
     for flag, number in numbers.items():
-        if number is not None and number < 1:
-            raise UserError(f"--{flag.replace('_', '-')} {number}: at least 1")
         if number is not None and flag not in ("epochs", "pairs", "seeds") and name != paper_of(name).at_scale:
-            scale = paper_of(name).at_scale
+            scale = paper_of(name).at_scale or "cc3m"
             raise UserError(
                 f"--{flag.replace('_', '-')} is for study {scale}, which has scales of its own; use --epochs"
             )
@@ -265,6 +293,12 @@ def study_named(name: str | None, given: NumberSettings = AS_PLANNED) -> Study:
     own = Numbers(**numbers)
     study = studies[name]() if own == Numbers() else studies[name](own)
     return study.with_seeds(seeds)
+
+
+def _check_numbers(given: NumberSettings) -> None:
+    for flag, number in asdict(given).items():
+        if number is not None and number < 1:
+            raise UserError(f"--{flag.replace('_', '-')} {number}: at least 1")
 
 
 def gpus_of_a_run(planned: int, settings: SlurmSettings, given: int | None) -> int:
@@ -285,6 +319,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "plan": plan,
     "run": run,
     "status": status,
+    "report": report,
     "upper-bound": upper_bound,
     "departures": departures,
     "work": work,

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from dinorankclip.run_files import ENVIRONMENT, TENSORS, read_object, read_setti
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.cost import stored_reading
 from dinorankclip.types import Source, UserError
-from dinorankclip_studies.papers import Paper, all_studies, paper_of
+from dinorankclip_studies.own_study import FILE, open_study
+from dinorankclip_studies.papers import Paper, all_studies, opened, paper_of
 from dinorankclip_studies.papers.paper_data import Measures
 from dinorankclip_studies.results import RESULTS, Results, chances_of
 from dinorankclip_studies.run_cell import KEPT_SEED
@@ -210,7 +211,10 @@ class StudyMaterial:
 
 def open_material(folder: Path, bench: Path = BENCH) -> StudyMaterial:
     """Open a study folder, or the folder of its committed results."""
-    results, studies = Results.load(folder), all_studies()
+    results = Results.load(folder)
+    studies = all_studies()
+    if results.name not in opened and (folder / FILE).is_file():
+        studies[results.name] = partial(open_study, folder / FILE)
     if results.name not in studies:
         raise UserError(f"{folder / RESULTS} is of a study '{results.name}', which this version does not know")
     if not results.chances:

@@ -87,7 +87,8 @@ def plan_lines(study: Study, folder: Path, runs: list[Run], workers: int) -> Ite
     """Yield a table of cells with their cost on this machine."""
     costs = Costs(folder, runs, study)
     yield f"study {study.name}: {study.title}"
-    yield f"stands for: {study.paper}"
+    if study.paper:
+        yield f"stands for: {study.paper}"
     yield _where(folder)
     yield _learning_rates(study, folder)
     yield f"\n{'cell':<28}{'runs':>6}{'finished':>10}{'a run':>10}{'to go':>10}"

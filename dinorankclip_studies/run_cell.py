@@ -54,7 +54,7 @@ class RunMaker:
         if not self._train(run, place):
             return False
         lock.save()
-        if run.score:
+        if run.score and sets:
             score_sets(place, sets, run.settings)
         if self.keep:
             keep_all(place)  # once the run counts as finished, another call may tidy it
@@ -82,9 +82,9 @@ class RunMaker:
 
 
 def train_run(run: Run, place: Path) -> bool:
-    from dinorankclip.commands import train
+    from dinorankclip.api.training import run_training
 
-    return train.run(dataclasses.replace(run.settings, run=str(place)), restart=False, dry=False)
+    return run_training(dataclasses.replace(run.settings, run=str(place)))
 
 
 def train_in_processes(folder: Path, key: str) -> None:

@@ -23,10 +23,11 @@ from dinorankclip import json_shape
 from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.config import as_dict
 from dinorankclip.io import one_at_a_time, write_json
+from dinorankclip.stored_settings import settings_from_json
 from dinorankclip.types import UserError
 from dinorankclip.validate import validated
 from dinorankclip_studies.results import CELLS, RESULT
-from dinorankclip_studies.study import Run, distinct, settings_from_json
+from dinorankclip_studies.study import Run, distinct
 
 POLL = 0.5  # seconds between looks at the folder
 GLANCE = 0.05  # timeout in seconds of a lock: longer than `is_running` holds it

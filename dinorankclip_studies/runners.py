@@ -22,6 +22,7 @@ from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train.loop import CHOOSES_BEST
 from dinorankclip.types import UserError
+from dinorankclip_studies.own_study import power_lines, remember_plan
 from dinorankclip_studies.papers import paper_of
 from dinorankclip_studies.plan import check_plan, check_results
 from dinorankclip_studies.queue_workers import run_locally, shared_gpus, visible_gpus
@@ -50,6 +51,7 @@ from dinorankclip_studies.study import Run, Scenes, Study, distinct
 if TYPE_CHECKING:
     from dinorankclip_studies.command import SlurmSettings
 
+BUILT_IN = "scenes"  # evaluation sets that are made on their first use
 CATALOGUE_SETS = "sets"  # the folder of sets that `dinorankclip score --catalogue` lists
 
 
@@ -75,6 +77,9 @@ class StudyRunner:
     def run(self) -> None:
         """Make all missing runs; raise SystemExit if some are missing afterwards."""
         check_plan(self.study)
+        remember_plan(self.study.name, self.folder, self.finished())
+        for line in power_lines(self.study.name):
+            _say(line.strip())
         forget_failures(self.folder)
         adopted = Results.load(self.adopt) if self.adopt else None
         if adopted is not None:
@@ -117,7 +122,7 @@ class StudyRunner:
             tidy_finished(self.folder, runs)
 
     def _check_sets(self) -> None:
-        absent = [where for where in self.study.sets if not Path(where).exists()]
+        absent = [where for where in self.study.sets if where != BUILT_IN and not Path(where).exists()]
         if absent:
             message = f"study {self.study.name} scores on {', '.join(absent)}: put or link it there"
             if CATALOGUE_SETS in absent:
@@ -129,12 +134,17 @@ class StudyRunner:
 
     def _submit(self, runs: list[Run], flags: list[str]) -> None:
         jobs = submit(self.folder, runs, self.slurm, self.gpus, flags, self.study.name)
-        _say(f"submitted {len(jobs)} runs; see how they do: dinorankclip study status {self.study.name}")
+        _say(f"submitted {len(jobs)} runs; see how they do: dinorankclip study status {self.study.argument}")
         if self.slurm.cluster == "slurm":
             _say("when they have ended, the same command submits what is left, or writes the results")
             sys.exit(0)
         for job in jobs:
             job.wait()
+
+    def finished(self) -> int:
+        """Count the finished runs of the study."""
+        runs = distinct(self.study.runs(rates(read_tuned(self.folder))))
+        return sum(is_finished(self.folder, run.key) for run in runs)
 
     def save(self) -> int:
         return save_results(self.study, self.folder)

@@ -17,7 +17,6 @@ from typing import Any, Literal
 from dinorankclip.config import TrainSettings, as_dict, changed_at, with_changes
 from dinorankclip.presets import for_method
 from dinorankclip.stored_settings import (
-    BEFORE_SETTING,
     flatten,
     free_on_resume,
     idle_settings,
@@ -134,6 +133,7 @@ class Study:
     paper         the setting of the paper that the study stands for
     pairs         training pairs of an epoch; with `pair_seconds` of CLIP on one thread it gives first estimates
     gpus          GPUs of a run on a cluster
+    file          the file that defines the study; empty for a study that has none
     """
 
     name: str
@@ -151,6 +151,12 @@ class Study:
     pair_seconds: float = 0.0026
     scenes: Scenes | None = None
     gpus: int = 0
+    file: str = ""
+
+    @property
+    def argument(self) -> str:
+        """Return what `dinorankclip study` is told to find this study: its file, or its name."""
+        return self.file or self.name
 
     def cell(self, name: str) -> Cell:
         return {cell.name: cell for cell in self.cells}[name]
@@ -233,20 +239,3 @@ def key_of(settings: TrainSettings) -> str:
         if value != absent[name] and not is_among(name, idle) and not is_free(name)
     }
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def settings_from_json(stored: Mapping[str, Any]) -> TrainSettings:
-    """Return settings from `as_dict` that went through JSON; settings that an older file lacks mean what its
-    runs did."""
-    return _fill(with_changes(TrainSettings(), BEFORE_SETTING), stored)
-
-
-def _fill(default: Any, stored: Mapping[str, Any]) -> Any:
-    values: dict[str, Any] = {}
-    for known in dataclasses.fields(default):
-        if known.name in stored:
-            nested, value = getattr(default, known.name), stored[known.name]
-            if dataclasses.is_dataclass(nested):
-                value = _fill(nested, value)
-            values[known.name] = tuple(value) if isinstance(value, list) else value
-    return dataclasses.replace(default, **values)

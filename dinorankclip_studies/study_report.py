@@ -57,7 +57,7 @@ class EarlierPicture:
 def report_study(where: str, folder: Path, out: Path, docs: Path | None, bench: Path) -> None:
     """Write the report of the study in `folder`; `where` is the folder or study name that the user typed."""
     if not (folder / RESULTS).is_file():
-        if where in all_studies() and not Path(where).exists():
+        if where.endswith(".toml") or (where in all_studies() and not Path(where).exists()):
             raise UserError(_no_results(where))
         raise UserError(
             f"{where} is neither a run (no config.json of training) nor a study (no {RESULTS}); a run is made by "
@@ -65,7 +65,7 @@ def report_study(where: str, folder: Path, out: Path, docs: Path | None, bench: 
         )
     material = open_material(folder, bench)
     if not material.results.runs:
-        raise UserError(_no_results(material.study.name))
+        raise UserError(_no_results(material.study.argument))
     figures = write_study(material, out, own_claims(material))
     missing = [figure for figure in figures if isinstance(figure, MissingFigure)]
     for figure in missing:
@@ -111,7 +111,8 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | MissingFigure]
     """Build the page; `claims` is Markdown."""
     study, results, paper = material.study, material.results, material.paper
     runs = len({run.key for run in results.runs})
-    lead = f"{study.title}. {runs} runs of {len(results.cells())} cells. It stands for: {study.paper}."
+    lead = f"{study.title}. {runs} runs of {len(results.cells())} cells."
+    lead += f" It stands for: {study.paper}." if study.paper else ""
     page = Page(f"DinoRankCLIP, study {study.name}", lead)
     _unfinished(page, material)
     _method(page, material)
@@ -123,20 +124,22 @@ def study_page(material: StudyMaterial, figures: Iterable[Drawn | MissingFigure]
     for table in material.tables:
         _table(page, table, material)
     _plain_tables(page, paper.named_tables(material))
-    page.section("Cost")
-    _plain_tables(page, paper.cost_tables(material))
-    page.section("Figures")
+    if not paper.own:
+        page.section("Cost")
+        _plain_tables(page, paper.cost_tables(material))
+        page.section("Figures")
     for figure in figures:
         if isinstance(figure, Drawn):
             page.figure(figure, level=3)
         else:
             page.section(figure.title, 3)
             page.text(f"Left out: {figure.why}.", "warn")
-    page.section(PAPER_ONLY)
-    about, tables = paper.paper_only(material)
-    page.text(about, "note")
-    _plain_tables(page, tables)
-    page.section("Claims of the paper")
+    if not paper.own:
+        page.section(PAPER_ONLY)
+        about, tables = paper.paper_only(material)
+        page.text(about, "note")
+        _plain_tables(page, tables)
+    page.section("Claims" if paper.own else "Claims of the paper")
     title, _, rest = claims.partition("\n")
     add_markdown(page, rest if title.startswith("# ") else claims, level=3, prefix="claim-")
     _tuning(page, material)
@@ -157,7 +160,7 @@ def _unfinished(page: Page, material: StudyMaterial) -> None:
         page.section("Unfinished runs")
         page.text(
             f"{material.state}; rows without a run show {MISSING}, and every n counts finished runs. To go on: "
-            f"dinorankclip study run {material.study.name}",
+            f"dinorankclip study run {material.study.argument}",
             "warn",
         )
         rows = [(cell, ", ".join(map(str, seeds))) for cell, seeds in material.unfinished.items()]
@@ -244,11 +247,11 @@ def _runs(page: Page, material: StudyMaterial) -> None:
     ]
     page.details(f"All {len(rows)} runs", ("cell", "seed", "folder", "revision", "steps", "took"), rows)
     page.section("How to reproduce it")
-    name = material.study.name
+    name, folder = material.study.argument, f"runs/study-{material.study.name}"
     page.command(
         f"dinorankclip study plan {name}        # cells, hours and disk",
         f"dinorankclip study run {name}         # goes on where it stopped",
-        f"dinorankclip report runs/study-{name}",
+        f"dinorankclip report {folder}",
     )
     page.text(
         "Scores depend on seed and settings alone, up to the rounding of another processor or version. A row's runs "

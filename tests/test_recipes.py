@@ -10,12 +10,12 @@ from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.presets import default_settings
 from dinorankclip.recipes import RECIPE_NAMES, RECIPES
 from dinorankclip.run_files import read_metrics, read_settings
-from dinorankclip.stored_settings import difference
+from dinorankclip.stored_settings import difference, settings_from_json
 from dinorankclip.train.checkpoints import train_command
 from dinorankclip.train.distil_setup import cache_spec_of
 from dinorankclip.types import UserError
 from dinorankclip.validate import validated
-from dinorankclip_studies.study import key_of, settings_from_json
+from dinorankclip_studies.study import key_of
 from tests.train.running import settings_from, small_pairs
 
 

@@ -23,6 +23,20 @@ def test_all_names_are_listed_and_lead_somewhere():
         dinorankclip.load_modell  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["train", "search"])
+def test_a_room_is_also_the_function_of_its_name(name):
+    """Whether a file of the room was imported before or not, and by either way of importing."""
+    code = (
+        f"import dinorankclip, inspect; first = dinorankclip.{name}; from dinorankclip import {name}; "
+        f"import dinorankclip.api.training, dinorankclip.search.index, dinorankclip.train.loop; "
+        f"assert first is {name} is dinorankclip.{name} and callable({name}); "
+        f"print(*inspect.signature({name}).parameters)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert shown.split()[:2] == {"train": ["settings", "data"], "search": ["model", "images"]}[name]
+
+
 def test_importing_brings_no_torch():
-    code = "import sys, dinorankclip; dir(dinorankclip); dinorankclip.UserError; print('torch' in sys.modules)"
+    used = "dinorankclip.UserError; dinorankclip.TrainSettings; dinorankclip.register_method; dinorankclip.train"
+    code = f"import sys, dinorankclip; dir(dinorankclip); {used}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

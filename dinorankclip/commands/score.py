@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from dinorankclip.commands.shared import call_verb, check_at_least, check_interval, check_known
+from dinorankclip.api.scoring import Plane, default_out, known_metrics, locate_sets, parse_shift
+from dinorankclip.api.scoring import score as score_model
+from dinorankclip.commands.shared import call_verb
 from dinorankclip.config import FindingSettings
 from dinorankclip.formatting import bare, written
-from dinorankclip.io import demand_writable, digest, home, whole_file
 from dinorankclip.run_files import PICTURES, REPORT, is_run
-from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
-    from dinorankclip.data.benchmark_sets import SetLocation
-    from dinorankclip.evaluate.suite import SetResult, SuiteOptions, SuiteResult
-    from dinorankclip.evaluate.zero_shot import Shift
+    from dinorankclip.evaluate.suite import SetResult
     from dinorankclip.models.loaded import LoadedModel
-    from dinorankclip.train.cost import RunData
 
-OUT = home() / "scores"  # of models that are no runs
-Plane = Literal["pca", "umap"]
+__all__ = ["default_out", "known_metrics", "locate_sets", "main", "parse_shift", "score"]
 
 
 def score(
@@ -84,160 +78,31 @@ def score(
         threads: CPU threads; by default torch's choice.
         reading: How pairs of your own are found and divided; by default as in the run, of data it was trained on.
     """
-    import torch
-
     from dinorankclip.commands.report import write_run
-    from dinorankclip.evaluate.embeddings import FOLDER, EmbeddingStore
-    from dinorankclip.evaluate.examples import demand
-    from dinorankclip.evaluate.scores_file import step_of, write_scores
-    from dinorankclip.evaluate.suite import SuiteOptions, SuiteResult, all_scorers, run_suite
-    from dinorankclip.models.loaded import load_model
-    from dinorankclip.train.cost import run_data
 
-    check_interval(level, draws)
-    check_at_least(1, threads=threads)
-    scorers = all_scorers(equal_captions=not captions_apart)
-    chosen = known_metrics(metrics, [scorer.name for scorer in scorers])
-    shifts = tuple(parse_shift(text) for text in shift)
-    demand(plane)
-    trained_on = run_data(model)
-    places = [place for where in sets for place in locate_sets(where, sets_root, reading, trained_on, split)]
-    if threads is not None:
-        torch.set_num_threads(threads)
-    folder = out or default_out(model)
-    demand_writable(folder, "scores could not be stored there; give another folder with --out")
-    step = step_of(Path(model))
-    loaded = load_model(model, device, precision)
-    print(f"{loaded.name}: {loaded.reason}")
-    interval = f"{100 * level:g} % interval"
-    print(f"\n{'set':<26}{'score':<32}{'value':>10}{interval:>22}{'chance':>10}{'n':>9}")
-    options = SuiteOptions(chosen, split, max_damaged, shifts, level, draws)
-    store = EmbeddingStore(FOLDER if cache else None)
-
-    def report(result: SetResult) -> None:
-        show(result)
-        write_scores(folder, loaded, SuiteResult({result.name: result}, level=level), step)  # a later set may fail
-
-    results = run_suite(loaded, places, scorers, store, options, report=report)
-    if chosen is None or "fidelity" in chosen:
-        add_fidelity(model, loaded, results, options)
-    print(f"\nscores in {write_scores(folder, loaded, results, step)}")
-    if pictures and (drawn := draw_pictures(results, folder / PICTURES, chosen, plane)):
-        print(f"{drawn} pictures in {folder / PICTURES}")
-    if is_run(folder) and (folder / REPORT).is_file():
-        write_run(folder, folder)
-    if results.errors:
-        print(f"\n{len(results.errors)} could NOT be scored:", file=sys.stderr)
-        for name, text in results.errors.items():
+    print_head = partial(_print_head, level)
+    scored = score_model(
+        model, sets, metrics=metrics, out=out, split=split, sets_root=sets_root, shift=shift,
+        captions_apart=captions_apart, level=level, draws=draws, max_damaged=max_damaged, cache=cache,
+        pictures=pictures, plane=plane, device=device, precision=precision, threads=threads, reading=reading,
+        loaded=print_head, report=show,
+    )  # fmt: skip
+    print(f"\nscores in {scored.file}")
+    if scored.pictures:
+        print(f"{scored.pictures} pictures in {scored.file.parent / PICTURES}")
+    if is_run(scored.file.parent) and (scored.file.parent / REPORT).is_file():
+        write_run(scored.file.parent, scored.file.parent)
+    if scored.errors:
+        print(f"\n{len(scored.errors)} could NOT be scored:", file=sys.stderr)
+        for name, text in scored.errors.items():
             print(f"  {name}: {text}", file=sys.stderr)
         sys.exit(1)
 
 
-def locate_sets(
-    where: str,
-    root: Path,
-    reading: FindingSettings | None = None,
-    trained_on: RunData | None = None,
-    split: str | None = None,
-) -> list[SetLocation]:
-    """Return the sets behind one word after --sets: a path, or a name of the catalogue.
-
-    Of data that the model itself was trained on, the validation part must be the one that its training set aside.
-    """
-    from dinorankclip.data.benchmark_sets import find_sets
-    from dinorankclip.evaluate.catalogue import catalogue
-
-    reading = reading or FindingSettings()
-    if not os.path.exists(where) and catalogue().find(where) is not None:
-        return [catalogue().locate(where, root)]
-    try:
-        if trained_on is None:
-            return find_sets(where, reading)
-        if trained_on.is_same(where):
-            reading = trained_on.reading_for(reading)
-        return [replace(place, note=trained_on.caution(place, split)) for place in find_sets(where, reading)]
-    except UserError as error:
-        if os.path.exists(where):
-            raise
-        raise UserError(
-            f"{error}\n--sets takes pairs, a set in the clip-benchmark layout, a folder of sets, or a name of the "
-            "catalogue (dinorankclip score --catalogue)"
-        ) from None
-
-
-def known_metrics(metrics: tuple[str, ...], scorers: list[str]) -> tuple[str, ...] | None:
-    """Return names of scorers, which users may write with hyphens; None if `metrics` is empty."""
-    names = {name.replace(" ", "-"): name for name in [*scorers, "shift", "fidelity"]}
-    for metric in metrics:
-        check_known("--metrics", metric.replace(" ", "-"), names)
-    return tuple(names[metric.replace(" ", "-")] for metric in metrics) or None
-
-
-def parse_shift(text: str) -> Shift:
-    from dinorankclip.evaluate.zero_shot import Shift
-
-    base, equals, renditions = text.partition("=")
-    names = tuple(name for name in renditions.split(",") if name)
-    if not equals or not base or not names:
-        raise UserError(f"--shift {text}: write BASE=RENDITION,RENDITION with names of sets, e.g. photo=sketch,night")
-    return Shift(base, names)
-
-
-def default_out(model: str) -> Path:
-    """Return a run itself; for another model a folder named after it.
-
-    A digest tells apart names that are equal without their odd characters.
-    """
-    if is_run(Path(model)):
-        return Path(model)
-    name = re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-.") or "model"
-    odd = re.search(r"[^A-Za-z0-9./:-]", model.removeprefix("open_clip:"))
-    return OUT / (f"{name}-{digest(model)[:8]}" if odd else name)
-
-
-def add_fidelity(model: str, loaded: LoadedModel, results: SuiteResult, options: SuiteOptions) -> None:
-    """Add the fidelity of a distilled run's students. For other models it is an error only if it was asked for."""
-    from dinorankclip.evaluate.fidelity import NAME, VERSION, run_fidelity
-    from dinorankclip.evaluate.suite import add_scores
-
-    result, error = None, f"{model} is no run that learnt from a teacher"
-    if is_run(Path(model)):
-        try:
-            result = run_fidelity(Path(model), loaded)
-        except UserError as failure:
-            error = str(failure)
-            if options.metrics is None:
-                print(f"fidelity was not measured: {error}")
-    if result is not None:
-        add_scores(result, list(result.scores.values()), NAME, VERSION, options)
-        results.sets[result.name] = result
-        show(result)
-    elif options.metrics is not None:
-        results.errors[NAME] = error
-
-
-def draw_pictures(results: SuiteResult, folder: Path, chosen: tuple[str, ...] | None, method: Plane) -> int:
-    """Write the pictures of all sets for the chosen metrics. Return their number."""
-    from dinorankclip.evaluate.examples import hardest_classes, plane, retrieval_examples
-    from dinorankclip.report.pictures import draw_hardest, draw_projection, draw_retrieval
-
-    pictures = {}
-    for name, embedded in results.embedded.items():
-        is_retrieval = embedded.kind == "retrieval"
-        if is_retrieval and (chosen is None or "retrieval" in chosen):
-            examples = retrieval_examples(embedded)
-            pictures[f"{name}-retrieval"] = draw_retrieval(f"{name}: what was found", *examples)
-        if is_retrieval and (chosen is None or "modality gap" in chosen) and len(embedded.indices()) > 1:
-            title = f"{name}: images and captions in one plane"  # one image and its caption would span no plane
-            pictures[f"{name}-plane"] = draw_projection(title, plane(embedded, method))
-        if not is_retrieval and (chosen is None or "zero-shot" in chosen):
-            pictures[f"{name}-hardest"] = draw_hardest(f"{name}: the hardest classes", hardest_classes(embedded))
-    if pictures:
-        folder.mkdir(parents=True, exist_ok=True)
-    for name, picture in pictures.items():
-        with whole_file(folder / f"{name}.png") as aside:
-            picture.save(aside, "PNG")
-    return len(pictures)
+def _print_head(level: float, loaded: LoadedModel) -> None:
+    print(f"{loaded.name}: {loaded.reason}")
+    interval = f"{100 * level:g} % interval"
+    print(f"\n{'set':<26}{'score':<32}{'value':>10}{interval:>22}{'chance':>10}{'n':>9}")
 
 
 def show(result: SetResult) -> None:

@@ -10,7 +10,7 @@ import tyro
 from dinorankclip.commands.entry import VERBS
 from dinorankclip.commands.shared import call_verb, check_at_least
 from dinorankclip.config import FindingSettings
-from dinorankclip.teachers.registry import TEACHER_KINDS, Modality, kinds_of, usages
+from dinorankclip.teachers.registry import Modality, all_kinds, kinds_of, usages
 from dinorankclip.types import UserError
 
 ImageTeacher = Annotated[str, tyro.conf.arg(help=f"{usages('image')}.")]
@@ -65,7 +65,7 @@ def cache(
 
 
 def help_text() -> str:
-    width = max(len(kind.usage) for kind in TEACHER_KINDS.values())
+    width = max(len(kind.usage) for kind in all_kinds())
     example = f"  dinorankclip teacher {VERBS['teacher'].example}"
     lines = ["usage: dinorankclip teacher cache …", "", "Examples:", example]
     flags_of: dict[Modality, str] = {

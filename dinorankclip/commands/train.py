@@ -1,6 +1,7 @@
-"""`dinorankclip train`: put the rooms together and run.
+"""`dinorankclip train`: parse the flags and call `dinorankclip.train` (api/training.py).
 
-Defaults depend on `--preset`, `--method` and `--recipe`, so these are looked up before the other flags are parsed.
+Defaults depend on `--config`, `--preset`, `--method` and `--recipe`, so these are looked up before the other flags are
+parsed.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dinorankclip.api.training import default_run, refuse_missing_plugin, train
+from dinorankclip.api.training import run_training as run
 from dinorankclip.commands.shared import check_known
-from dinorankclip.config import TrainSettings, as_dict
-from dinorankclip.methods import METHODS
+from dinorankclip.config import TrainSettings
+from dinorankclip.given_settings import from_file
+from dinorankclip.methods import METHODS, REGISTRY
 from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip.recipes import RECIPES
 from dinorankclip.types import UserError
 
-if TYPE_CHECKING:
-    from dinorankclip.train.assemble import RunParts
-    from dinorankclip.train.loop import StopRequest
+__all__ = ["main", "parse", "run"]
 
 NO_RECIPE = "None"  # as the command line spells an absent value
 HELP = """\
@@ -34,6 +35,7 @@ Examples:
   dinorankclip train --preset scenes --method dinorankclip --run runs/full
   dinorankclip train --preset scenes --method dinorankclip --recipe paper --run runs/paper
   dinorankclip train --preset scenes --method clip --budget.minutes 3 --run runs/three-minutes
+  dinorankclip train --config runs/first/config.json --run runs/again
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'
@@ -44,8 +46,10 @@ docs/from-open-clip.md names the flags here for each flag of open_clip's trainer
 
 @dataclass(frozen=True)
 class Invocation(TrainSettings):
-    """The flags of `train`: settings of a run, and what is done with its folder."""
+    """The flags of `train`: settings of a run, where they come from, and what is done with its folder."""
 
+    config: Path | None = None
+    """Settings from a JSON or TOML file, which the other flags change; config.json of a run repeats the run."""
     restart: bool = False
     """Move an existing run folder aside and start again."""
     dry_run: bool = False
@@ -58,17 +62,17 @@ def main(argv: list[str]) -> None:
     from dinorankclip import distributed
     from dinorankclip.train.loop import StopRequest
 
+    if dry:
+        run(settings, dry=True)
+        distributed.leave()
+        return
     stop = StopRequest()
-    finished = run(settings, restart, dry, stop)
-    if finished and not dry and distributed.world().leads:
-        from dinorankclip.commands.report import write_run
-
-        folder = _folder(settings)
-        write_run(folder, folder)
-        _close(folder)
+    trained = train(settings, restart=restart, stop=stop)
+    if trained.finished and distributed.world().leads:
+        _close(trained.folder)
     # Not after an error: leaving waits for the other processes, which may wait for the one that failed.
     distributed.leave()
-    if not finished:
+    if not trained.finished:
         sys.exit(stop.status)
 
 
@@ -94,20 +98,37 @@ def _close(folder: Path) -> None:
 
 
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
-    """Return settings, restart and dry run: preset, method and recipe named in `argv`, changed by the other flags."""
+    """Return settings, restart and dry run: those of `--config`, or of preset, method and recipe named in `argv`,
+    changed by the other flags."""
     import tyro
 
-    name, method = _value_of(argv, "--preset", PRESETS), _value_of(argv, "--method", METHODS)
-    base = default_settings(name or "scenes", method, _value_of(argv, "--recipe", (*RECIPES, NO_RECIPE), NO_RECIPE))
+    base = _defaults(argv)
     default = Invocation(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
     flags = tyro.cli(Invocation, args=argv, default=default, description=HELP, prog="dinorankclip train")
     settings = TrainSettings(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(TrainSettings)})
+    refuse_missing_plugin(settings, flags.config)
     if settings.run is None:
-        settings = dataclasses.replace(settings, run=f"runs/{settings.preset}-{settings.method}")
+        settings = dataclasses.replace(settings, run=default_run(settings))
     return settings, flags.restart, flags.dry_run
 
 
-def _value_of(argv: list[str], flag: str, known: Iterable[str], none: str | None = None) -> str | None:
+def _defaults(argv: list[str]) -> TrainSettings:
+    """Return the settings that the flags change."""
+    preset, recipe = _value_of(argv, "--preset", PRESETS), _value_of(argv, "--recipe", (*RECIPES, NO_RECIPE), NO_RECIPE)
+    config, data = _value_of(argv, "--config"), _value_of(argv, "--data")
+    method = _value_of(argv, "--method")
+    if method is not None and method not in METHODS:  # the names of plug-ins are looked up only for other names
+        refuse_missing_plugin(
+            TrainSettings(method=method, run=_value_of(argv, "--run")), Path(config) if config else None
+        )
+        check_known("--method", method, REGISTRY.names())
+    if config is None:
+        return default_settings(preset or "scenes", method, recipe)
+    given = {"preset": preset, "method": method, "recipe": recipe, "data": data}
+    return from_file(Path(config), {name: value for name, value in given.items() if value is not None})
+
+
+def _value_of(argv: list[str], flag: str, known: Iterable[str] | None = None, none: str | None = None) -> str | None:
     """Return the value of a flag that decides the defaults of all others; None if `argv` does not have it, or has the
     word that stands for `none`."""
     value = None
@@ -116,78 +137,6 @@ def _value_of(argv: list[str], flag: str, known: Iterable[str], none: str | None
             value = argv[i + 1]
         elif word.startswith(flag + "="):
             value = word.split("=", 1)[1]
-    if value is not None:
+    if value is not None and known is not None:
         check_known(flag, value, known)
     return None if value == none else value
-
-
-def _folder(settings: TrainSettings) -> Path:
-    assert settings.run is not None, "`parse` and studies name every run"
-    return Path(settings.run)
-
-
-def run(settings: TrainSettings, restart: bool, dry: bool, stop: StopRequest | None = None) -> bool:
-    """Train and score the held-out parts. Return False if the run was stopped on request, with everything saved."""
-    from dinorankclip import distributed
-    from dinorankclip.device import choose
-    from dinorankclip.train.aligned_setup import sized
-    from dinorankclip.train.assemble import assemble
-    from dinorankclip.train.checkpoints import refuse_longer
-    from dinorankclip.train.cost import dry_run
-    from dinorankclip.train.distil_setup import make_missing_cache, with_cache
-    from dinorankclip.train.run_folder import alone_in, as_begun_in, claim, given_back, say
-    from dinorankclip.train.timed_budget import as_measured_in, measured
-    from dinorankclip.validate import validated
-
-    settings = sized(validated(settings))
-    world = distributed.join(settings.budget.device)
-    requested, settings = settings, with_cache(settings, dry)
-    if settings.preset == "finetune" and settings.init is None and settings.model.weights is None:
-        say(
-            "note: no trained model was named, so training begins with random weights; to fine-tune give --init "
-            "(a run, a model folder or open_clip:NAME:FILE)"
-        )
-    if dry:
-        settings = measured(settings, run=None)
-        parts = assemble(settings, dry)
-        dry_run(parts.state, parts.loader, parts.length, settings, parts.placement)
-        return True
-    folder = _folder(settings)
-    with alone_in(folder), given_back(folder):
-        if not restart:
-            settings = as_measured_in(folder, as_begun_in(folder, settings))
-            refuse_longer(folder, as_dict(settings))
-        claim(folder, as_dict(settings), restart)
-        device = choose(settings.budget.device, "fp32", world.local_rank).device
-        make_missing_cache(requested, device, Path(settings.distil.cache or ""))
-        return _train(assemble(measured(settings, folder)), folder, stop)
-
-
-def _train(parts: RunParts, folder: Path, stop: StopRequest | None) -> bool:
-    from dinorankclip.evaluate.during_training import evaluators, final_scores, starting_inspection, starting_scores
-    from dinorankclip.train.assemble import resume
-    from dinorankclip.train.checkpoints import STOPPED, Ending, ending_noted, note_ending
-    from dinorankclip.train.loop import pretrain
-    from dinorankclip.train.run_folder import damage_line, say
-
-    settings = parts.settings
-    resume(parts, folder)
-    starts_with_names = settings.recipe == "aligned" and settings.aligned.start == "names"
-    knows = settings.init or settings.model.weights or starts_with_names
-    before = starting_scores(parts, folder) if knows else {}
-    starting_inspection(parts, folder)
-    to_go = parts.length.steps - parts.state.step
-    say(f"{folder}: {to_go} of {parts.length.steps} steps to go")
-    watching = evaluators(parts, "val")
-    with ending_noted(folder, parts.state):
-        finished = to_go == 0 or pretrain(
-            parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder, stop
-        )
-        if finished:
-            final_scores(parts, before, folder)
-    if message := damage_line(folder, parts.train):
-        say(message)
-    if not finished:
-        note_ending(folder, Ending(parts.state.step, STOPPED))
-        say(f"stopped at step {parts.state.step}; everything is saved, the same command resumes")
-    return finished

@@ -11,6 +11,8 @@ loader.py           pairs → batches, with an exact position; worker processes.
 open_data.py        opens the pairs that a user names after --data, and images or captions alone
 pack.py             writes pairs and classification sets
 paths.py            refuses paths that cannot be right, before anything heavy is imported
+python_pairs.py     pairs of a Python program: torch data sets, lists and iterables of (image, captions)
+readers.py          readers of data named NAME:ARGUMENT, plugged in or given in Python
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
 samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
 scenes/             the built-in data

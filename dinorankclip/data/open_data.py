@@ -8,6 +8,7 @@ DIR of .tar files, FILE.tar        WebDataset shards; also a-{000..123}.tar, glo
 pipe:COMMAND                       shards that come out of commands
 FILE.csv, .tsv, .parquet           image paths and captions
 DIR of images                      with .txt files beside them
+NAME:ARGUMENT                      what a plugged-in reader calls NAME reads (readers.py)
 
 `open_images` takes the shards, tables (each image once) and folders of these with or without captions, and FILE.txt,
 a list of image paths, one a line, relative to the list. `open_captions` takes a text file, a table, or pairs.
@@ -41,6 +42,7 @@ from dinorankclip.data.folders_and_tables import (
     without_image,
 )  # fmt: skip
 from dinorankclip.data.paths import is_pattern, nearest, refuse_missing
+from dinorankclip.data.readers import parts_by_reader
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.streams import PipeSource, refuse_stream
 from dinorankclip.data.tar_shards import ShardSource, shards_of_folder
@@ -120,6 +122,8 @@ def built_in_scenes() -> Path:
 
 def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Source]]:
     """Return a function for each part that opens it; "all" for data that is not divided."""
+    if (named := parts_by_reader(where, reading)) is not None:
+        return named
     path = Path(where)
     if os.path.isdir(path):  # not `path.is_dir()`, which raises OSError for a list that is longer than any path may be
         return _parts_of_folder(path, reading)

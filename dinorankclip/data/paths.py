@@ -6,6 +6,7 @@ import difflib
 import os
 from pathlib import Path
 
+from dinorankclip.data.readers import reader_named_in
 from dinorankclip.types import UserError
 
 ACCEPTED = (
@@ -24,6 +25,8 @@ def refuse_missing(where: str) -> None:
     """Raise `UserError` unless `where` can be opened: a path that exists, the name of built-in data, or shards that are
     looked for later (patterns and `pipe:`)."""
     if where == "scenes" or where.startswith("pipe:") or os.path.isdir(where) or os.path.isfile(where):
+        return
+    if reader_named_in(where) is not None:
         return
     if "://" in where:
         commands = {"s3": f"aws s3 cp {where} -", "gs": f"gsutil cat {where}"}

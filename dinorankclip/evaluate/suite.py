@@ -1,7 +1,8 @@
 """Runs all scorers on all sets for `dinorankclip score`. A set that cannot be scored becomes an error message.
 
 Each set is opened, checked against the catalogue, embedded once and given to every scorer that applies; intervals are
-added. Scores that need several sets (shift, averages) come at the end. A new scorer is a line in `all_scorers`.
+added. Scores that need several sets (shift, averages) come at the end. A new scorer is a line in `all_scorers`, or
+a plug-in.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dinorankclip.evaluate.retrieval import RetrievalScorer
 from dinorankclip.evaluate.scores import EmbeddedSet, Score, Scorer, average_score, with_intervals
 from dinorankclip.evaluate.zero_shot import SHIFT, SHIFT_VERSION, Shift, ZeroShotScorer, shift_scores, unlike
 from dinorankclip.io import digest
+from dinorankclip.plugins import Registry
 from dinorankclip.types import UserError
 
 PROBE = ProbeScorer.name
@@ -29,6 +31,7 @@ AVERAGES = "averages"  # the name under which means over sets are reported
 
 
 def all_scorers(equal_captions: bool = True) -> list[Scorer]:
+    """Return the built-in scorers, then those that are plugged in."""
     return [
         RetrievalScorer(equal_captions),
         ZeroShotScorer(),
@@ -36,7 +39,29 @@ def all_scorers(equal_captions: bool = True) -> list[Scorer]:
         ModalityGapScorer(),
         OrderAgreementScorer(),
         RankingQualityScorer(),
+        *(scorer for _, scorer in REGISTRY.plugged_in()),
     ]
+
+
+def _checked(name: str, scorer: Any) -> Scorer:
+    """Return a plugged-in scorer, made if it is a class, or say what it lacks."""
+    scorer = scorer() if isinstance(scorer, type) else scorer
+    missing = [part for part in ("name", "version", "applies", "__call__") if not hasattr(scorer, part)]
+    if missing or scorer.name.replace(" ", "-") != name:
+        wrong = f"it lacks {', '.join(missing)}" if missing else f"its name is {scorer.name!r}"
+        raise UserError(f"scorer {name!r} must have what `Scorer` in evaluate/scores.py asks for: {wrong}")
+    return scorer
+
+
+BUILT_IN = (RetrievalScorer, ZeroShotScorer, ProbeScorer, ModalityGapScorer, OrderAgreementScorer, RankingQualityScorer)
+REGISTRY: Registry[Scorer] = Registry(
+    "scorers", "scorer", {kind.name.replace(" ", "-"): kind() for kind in BUILT_IN}, _checked
+)
+
+
+def register_scorer(scorer: Scorer) -> None:
+    """Add a scorer for this process; `score` takes its name after --metrics, with hyphens for spaces."""
+    REGISTRY.register(scorer.name.replace(" ", "-"), scorer)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A term is a function of the objective and the inputs of a step. To add a loss, write its function, add a line to
 `TERMS`, and name it among the `terms` of a method in methods.py. A term with parameters or buffers also has a function
-that registers them on the objective, under the names that checkpoints have.
+that registers them on the objective, under the names that checkpoints have. A method that is plugged in brings terms
+of its own (`MethodTraits.own_terms`).
 
 Shapes: N own pairs, M pairs over all processes, D embedding width.
 """
@@ -27,7 +28,7 @@ from dinorankclip.losses.distillation_terms import DistillationLoss
 from dinorankclip.losses.groups import gathered_groups, other_positives
 from dinorankclip.losses.ranking import RankingLoss
 from dinorankclip.losses.sigmoid import sigmoid_rows
-from dinorankclip.methods import traits_of
+from dinorankclip.methods import MethodTraits, traits_of
 from dinorankclip.run_files import CHANCE
 from dinorankclip.types import Embeddings, LossTerms, Progress, UserError
 
@@ -117,7 +118,10 @@ class Objective(nn.Module):
         self.several_positives = settings.several_positives
         joined = {DISTILLATION: distillation is not None, ANCHOR: anchor is not None}
         joined[DECORRELATION] = settings.decorrelation > 0
-        self.terms = (*(TERMS[name] for name in traits.terms), *(term for term, acts in joined.items() if acts))
+        self.terms = (
+            *(term_called(name, traits) for name in traits.terms),
+            *(term for term, acts in joined.items() if acts),
+        )
         for term in self.terms:
             if term.register is not None:
                 term.register(self, dim, settings, seed)
@@ -271,3 +275,13 @@ TERMS = {
     "ranking": Term(ranking, register_ranking),
 }
 DISTILLATION, ANCHOR, DECORRELATION = Term(distillation), Term(anchored), Term(decorrelated)
+
+
+def term_called(name: str, traits: MethodTraits) -> Term:
+    """Return a term of a method by its name: one of its own, or one of the table."""
+    own = traits.own_terms.get(name)
+    if own is not None:
+        return own if isinstance(own, Term) else Term(own)
+    if name not in TERMS:
+        raise UserError(f"the method's term {name!r} is unknown: it is none of {', '.join(TERMS)}, nor its own")
+    return TERMS[name]

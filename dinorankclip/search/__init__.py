@@ -1,5 +1,8 @@
 """Uses a trained model: embeds whole collections, and searches among photos.
 
+Call it to search: `dinorankclip.search("starter", "photos", "a red mug")`; the arguments are in
+`help(dinorankclip.api.searching.search)`.
+
 embed_collection.py    `embed`: images and captions → a folder of .npy and Parquet files that survives a kill
 index.py               embeddings of a folder of photos, brought up to date when photos change; recent queries
 photo_search.py        `search`: the query, the index, and a model that is loaded only when it is needed
@@ -8,3 +11,7 @@ background.py          neutral queries, which tell whether a query stands out on
 model_notes.py         the checkpoint behind a model's name, and what its held-out score says
 numpy_text.py          a text tower in NumPy, so that a query in words needs no torch
 """
+
+from dinorankclip.callable_room import make_callable
+
+make_callable(__name__)

@@ -5,6 +5,7 @@ How to add a teacher:
    It receives the part of the spec after the colon ("" if there is none); an image teacher also the input size or None.
 2. Add a `TeacherKind` to the table below. Help texts, error messages and dry runs read the table.
 3. Test it with random weights in the true layout of its file, as in tests/teachers.
+Another package plugs in a `TeacherKind` whose `opener` is the function itself (plugins.py).
 
 This file imports nothing heavy, since help reads it.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from dinorankclip.plugins import Registry
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -42,8 +44,9 @@ class TeacherKind:
     usage: str
     modality: Modality
     about: str
-    opener: str  # "file.function" in this folder
-    shape: FeatureShape | str  # or the "file.function" that returns the shape for the argument of a spec
+    opener: str | Callable[..., Any]  # "file.function" in this folder, or the function of a plug-in
+    # Or the function, named likewise, that returns the shape for the argument of a spec.
+    shape: FeatureShape | str | Callable[[str], FeatureShape]
     fallback: str = ""  # hint for users who lack the weights of another teacher; "" if this kind is no way out
 
     @property
@@ -120,6 +123,21 @@ TEACHER_KINDS = {
 }
 
 
+def _checked(name: str, kind: Any) -> TeacherKind:
+    if not isinstance(kind, TeacherKind) or kind.name != name:
+        got = f"one called {kind.name!r}" if isinstance(kind, TeacherKind) else type(kind).__name__
+        raise UserError(f"teacher {name!r} must be a TeacherKind whose usage begins with that name, not {got}")
+    return kind
+
+
+REGISTRY: Registry[TeacherKind] = Registry("teachers", "teacher", TEACHER_KINDS, _checked)
+
+
+def register_teacher(kind: TeacherKind) -> None:
+    """Add a kind of teacher for this process; its name is the first word of `usage`."""
+    REGISTRY.register(kind.name, kind)
+
+
 def open_teacher(spec: str, input_size: int | None = None) -> Teacher:
     """Open an image teacher. `input_size` is the side of the images it receives, by default 224 or the kind's own."""
     kind, argument = _parse(spec, "image")
@@ -134,7 +152,7 @@ def open_text_teacher(spec: str) -> TextTeacher:
 def shape_of(spec: str, modality: Modality) -> FeatureShape:
     """Return the shape of a teacher's features without opening the teacher."""
     kind, argument = _parse(spec, modality)
-    return _function(kind.shape)(argument) if isinstance(kind.shape, str) else kind.shape
+    return kind.shape if isinstance(kind.shape, FeatureShape) else _function(kind.shape)(argument)
 
 
 def check_teacher_spec(spec: str, modality: Modality) -> None:
@@ -143,7 +161,12 @@ def check_teacher_spec(spec: str, modality: Modality) -> None:
 
 
 def kinds_of(modality: Modality) -> list[TeacherKind]:
-    return [kind for kind in TEACHER_KINDS.values() if kind.modality == modality]
+    return [kind for kind in all_kinds() if kind.modality == modality]
+
+
+def all_kinds() -> list[TeacherKind]:
+    """Return the kinds of the table and those that are plugged in."""
+    return [*TEACHER_KINDS.values(), *(kind for _, kind in REGISTRY.plugged_in())]
 
 
 def usages(modality: Modality) -> str:
@@ -160,7 +183,9 @@ def _alternatives(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _function(path: str) -> Callable[..., Any]:
+def _function(path: str | Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(path, str):
+        return path
     file, _, name = path.partition(".")
     return getattr(import_module(f"dinorankclip.teachers.{file}"), name)
 
@@ -168,7 +193,7 @@ def _function(path: str) -> Callable[..., Any]:
 def _parse(spec: str, modality: Modality) -> tuple[TeacherKind, str]:
     """Return the kind that a spec names and the argument after the colon."""
     name, _, argument = spec.partition(":")
-    kind = TEACHER_KINDS.get(name)
+    kind = REGISTRY.get(name)
     if kind is None or kind.modality != modality or not (argument or kind.usage.startswith(f"{name}[")):
         other = f" ({name} is a kind of {kind.modality} teacher)" if kind and kind.modality != modality else ""
         raise UserError(f"'{spec}' is no {modality} teacher{other}; there are {usages(modality)}")

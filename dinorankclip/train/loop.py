@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.models.loaded import BrokenModel
 from dinorankclip.run_files import CHECKPOINTS, CORE_SECONDS
 from dinorankclip.train import checkpoints
+from dinorankclip.train.callbacks import Callbacks
 from dinorankclip.train.checkpoints import Diverged, TrainingState
 from dinorankclip.train.clock import Clock
 from dinorankclip.train.run_folder import DamagedFile, Records
@@ -58,10 +60,12 @@ def pretrain(
     placement: Placement,
     run: Path,
     stop: StopRequest | None = None,
+    callbacks: Callbacks | None = None,
 ) -> bool:
     """Train from `state.step` to the end. Returns False after a request to stop (`stop`), with everything saved."""
     budget, record = settings.budget, settings.record
-    records = Records(run, state.step, record.tensorboard)
+    records = Records(run, state.step, settings)
+    callbacks = callbacks or Callbacks()
     damaged = DamagedFile(run, loader.damage)
     folder, clock = run / CHECKPOINTS, Clock(budget.batch, state.core_seconds)
     bar = tqdm(
@@ -70,6 +74,7 @@ def pretrain(
     )  # fmt: skip
     try:
         with stop or StopRequest() as request, closing(iter(loader)) as batches:
+            callbacks.stop_with(request.ask)
             for batch in batches:
                 progress = Progress(state.step, length.steps, length.epochs)
                 log, compare = due(state.step, record, length.steps)
@@ -83,12 +88,14 @@ def pretrain(
                     numbers = step_numbers(terms, norm, state, progress) | clock.numbers() | damaged.numbers()
                     numbers |= spent_by_all(state)
                     records.write(state.step, numbers)
+                    if distributed.world().leads:
+                        callbacks("log", state.step, length.steps, numbers, run)
                     damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
                 ends, is_last = state.step % length.steps_per_epoch == 0, state.step == length.steps
                 epoch_ends = ends or is_last
                 if is_last or (ends and state.step // length.steps_per_epoch % record.score_every == 0):
-                    score(state, evaluators, records, length, bar)
+                    score(state, evaluators, records, length, bar, callbacks)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:
                     checkpoints.save(state, folder, record.keep)
@@ -136,7 +143,14 @@ def spent_by_all(state: TrainingState) -> dict[str, float]:
     return {CORE_SECONDS: round(mean * distributed.world().size, 2)}
 
 
-def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Records, length: Length, bar: tqdm) -> None:
+def score(
+    state: TrainingState,
+    evaluators: Sequence[Evaluator],
+    records: Records,
+    length: Length,
+    bar: tqdm,
+    callbacks: Callbacks,
+) -> None:
     """Run the evaluators on the leading process and remember the best step so far."""
     spent = spent_by_all(state)
 
@@ -146,6 +160,7 @@ def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Record
         state.model.train()
         if numbers:
             records.write(state.step, numbers | spent)
+            callbacks("score", state.step, length.steps, numbers | spent, records.run)
         shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in numbers.items() if name.endswith("R@1"))
         epoch = f"epoch {state.step // length.steps_per_epoch}/{length.epochs}"
         bar.write(f"{epoch if length.fixed is None else f'step {state.step}/{length.steps}'}  {shown}")
@@ -156,13 +171,23 @@ def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Record
 
 
 class StopRequest:
-    """Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once."""
+    """Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once.
+
+    Python gives signals to the main thread alone: in another thread only `ask` stops a run.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None  # the first signal that this process received
+        self.asked = False  # by a callback
         self._earlier: dict[int, Any] = {}  # handlers to restore
 
+    def ask(self) -> None:
+        """Ask the loop to save and leave, as a signal does."""
+        self.asked = True
+
     def __enter__(self) -> StopRequest:
+        if threading.current_thread() is not threading.main_thread():
+            return self
         for number in (signal.SIGINT, signal.SIGTERM):
             self._earlier[number] = signal.signal(number, self._receive)
         return self
@@ -178,7 +203,7 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Return True if any process was asked to stop. Every process must call this at the same step."""
-        return distributed.any_process(self.signal is not None)[0]
+        return distributed.any_process(self.asked or self.signal is not None)[0]
 
     @property
     def status(self) -> int:

@@ -17,15 +17,19 @@ from typing import Any
 
 import torch
 
-from dinorankclip import distributed
+from dinorankclip import distributed, methods
 from dinorankclip import run_files as files
 from dinorankclip.checked_files import LOG_BYTES, UnfitFile, file_bytes, naming
 from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
+from dinorankclip.data import readers
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
 from dinorankclip.io import if_free, remove_left_files, write_json, write_text
+from dinorankclip.plugins import Registry
 from dinorankclip.stored_settings import as_begun, difference
+from dinorankclip.teachers import registry as teachers
+from dinorankclip.train.trackers import TrackedRun, Trackers, chosen_trackers
 from dinorankclip.types import Source, UserError
 
 _PACKAGES = ("torch", "torchvision", "timm", "open_clip_torch", "numpy", "webdataset", "simplejpeg", "pillow")
@@ -59,8 +63,8 @@ def given_back(run: Path) -> Iterator[None]:
         yield
     except BaseException:
         if new and distributed.world().leads and not has_begun(run):
-            quickly_made = {files.CONFIG, files.ENVIRONMENT, files.METRICS, files.TENSORBOARD, files.ENDED}
-            if {path.name for path in run.glob("*")} <= quickly_made:
+            quick = {files.CONFIG, files.ENVIRONMENT, files.METRICS, files.TENSORBOARD, files.ENDED, files.TRACKED}
+            if {path.name for path in run.glob("*")} <= quick:
                 shutil.rmtree(run, ignore_errors=True)
         raise
 
@@ -91,7 +95,11 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     # The device may be refused, so it is chosen first. The environment stores the values behind `auto`.
     budget = settings["budget"]
     placement = choose(budget["device"], budget["precision"], distributed.world().local_rank)
-    about = environment() | {"device": placement.device.type, "precision": placement.precision}
+    about = environment() | {
+        "plugins": plugins_of(settings),
+        "device": placement.device.type,
+        "precision": placement.precision,
+    }
     if restart and run.exists():
         aside = run.with_name(f"{run.name}.{time.strftime('%Y%m%d-%H%M%S')}")
         os.replace(run, aside)
@@ -179,6 +187,17 @@ def environment() -> dict[str, Any]:
     }
 
 
+def plugins_of(settings: dict[str, Any]) -> dict[str, str]:
+    """Return the plug-ins that a run uses: "method NAME" → package and version."""
+    distil, aligned = settings.get("distil", {}), settings.get("aligned", {})
+    towers = (aligned.get("image_tower"), aligned.get("text_tower")) if settings.get("recipe") == "aligned" else ()
+    taught = (distil.get("teacher"), distil.get("text_teacher")) if distil.get("cache") else ()
+    used: list[tuple[Registry[Any], str]]
+    used = [(methods.REGISTRY, settings["method"]), (readers.REGISTRY, str(settings["data"]).partition(":")[0])]
+    used += [(teachers.REGISTRY, str(spec).partition(":")[0]) for spec in (*towers, *taught) if spec]
+    return {f"{registry.what} {name}": origin for registry, name in used if (origin := registry.origin(name))}
+
+
 def _revision() -> str | None:
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
@@ -189,10 +208,14 @@ def _revision() -> str | None:
 
 
 class Records:
-    """Writes the log of a run: numbers by step. Calls of processes other than the leading process do nothing."""
+    """Writes the log of a run, numbers by step, and sends it to the trackers of its settings.
 
-    def __init__(self, run: Path, from_step: int, tensorboard: bool):
-        self.writer = None
+    Calls of processes other than the leading process do nothing.
+    """
+
+    def __init__(self, run: Path, from_step: int, settings: TrainSettings | None = None):
+        self.run = run
+        self.trackers: Trackers | None = None
         self.file = None
         if not distributed.world().leads:
             return
@@ -202,10 +225,9 @@ class Records:
             lines = [json.dumps(line) for line in files.read_metrics(run) if line["step"] <= from_step]
             write_text(path, "".join(line + "\n" for line in lines))
         self.file = path.open("a", encoding="utf-8")
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.writer = SummaryWriter(run / files.TENSORBOARD, purge_step=from_step + 1)
+        if settings is not None:
+            tracked = TrackedRun(run, settings.record.project, as_dict(settings), from_step)
+            self.trackers = Trackers(chosen_trackers(settings.record), tracked, say)
 
     def write(self, step: int, numbers: dict[str, Any]) -> None:
         if self.file is None:
@@ -213,16 +235,15 @@ class Records:
         with naming(self.path):
             self.file.write(json.dumps({"step": step, **numbers}) + "\n")
             self.file.flush()
-        if self.writer is not None:
-            for name, value in numbers.items():
-                if isinstance(value, int | float):
-                    self.writer.add_scalar(name, value, step)
+        if self.trackers is not None:
+            self.trackers.log(step, numbers)
 
     def close(self) -> None:
-        for output in (self.file, self.writer):
-            if output is not None:
-                with naming(self.path):
-                    output.close()
+        if self.file is not None:
+            with naming(self.path):
+                self.file.close()
+        if self.trackers is not None:
+            self.trackers.close()
 
 
 class DamagedFile:

@@ -13,11 +13,13 @@ and Python for computed parts: plans.py (studies, claims), paper_tables.py, extr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dinorankclip.plugins import Registry
+from dinorankclip.types import UserError
 from dinorankclip_studies.papers.paper_data import Measures, PaperValues, load_measures
 
 if TYPE_CHECKING:  # these modules import this one
@@ -39,6 +41,8 @@ class Paper:
     at_scale     the study at the paper's own scale
     cost         the table of claims that only a bench measures
     """
+
+    own = False  # True: no paper, but a study of one file (own_study.py)
 
     def __init__(
         self,
@@ -119,13 +123,53 @@ def papers() -> list[Paper]:
     return [import_module(f"{__name__}.{name}").PAPER for name in PAPERS]
 
 
+opened: dict[str, Paper] = {}  # studies of files that this process has opened, by name
+
+
+def _path(name: str, file: Any) -> Path:
+    """Return the path of a plugged-in study's file."""
+    found = Path(str(file() if callable(file) else file))
+    if not found.is_file():
+        raise UserError(f"study {name!r} must be the path of its TOML file, and there is no {found}")
+    return found
+
+
+REGISTRY: Registry[Path] = Registry("studies", "study", {}, _path)
+
+
+def register_study(path: str | Path) -> str:
+    """Make the study of a file known in this process, and return its name."""
+    from dinorankclip_studies.study_file import read_study_file
+
+    name = read_study_file(path).study.name
+    REGISTRY.register(name, Path(path))
+    return name
+
+
+def _plugged_in(name: str, *numbers: Any) -> Study:
+    from dinorankclip_studies.own_study import open_study
+
+    path = REGISTRY.get(name)
+    assert path is not None, "its name was listed"
+    study = open_study(path, *numbers)
+    if study.name != name:
+        raise UserError(f"{path} is plugged in as study {name!r}, and calls itself {study.name!r}")
+    return study
+
+
 def all_studies() -> dict[str, Callable[..., Study]]:
-    """Return the functions that make the studies of all papers, by name; they may be given `Numbers`."""
-    return {name: study for paper in papers() for name, study in paper.studies.items()}
+    """Return the functions that make all studies, by name; they may be given `Numbers`. Studies are those of papers,
+    those that are plugged in, and those whose files this process has opened."""
+    plugged = {name: partial(_plugged_in, name) for name in REGISTRY.names()}
+    files = {name: own.studies[name] for name, own in opened.items()}
+    return {**plugged, **files, **{name: study for paper in papers() for name, study in paper.studies.items()}}
 
 
 def paper_of(study: str) -> Paper:
-    """Return the paper that a study belongs to; an unknown study gets the first paper."""
+    """Return the paper that a study belongs to, or the study itself if a file defines it; an unknown study gets the
+    first paper."""
+    if study in opened:
+        return opened[study]
     known = papers()
     return next((paper for paper in known if study in paper.studies), known[0])
 

@@ -4,11 +4,11 @@ import pytest
 
 from dinorankclip.config import TrainSettings, as_dict, changed_at, with_changes
 from dinorankclip.presets import for_method, preset
-from dinorankclip.stored_settings import BEFORE_SETTING, difference
+from dinorankclip.stored_settings import BEFORE_SETTING, difference, settings_from_json
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip.plans import STUDIES
 from dinorankclip_studies.plan import check_plan
-from dinorankclip_studies.study import Cell, Numbers, key_of, settings_from_json
+from dinorankclip_studies.study import Cell, Numbers, key_of
 
 BASE = preset("scenes")
 

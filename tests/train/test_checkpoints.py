@@ -217,12 +217,12 @@ def test_workers_may_change_unless_they_share_a_stream_of_shards(tmp_path):
 
 
 def test_records_drop_what_will_be_done_again(tmp_path):
-    records = Records(tmp_path, 0, tensorboard=False)
+    records = Records(tmp_path, 0)
     for step in (1, 2, 3):
         records.write(step, {"loss": float(step)})
     records.close()
     (tmp_path / "metrics.jsonl").open("a").write('{"step": 4, "lo')
-    Records(tmp_path, 2, tensorboard=False).close()
+    Records(tmp_path, 2).close()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 2.0}]
 

@@ -1,5 +1,6 @@
 """Describes the DinoRankCLIP paper: its cells, tables, claims, printed values, and the list of its figures (below).
 
+studies/            a file for each study: seeds, sizes, sets, settings of all cells; cc3m is in plans.py
 plans.py            studies and their cells (cells.toml), claims that the studies judge (claims.toml)
 scales.py           pairs and epochs of the paper's main runs, sweeps and ablations
 paper_tables.py     tables of the studies (tables.toml)

@@ -1,5 +1,5 @@
-"""Defines the studies of the paper by name with their cells (cells.toml), and the claims that they judge (claims.toml)
-with the contrasts that are more than scores of two cells."""
+"""Defines the studies of the paper by name (files in studies/, and cc3m here) with their cells (cells.toml), and the
+claims that they judge (claims.toml) with the contrasts that are more than scores of two cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from dinorankclip.config import BudgetSettings, LossSettings, ModelSettings, RecordSettings, TrainSettings, with_changes
+from dinorankclip.config import LossSettings, TrainSettings, with_changes
+from dinorankclip.given_settings import checked
 from dinorankclip.io import home
 from dinorankclip.methods import LABEL
 from dinorankclip.presets import preset
@@ -27,11 +28,7 @@ from dinorankclip_studies.quantities import SCORES, Context, Quantity, gain, spr
 from dinorankclip_studies.run_times import PAPER_TRUNK, Bench
 from dinorankclip_studies.study import Cell, Experiment, Numbers, Scenes, Study
 
-GRID = (5e-4, 1e-3, 2e-3)
 NO_TEACHER = (PAPER.main_cells[-1], "control-no-teacher")  # the method, and its students and fusion without a teacher
-TUNED_ON = {"rank": "rank-3", "dinorankclip": "full"}
-PHOTO_SHIFT = ("pacs-photo", "pacs-art-painting", "pacs-cartoon", "pacs-sketch")
-FLICKR_SETS = ("flickr8k", "caltech101", "cub100", "flowers5", *PHOTO_SHIFT)
 CATALOGUE_SETS = "sets"  # a folder of clip-benchmark sets, as `dinorankclip score --catalogue` lists them
 PAPER_GPUS = 8  # GPUs of the paper's one node
 # Time of the full method over CLIP's, epoch for epoch: 433 s against 158 s in the first hundred runs of the scenes
@@ -39,16 +36,14 @@ PAPER_GPUS = 8  # GPUs of the paper's one node
 FULL_TAKES = 2.8
 _STEPS = PAPER.values["tab:cost-accuracy"]
 PAPER_FULL_TAKES = _STEPS["3"]["step ms"] / _STEPS["0"]["step ms"]
-# A study has many small runs: each has one thread, no TensorBoard, and a checkpoint at each epoch's end.
-RECORD = RecordSettings(save_every=1_000_000, keep=1, gradient_report_every=31, tensorboard=False)
 # The runs on record have the plain L1 of gates, the plain loss and AdamW; keys of cells and results belong to them.
 AS_RUN = LossSettings(gate_l1_size="plain", several_positives=False)
 OPTIMISER_AS_RUN: Final = "adamw"
-# The study on top of the tuned optimiser: short lists, and transition heads and gates that can move in so few steps.
-LISTS = LossSettings(list_length=32)
-MOVABLE = {"optim.heads_rate": 30.0, "optim.gates_rate": 10.0}
-MUON_PAIR_SECONDS = 0.0028  # a run of CLIP, 8 epochs of 4,000 scenes, takes about 90 core-seconds
 
+_STUDY_KEYS = {
+    "title", "stands_for", "preset", "cells", "tables", "seeds", "sets", "pairs", "pair_seconds", "grid", "tuned_on",
+    "rate_note", "scenes", "settings", "table",
+}  # fmt: skip
 _CELL_KEYS = {"method", "changes", "unset", "decisive", "pictured", "longer", "photos", "at_scale", "share"}
 
 
@@ -83,74 +78,42 @@ DECISIVE = cells_with("decisive")
 PICTURED = cells_with("pictured")
 
 
-def small(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
-    """Return the study of every cell on a fraction of the data, for `make study`."""
-    scenes = _scenes(numbers.pairs or 2000, 500, 500)
-    about = "all tables, at a size that shows that everything runs; too small for verdicts"
-    return _of_scenes("small", scenes, epochs=8, seeds=_seeds(decisive=3, others=1), numbers=numbers, paper=about)
+def study_of_file(name: str, numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
+    """Return a study that a file in studies/ defines. Keys are those of study_file.py, and:
 
-
-def full(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
-    """Return the scenes study that the claims are judged by."""
-    scenes = _scenes(numbers.pairs or 4000, 500, 1000)
-    seeds, about = _seeds(decisive=8, others=3), "CC3M, ViT-B/32, 64 epochs"
-    study = _of_scenes("full", scenes, epochs=10, seeds=seeds, numbers=numbers, paper=about)
-    return replace(study, grid=GRID, tuned_on=TUNED_ON)
-
-
-def tuned(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
-    """Return the scenes study on top of the tuned optimiser, the preset's Muon, with which CLIP stands at 30 to 45 %.
-
-    There is no grid: rate and momentum of Muon were chosen by CLIP's validation score and hold for every method, so
-    any advantage of the choice is CLIP's.
+    cells        "scenes": every cell of cells.toml but those of cc3m alone; "photos": cells that are marked so
+    tables       the kind of study in tables.toml whose tables it has; [table.NAME] changes rows and note of one
+    seeds        a number, or numbers for cells that are marked decisive and for others
+    grid, tuned_on, rate_note, stands_for, pair_seconds    as in `Study`
     """
-    scenes = _scenes(numbers.pairs or 4000, 500, 1000)
-    base = with_changes(replace(preset("scenes"), loss=LISTS), MOVABLE)
-    study = _of_scenes(
-        "tuned",
-        scenes,
-        epochs=8,
-        seeds=_seeds(decisive=8, others=3),
-        numbers=numbers,
-        base=base,
-        paper="CC3M, ViT-B/32, 64 epochs; the cells of study full once more, with Muon and lists of 32 positions",
-        rate_note="chosen by CLIP's validation score, Muon's rate and momentum too; one for all methods",
-        pair_seconds=MUON_PAIR_SECONDS,
-    )
-    return replace(study, experiments=tuple(map(_with_movable_heads, study.experiments)))
+    path = PAPER.folder / "studies" / f"{name}.toml"
+    entry = tomllib.loads(path.read_text(encoding="utf-8"))
+    if unknown := sorted(entry.keys() - _STUDY_KEYS):
+        raise ValueError(f"{path}: unknown keys {', '.join(unknown)}; known: {', '.join(sorted(_STUDY_KEYS))}")
+    base = with_changes(preset(entry["preset"]), checked(entry["settings"], str(path)))
+    base = with_changes(base, {"budget.epochs": numbers.epochs or base.budget.epochs})
+    more: dict[str, Any] = {key: entry[key] for key in ("rate_note", "pair_seconds", "tuned_on") if key in entry}
+    more |= {"paper": entry["stands_for"], "grid": tuple(entry.get("grid", ()))}
+    if "scenes" in entry:
+        sizes = entry["scenes"] | ({} if numbers.pairs is None else {"train": numbers.pairs})
+        scenes = Scenes(str(home() / f"scenes-{sizes['train']}"), **sizes)
+        study = _of_scenes(name, entry["title"], scenes, _seeds(**entry["seeds"]), base, **more)
+    else:
+        cells = tuple(map(_cell, cells_with(entry["cells"])))
+        more["pairs"] = entry["pairs"]
+        study = _of_photos(name, entry["title"], base, cells, entry["seeds"], tuple(entry["sets"]), **more)
+        study = study.on_at_most(numbers.pairs)
+    changed = entry.get("table", {})
+    return replace(study, experiments=tuple(_changed(table, changed.get(table.name)) for table in study.experiments))
 
 
-def _with_movable_heads(table: Experiment) -> Experiment:
-    """Return a table of the tuned study, where heads and gates of all cells can move. The cells that differ from
-    another cell in this alone are the same runs under a second name, so their rows are left out."""
-    if table.name != "quick-heads":
+def _changed(table: Experiment, changes: Mapping[str, Any] | None) -> Experiment:
+    """Return a table with other rows (of its own cells) and another note; its cells are then matched."""
+    if changes is None:
         return table
-    rows = [row for row in table.rows if not row.cell.endswith("-quick")]
-    rows[-1] = replace(rows[-1], label="full, a fusion that starts at zero with its gate half open")
-    note = (
-        "In this study the heads of every cell learn at 30 times and all gates at 10 times the trunk's rate. The cells "
-        "with fast heads are therefore the runs of orders 2 and 3 and of the full method, and have no rows of their "
-        "own. The last row differs from the full method in the start of its fusion alone."
-    )
-    return replace(table, rows=tuple(rows), note=note, unmatched={})
-
-
-def flickr8k(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
-    """Return the study on real photos: main comparison and plain orders."""
-    base = replace(
-        preset("flickr8k"),
-        loss=AS_RUN,
-        optim=replace(preset("flickr8k").optim, name=OPTIMISER_AS_RUN),
-        model=ModelSettings(trunk="drc-small"),
-        budget=BudgetSettings(batch=128, epochs=numbers.epochs or 8, threads=1),
-        record=replace(RECORD, gradient_report_every=46),
-    )
-    title, sets = "Main comparison and orders 0 to 3 on Flickr8k", tuple(f"data/{name}" for name in FLICKR_SETS)
-    about = "CC3M, ViT-B/32, 64 epochs; the teacher is ImageNet-supervised here, DINOv3 there"
-    # No grid: one learning rate for all methods. Tuning would cost as much as the study itself.
-    more = {"pairs": 6000, "pair_seconds": 0.01, "paper": about}
-    cells = tuple(map(_cell, cells_with("photos")))
-    return _of_photos("flickr8k", title, base, cells, 3, sets, **more).on_at_most(numbers.pairs)
+    known = {row.cell: row for row in table.rows}
+    rows = tuple(replace(known[cell], label=label) for label, cell in changes["rows"])
+    return replace(table, rows=rows, note=changes["note"], unmatched={})
 
 
 def cc3m(numbers: Numbers = Numbers()) -> Study:  # noqa: B008 (frozen)
@@ -192,11 +155,8 @@ def _at_scale(name: str, scale: Scale) -> Cell:
 
 
 STUDIES: dict[str, Callable[..., Study]] = {
-    "small": small,
-    "full": full,
-    "tuned": tuned,
-    "flickr8k": flickr8k,
-    "cc3m": cc3m,
+    **{name: partial(study_of_file, name) for name in ("small", "full", "tuned", "flickr8k")},
+    "cc3m": cc3m,  # its cells exist at several scales, which no file says
 }
 # Rows of the paper's compute profile → tables of the study at its scale; the first that shows a cell counts its hours.
 PROFILE: Mapping[str, tuple[str, ...]] = {
@@ -210,41 +170,18 @@ PROFILE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _scenes(train: int, val: int, test: int) -> Scenes:
-    return Scenes(str(home() / f"scenes-{train}"), train, val, test)
-
-
-def _as_run_on_scenes() -> TrainSettings:
-    base = preset("scenes")
-    return replace(base, loss=AS_RUN, optim=replace(base.optim, name=OPTIMISER_AS_RUN))
-
-
 def _of_scenes(
-    name: str,
-    scenes: Scenes,
-    epochs: int,
-    seeds: Mapping[str, int],
-    numbers: Numbers,
-    base: TrainSettings | None = None,
-    **more: Any,
+    name: str, title: str, scenes: Scenes, seeds: Mapping[str, int], base: TrainSettings, **more: Any
 ) -> Study:
-    """Return a study of every cell and every table on built-in scenes of this size; `base` has loss and optimiser."""
-    title = f"All cells on {scenes.train:,} built-in scenes"
-    base, epochs = base or _as_run_on_scenes(), numbers.epochs or epochs
-    base = replace(
-        base,
-        data=f"{scenes.folder}/pairs",
-        # All teachers share a grid (D14): the real teacher has 7×7 tokens at 224 px and 4×4 at 128.
-        distil=replace(base.distil, compare_grid=4),
-        budget=replace(base.budget, epochs=epochs, threads=1),
-        record=RECORD,
-    )
-    as_long = {"budget.epochs": round(FULL_TAKES * epochs)}
+    """Return a study of every cell and every table on built-in scenes of this size."""
+    base = replace(base, data=f"{scenes.folder}/pairs")
+    as_long = {"budget.epochs": round(FULL_TAKES * base.budget.epochs)}
     cells = [_cell(cell.name, **as_long) if _ENTRIES[cell.name].get("longer") else cell for cell in CELLS]
     for at, cell in enumerate(cells):
         if cell.changes.get("reading.train_items", 0) > scenes.train:  # more than there are: all of them
             cells[at] = _cell(cell.name, **{"reading.train_items": scenes.train})
     more |= {"pairs": scenes.train, "scenes": scenes}
+    title = title.format(pairs=f"{scenes.train:,}")
     return Study(name, title, base, tuple(cells), seeds, (scenes.folder,), tables_of("scenes"), **more)
 
 

@@ -32,9 +32,10 @@ from dinorankclip.io import whole_folder
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import RECORD, card, provenance
 from dinorankclip.models.folder import OPEN_CLIP_CONFIG, TOWERS, find_model, save_model, write_vocabulary
+from dinorankclip.models.foreign import is_foreign
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import LoadedModel, load_model, trial_pairs, try_out
-from dinorankclip.models.open_clip_weights import PREFIX, RESIZING
+from dinorankclip.models.open_clip_weights import RESIZING
 from dinorankclip.models.starter import STARTER
 from dinorankclip.models.weights_file import skip_init, write_weights
 from dinorankclip.teachers.portable import write_copy
@@ -107,7 +108,7 @@ def write_export(
         demand_onnx()
     with export_place(out, replace, RECORD) as aside:
         # This is looked up once: a run that goes on training may soon have another last checkpoint.
-        origin = None if where == STARTER or where.startswith(PREFIX) else find_model(where)
+        origin = None if where == STARTER or is_foreign(where) else find_model(where)
         model = load_model(origin or where, device="cpu", precision="fp32")
         try_out(model)
         known = provenance(origin, where, data_note)

@@ -57,7 +57,10 @@ def loading_lines(model: LoadedModel, name: str) -> str:
     parts = model.parts
     own = tower_pieces(parts) if isinstance(parts, AlignedModel) else parts.vocabulary
     if own is None:
-        imports, ids = "from open_clip.tokenizer import SimpleTokenizer", f'SimpleTokenizer(context_length={longest})(["a red mug"]).numpy()'
+        imports, ids = (
+            "from open_clip.tokenizer import SimpleTokenizer",
+            f'SimpleTokenizer(context_length={longest})(["a red mug"]).numpy()',
+        )
     else:
         padding = 0 if isinstance(parts, AlignedModel) else parts.vocabulary.padding
         imports = f'from tokenizers import Tokenizer\npieces = Tokenizer.from_file("{name}/{PIECES}")'

@@ -114,7 +114,9 @@ def write_transformers_folder(model: LoadedModel, folder: Path, export: Export) 
         opened_model = getattr(transformers, library).from_pretrained(folder)
         processor = getattr(transformers, library.replace("Model", "Processor")).from_pretrained(folder)
     photos, captions = trial_photos()
-    padding: Any = {"padding": "max_length", "truncation": True} if kind == "siglip" else {"padding": True, "truncation": True}
+    padding: Any = (
+        {"padding": "max_length", "truncation": True} if kind == "siglip" else {"padding": True, "truncation": True}
+    )
     with torch.no_grad():
         pixels = processor(images=photos, return_tensors="pt")
         texts = dict(processor(text=captions, return_tensors="pt", **padding))
@@ -270,5 +272,3 @@ def write_sentence_folder(model: LoadedModel, folder: Path, export: Export) -> l
     images, texts = (np.asarray(encoder.encode(items, show_progress_bar=False)) for items in (photos, captions))
     least = least_cosine(model, images, texts, photos, captions)
     return [demand_agreement(least, "SentenceTransformer"), *remarks]
-
-

@@ -187,7 +187,11 @@ class JointModel(nn.Module):
         return self.trunk.logit_scale
 
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.text_spec) if self.vocabulary is None else VocabularyTokenizer(self.text_spec, self.vocabulary)
+        return (
+            Tokenizer(self.text_spec)
+            if self.vocabulary is None
+            else VocabularyTokenizer(self.text_spec, self.vocabulary)
+        )
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the weights that belong into a model folder: all of them."""

@@ -143,7 +143,9 @@ def _advice(name: str, file: str) -> str:
         )
     if file:
         return f"no weights file at {file}; give a local path"
-    known = f"nothing is downloaded unless you ask. {fetching}. " if tags else f"give a local file: open_clip:{name}:PATH. "
+    known = (
+        f"nothing is downloaded unless you ask. {fetching}. " if tags else f"give a local file: open_clip:{name}:PATH. "
+    )
     return f"no weights were named; {known}For random ones from seed 0: open_clip:{name}:{RANDOM}"
 
 

@@ -226,9 +226,7 @@ def kind_of(config: Mapping[str, Any], names: set[str]) -> str | None:
         return None
     if vision.get("pool_type") == MAP:
         kind = SIGLIP
-    elif config.get("custom_text") or vision.keys() - _VISION_ENTRIES or text.keys() - _TEXT_ENTRIES:
-        return None
-    elif vision.get("pool_type", "tok") != "tok" or text.get("pool_type", "argmax") not in ("argmax", "eos"):
+    elif config.get("custom_text") or vision.keys() - _VISION_ENTRIES or text.keys() - _TEXT_ENTRIES or vision.get("pool_type", "tok") != "tok" or text.get("pool_type", "argmax") not in ("argmax", "eos"):
         return None
     else:
         kind = CLIP

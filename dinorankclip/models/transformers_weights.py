@@ -153,7 +153,10 @@ def _preprocessing(folder: Path, kind: str, size: int) -> dict[str, Any]:
     if kind == CLIP:
         usual = ImageSpec(size)
         shown = {"size": {"shortest_edge": size}, "image_mean": list(usual.mean), "image_std": list(usual.std)}
-    for path, inner in ((folder / "preprocessor_config.json", ""), (folder / "processor_config.json", "image_processor")):
+    for path, inner in (
+        (folder / "preprocessor_config.json", ""),
+        (folder / "processor_config.json", "image_processor"),
+    ):
         if path.is_file():
             given = read_object(path)
             given = given.get(inner, {}) if inner else given
@@ -230,7 +233,9 @@ def _tensors(folder: Path, config: dict[str, Any]) -> dict[str, Tensor]:
         raise UserError(
             f"{folder} has no {WEIGHTS}: other files may hold code and are not read; save it with a current transformers"
         )
-    files = sorted(set(read_object(folder / INDEX, entries({"weight_map": named(TEXT)})).get("weight_map", {}).values()))
+    files = sorted(
+        set(read_object(folder / INDEX, entries({"weight_map": named(TEXT)})).get("weight_map", {}).values())
+    )
     tensors: dict[str, Tensor] = {}
     for name in files:
         if Path(name).name != name or not name.endswith(".safetensors"):

@@ -48,7 +48,7 @@ def export(
         towers: Aligned models only. inside: the folder holds its frozen towers and needs no other package. named: it
             names them, and whoever loads it must have them installed.
         precision: Weights of ONNX graphs, for onnx and web: fp32, fp16 (half the bytes) or int8 (a quarter).
-        runtime: For web: the folder with npm's onnxruntime-web; two files of it are copied beside the page.
+        runtime: For web: the folder with npm's onnxruntime-web; three files of it are copied beside the page.
         images: For web: photos to search, embedded now; the page holds small copies.
     """
     from dinorankclip.models.export_model import write_export

@@ -6,8 +6,8 @@
 `precision` is the type of the stored weights:
     fp32   as trained
     fp16   weights in 16 bits, computed in 32
-    int8   matrix products by onnxruntime's dynamic quantisation, per channel; convolutions and token tables have weights
-           in 8 bits and compute in 32
+    int8   matrix products by onnxruntime's dynamic quantisation, per channel; convolutions and token tables have
+           weights in 8 bits and compute in 32
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from dinorankclip.data.own_vocabulary import Vocabulary
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import CardHead
 from dinorankclip.models.export_files import PIECES, Export, tower_pieces, write_json, write_side_files
@@ -55,14 +56,16 @@ def loading_lines(model: LoadedModel, name: str) -> str:
     size = f"({spec.size}, {spec.size}), Image.Resampling.{spec.interpolation.upper()}"
     shown = f"photo.resize({size})" if spec.resize == "squash" else f"ImageOps.fit(photo, {size})  # the centre"
     parts = model.parts
-    own = tower_pieces(parts) if isinstance(parts, AlignedModel) else parts.vocabulary
+    padding = 0
+    own: Any = tower_pieces(parts) if isinstance(parts, AlignedModel) else parts.vocabulary
+    if isinstance(own, Vocabulary):
+        padding = own.padding
     if own is None:
         imports, ids = (
             "from open_clip.tokenizer import SimpleTokenizer",
             f'SimpleTokenizer(context_length={longest})(["a red mug"]).numpy()',
         )
     else:
-        padding = 0 if isinstance(parts, AlignedModel) else parts.vocabulary.padding
         imports = f'from tokenizers import Tokenizer\npieces = Tokenizer.from_file("{name}/{PIECES}")'
         imports += f"\npieces.enable_truncation({longest})\npieces.enable_padding(length={longest}, pad_id={padding})"
         ids = 'numpy.array([pieces.encode("a red mug").ids])'

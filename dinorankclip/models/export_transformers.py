@@ -53,7 +53,8 @@ from PIL import Image
 from transformers import AutoModel, AutoProcessor
 model = AutoModel.from_pretrained("{name}", trust_remote_code=True)  # needs: pip install dinorankclip
 processor = AutoProcessor.from_pretrained("{name}")
-inputs = processor(text=["a red mug"], images=Image.open("photo.jpg"), return_tensors="pt", padding=True, truncation=True)
+photo, how = Image.open("photo.jpg"), {{"padding": True, "truncation": True}}
+inputs = processor(text=["a red mug"], images=photo, return_tensors="pt", **how)
 outputs = model(**inputs)
 print(outputs.image_embeds @ outputs.text_embeds.T)"""
 LOADING_SENTENCE = """\
@@ -123,8 +124,8 @@ def write_transformers_folder(model: LoadedModel, folder: Path, export: Export) 
         if kind == "siglip":
             texts.pop("attention_mask", None)
         images, words = opened_model.get_image_features(**pixels), opened_model.get_text_features(**texts)
-    rows = [getattr(each, "pooler_output", each) for each in (images, words)]
-    return [demand_agreement(least_cosine(model, *rows, photos, captions), library), *remarks]
+    images, words = (getattr(each, "pooler_output", each) for each in (images, words))
+    return [demand_agreement(least_cosine(model, images, words, photos, captions), library), *remarks]
 
 
 def quiet() -> None:
@@ -136,7 +137,8 @@ def quiet() -> None:
 
 
 def _write_native(model: LoadedModel, folder: Path, export: Export, kind: str) -> list[str]:
-    trunk, vocabulary = model.parts.trunk, model.parts.vocabulary
+    parts: Any = model.parts  # a JointModel, of which the trunk is all
+    trunk, vocabulary = parts.trunk, parts.vocabulary
     tokenizer = write_processor(model, folder)
     end, padding = model.tokenizer.end_of_text, tokenizer.pad_token_id
     write_json(folder / CONFIG, transformers_config(kind, trunk.config, end, padding))
@@ -149,8 +151,8 @@ def _write_native(model: LoadedModel, folder: Path, export: Export, kind: str) -
     write_side_files(model, folder, export, LOADING_CLIP.format(**names, how=how), head=head)
     if vocabulary is not None:
         tokenizer.save_pretrained(folder)  # with the ids of its special tokens
-    bias = trunk.logit_bias
-    return [_BIAS_LEFT_OUT.format(bias=float(bias))] if kind == CLIP and bias is not None else []
+    bias = parts.bias()
+    return [_BIAS_LEFT_OUT.format(bias=bias.item())] if kind == CLIP and bias is not None else []
 
 
 def _write_adapter(model: LoadedModel, folder: Path, export: Export) -> list[str]:
@@ -230,8 +232,10 @@ def fast_tokenizer(model: LoadedModel) -> Any:
     if not isinstance(parts, AlignedModel) and parts.vocabulary is not None:
         words = opened(parts.vocabulary.text, "the model's tokenizer.json")
         words.no_truncation()
-        special = {"eos_token": parts.vocabulary.end, "pad_token": parts.vocabulary.padding}
-        named = {name: words.id_to_token(number) for name, number in special.items()}
+        named = {
+            "eos_token": words.id_to_token(parts.vocabulary.end),
+            "pad_token": words.id_to_token(parts.vocabulary.padding),
+        }
         return PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=longest, **named)
     byte_pairs = Tokenizer(TextSpec(longest)).load()._bpe
     special_names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}

@@ -4,9 +4,9 @@
     image.onnx text.onnx                               the encoders (export_onnx.py)
     page.json tokens.json                              sizes and photos; the vocabulary
     photos.f32 photos/                                 with --images: embeddings fp32 [N, D], and small copies to show
-    runtime/                                           with --runtime: two files of the npm package onnxruntime-web
+    runtime/                                           with --runtime: three files of the npm package onnxruntime-web
 
-The runtime has 13 MB of WebAssembly and is no part of this package: `npm install onnxruntime-web` brings it, and
+The runtime has 14 MB of WebAssembly and is no part of this package: `npm install onnxruntime-web` brings it, and
 --runtime names its folder. Without it the page says what to copy. Any file server serves the folder:
 `python -m http.server --directory FOLDER`.
 """
@@ -37,7 +37,7 @@ from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.types import UserError
 
 PAGE = ("index.html", "page.js", "page.css", "tokens.js", "pixels.js")
-RUNTIME = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")  # of onnxruntime-web
+RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")  # of onnxruntime-web
 SHOWN_SIDE = 320  # pixels of the longer side of a copy that the page shows
 MOST_PHOTOS = 20_000
 BATCH = 32
@@ -65,7 +65,7 @@ def _runtime_files(folder: Path) -> list[Path]:
         if all(file.is_file() for file in files):
             return files
     raise UserError(
-        f"--runtime {folder} has no {' and '.join(RUNTIME)}: give the folder in which you called npm install "
+        f"--runtime {folder} has no {', '.join(RUNTIME)}: give the folder in which you called npm install "
         "onnxruntime-web"
     )
 
@@ -90,8 +90,8 @@ def write_web_folder(model: LoadedModel, folder: Path, export: Export) -> list[s
         shutil.copyfile(_HERE / name, folder / name)
     if export.runtime is None:
         remarks.append(
-            f"note: the page needs runtime/{' and runtime/'.join(RUNTIME)} of the npm package onnxruntime-web: copy them, "
-            "or export again with --runtime FOLDER"
+            f"note: the page needs {', '.join(RUNTIME)} of the npm package onnxruntime-web in runtime/: copy them, or "
+            "export again with --runtime FOLDER"
         )
     else:
         (folder / "runtime").mkdir()

@@ -1,4 +1,4 @@
-"""The model in this folder for `transformers.AutoModel`. A copy of this file lies in exports as modeling_dinorankclip.py.
+"""The model in this folder for transformers' `AutoModel`. Exports have a copy of this file, modeling_dinorankclip.py.
 
 A DinoRankCLIP model with students, a fusion or frozen towers is no model of the library transformers. `AutoModel` opens
 it through this file, after the user allowed code of the folder:

@@ -53,8 +53,8 @@ def load_model(where: str | Path, device: str = "auto", precision: str = "auto")
 
     A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns). Published weights
     (`open_clip:NAME:TAG`, `transformers:owner/name`) come from the local hub cache; nothing is downloaded unless the
-    environment has DINORANKCLIP_ONLINE=1. "auto" chooses the GPU if there is one, and bf16 where it is native; `model.reason`
-    says what was chosen and why.
+    environment has DINORANKCLIP_ONLINE=1. "auto" chooses the GPU if there is one, and bf16 where it is native;
+    `model.reason` says what was chosen and why.
     """
     if precision not in ("auto", "fp32", "bf16"):
         raise UserError(f"precision '{precision}': there are auto, fp32 and bf16")

@@ -38,7 +38,7 @@ class MapTower(TimmModel):
             num_heads=width // config.get("head_width", 64),
             mlp_ratio=config.get("mlp_ratio", 4.0),
             class_token=False,
-            global_pool=MAP,
+            global_pool="map",
             num_classes=0,
             norm_layer=partial(nn.LayerNorm, **(config.get("norm_kwargs") or {})),
             act_layer=partial(nn.GELU, **(config.get("act_kwargs") or {})),

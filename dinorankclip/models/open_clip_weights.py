@@ -79,7 +79,7 @@ def _published(config: dict[str, Any], record: dict[str, Any], where: str) -> Jo
 
 
 def _cached_weights(record: dict[str, Any]) -> Path | None:
-    """Return the file of published weights; None if it is in no local cache, and the user did not ask for a download."""
+    """Return the file of published weights; None if no local cache has it and the user did not ask for a download."""
     if place := record.get("hf_hub"):
         repository, _, file = place.rpartition("/")
         names = (Path(file).with_suffix(".safetensors").name, file) if file else (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME)
@@ -134,7 +134,8 @@ def _advice(name: str, file: str) -> str:
     tags = open_clip.list_pretrained_tags_by_model(name)
     fetching = (
         "Fetch them once where there is a network: dinorankclip --online VERB … "
-        f"open_clip:{name}:{file if file in tags else 'TAG'} keeps them in the hub cache. A local file: open_clip:{name}:PATH"
+        f"open_clip:{name}:{file if file in tags else 'TAG'} keeps them in the hub cache. A local file: "
+        f"open_clip:{name}:PATH"
     )
     if file in tags:
         return (

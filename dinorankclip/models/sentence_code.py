@@ -1,4 +1,4 @@
-"""The model in this folder for `SentenceTransformer`. A copy of this file lies in exports as sentence_dinorankclip.py.
+"""The model in this folder for `SentenceTransformer`. Exports have a copy of this file, sentence_dinorankclip.py.
 
     model = SentenceTransformer(FOLDER, trust_remote_code=True)
     model.encode([Image.open("photo.jpg")]) @ model.encode(["a red mug"]).T
@@ -21,6 +21,8 @@ from dinorankclip import load_model
 
 
 class DinoRankCLIPEncoder(InputModule):
+    tokenizer: Any
+
     def __init__(self, folder: Any) -> None:
         super().__init__()
         model = load_model(folder, device="cpu", precision="fp32")
@@ -53,7 +55,7 @@ class DinoRankCLIPEncoder(InputModule):
         raise NotImplementedError("copy the exported folder: this adapter holds no weights of its own")
 
     @classmethod
-    def load(cls, model_name_or_path: str, **options: Any) -> DinoRankCLIPEncoder:
+    def load(cls, model_name_or_path: str, *_: Any, **options: Any) -> DinoRankCLIPEncoder:
         folder = Path(model_name_or_path)
         if not folder.is_dir():
             from huggingface_hub import snapshot_download

@@ -224,12 +224,11 @@ def kind_of(config: Mapping[str, Any], names: set[str]) -> str | None:
     text, vision = config["text_cfg"], config["vision_cfg"]
     if not isinstance(vision.get("layers"), int) or not isinstance(vision.get("image_size"), int):
         return None
-    if vision.get("pool_type") == MAP:
-        kind = SIGLIP
-    elif config.get("custom_text") or vision.keys() - _VISION_ENTRIES or text.keys() - _TEXT_ENTRIES or vision.get("pool_type", "tok") != "tok" or text.get("pool_type", "argmax") not in ("argmax", "eos"):
+    kind = SIGLIP if vision.get("pool_type") == MAP else CLIP
+    pooled = vision.get("pool_type", "tok") == "tok" and text.get("pool_type", "argmax") in ("argmax", "eos")
+    unknown = config.get("custom_text") or vision.keys() - _VISION_ENTRIES or text.keys() - _TEXT_ENTRIES
+    if kind == CLIP and (unknown or not pooled):
         return None
-    else:
-        kind = CLIP
     if not {"width", "heads", "layers", "vocab_size", "context_length"} <= text.keys() or "width" not in vision:
         return None
     expected = {name for rule in rules(kind, config) for name in rule.ours}

@@ -231,7 +231,7 @@ def _tensors(folder: Path, config: dict[str, Any]) -> dict[str, Tensor]:
         return read_weights(folder / WEIGHTS)
     if not (folder / INDEX).is_file():
         raise UserError(
-            f"{folder} has no {WEIGHTS}: other files may hold code and are not read; save it with a current transformers"
+            f"{folder} has no {WEIGHTS}: other files may hold code and are not read; save it again with transformers"
         )
     files = sorted(
         set(read_object(folder / INDEX, entries({"weight_map": named(TEXT)})).get("weight_map", {}).values())

@@ -14,12 +14,12 @@ async function load(file, kind = "json") {
 
 async function runtime() {
   try {
-    const ort = await import("./runtime/ort.wasm.bundle.min.mjs");
+    const ort = await import("./runtime/ort.wasm.min.mjs");
     ort.env.wasm.wasmPaths = new URL("./runtime/", import.meta.url).href;
     ort.env.wasm.numThreads = 1; // more threads need headers that a plain file server does not send
     return ort;
   } catch {
-    throw new Error("runtime/ is missing: copy ort.wasm.bundle.min.mjs and ort-wasm-simd-threaded.wasm from dist/ of the "
+    throw new Error("runtime/ is missing: copy ort.wasm.min.mjs, ort-wasm-simd-threaded.mjs and .wasm from dist/ of the "
       + "npm package onnxruntime-web into it, or export with --runtime FOLDER; open this page over HTTP, not as a file");
   }
 }

@@ -12,6 +12,7 @@ from dinorankclip.models.transformers_layout import CLIP, SIGLIP, to_ours, to_th
 from dinorankclip.types import UserError
 from tests.models.foreign_making import TEXTS, clip_folder, rows_of, siglip_folder
 from tests.models.model_making import photo
+from tests.train.running import small_pairs
 
 pytest.importorskip("transformers")
 MAKERS = {CLIP: clip_folder, SIGLIP: siglip_folder}
@@ -26,7 +27,7 @@ def foreign(request, tmp_path_factory):
 def test_features_equal_the_library(foreign):
     _, folder, theirs = foreign
     ours = load_model(f"transformers:{folder}", device="cpu")
-    pixels, ids = torch.randn(3, 3, 32, 32), ours.tokenizer(TEXTS)
+    pixels, ids = torch.randn(3, 3, 32, 32).clamp(-3, 3), ours.tokenizer(TEXTS)
     with torch.no_grad():
         expected = rows_of(theirs.get_image_features(pixel_values=pixels)), rows_of(theirs.get_text_features(ids))
     torch.testing.assert_close(ours.encode_image(pixels, normalize=False), expected[0], atol=1e-5, rtol=0)
@@ -36,7 +37,7 @@ def test_features_equal_the_library(foreign):
 def test_logits_equal_the_library(foreign):
     kind, folder, theirs = foreign
     ours = load_model(f"transformers:{folder}", device="cpu")
-    pixels, ids = torch.randn(3, 3, 32, 32), ours.tokenizer(TEXTS)
+    pixels, ids = torch.randn(3, 3, 32, 32).clamp(-3, 3), ours.tokenizer(TEXTS)
     with torch.no_grad():
         expected = theirs(input_ids=ids, pixel_values=pixels).logits_per_image
         bias = ours.parts.bias() if kind == SIGLIP else 0.0
@@ -72,8 +73,9 @@ def test_a_run_starts_from_such_a_folder_and_keeps_its_vocabulary(foreign, tmp_p
     kind, folder, _ = foreign
     method = "clip" if kind == CLIP else "siglip"
     run = tmp_path / "run"
-    words = f"train --preset scenes --method {method} --init transformers:{folder} --run {run} --budget.steps 3"
-    words += " --budget.batch 16 --reading.workers 0"
+    pairs = small_pairs(tmp_path / "pairs")
+    words = f"train --preset finetune --method {method} --data {pairs} --init transformers:{folder} --run {run}"
+    words += " --budget.steps 3 --budget.batch 16 --reading.workers 0"
     main(words.split())
     model = load_folder(run)
     assert model.vocabulary is not None and (run / "checkpoints/last/tokenizer.json").is_file()

@@ -359,7 +359,8 @@ class TrainSettings:
     run: str | None = None
     """The run folder; default runs/PRESET-METHOD. The same command again resumes it."""
     init: str | None = None
-    """Start from the weights of this run, checkpoint, model folder or open_clip:NAME:FILE (fine-tuning)."""
+    """Start from the weights of this run, checkpoint, model folder, open_clip:NAME:FILE, open_clip:NAME:TAG (published
+    weights in the local hub cache; fetched after --online) or transformers:FOLDER (CLIP, SigLIP): fine-tuning."""
     seed: int = 0
     """Seed of weights, data order and augmentation. Runs with the same seed begin alike and see the same pairs."""
     reading: ReadingSettings = field(default_factory=ReadingSettings)

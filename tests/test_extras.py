@@ -49,7 +49,7 @@ def test_every_extra_brings_what_the_commands_need():
     for extra, lines in optional.items():
         if extra not in ("train", "release"):
             assert any(line.startswith("dinorankclip[") for line in lines), extra
-    assert set(re.findall(r"\w+", optional["all"][0])) == {"dinorankclip", *EXTRAS} - {"core", "train"}
+    assert set(re.findall(r"[\w-]+", optional["all"][0])) == {"dinorankclip", *EXTRAS} - {"core", "train"}
 
 
 def test_pinned_versions_are_inside_the_bounds():

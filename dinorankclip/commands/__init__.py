@@ -14,6 +14,7 @@ search.py     find photos by words or by another photo
 serve.py      answer searches over HTTP
 explore.py    look inside models on pages
 export.py     a model to give away
+push.py       upload a model to a hub
 doctor.py     check the machine; print findings
 doctor_path.py  check data, a run, or what was written
 

@@ -48,7 +48,8 @@ def check(
         where: Anything that --data of train takes: shards, table, folder, scenes.
         mismatched: List captions that seem to belong to another photo, in OUT/mismatched.csv.
         duplicates: List photos of one part that are also in another, in OUT/duplicates.csv.
-        model: The model that judges captions: a run, an exported folder, open_clip:NAME:FILE, or starter.
+        model: The model that judges captions: a run, an exported folder, open_clip:NAME:FILE,
+            transformers:FOLDER, or starter.
         out: The folder of the lists.
         samples: Samples of each part to decode, at most, for the examination.
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.

@@ -35,7 +35,7 @@ def embed(
       dinorankclip embed runs/first --data scenes --split test --out embedded/scenes
 
     Args:
-        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, or starter.
+        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, transformers:FOLDER, or starter.
         out: The folder to write: images.npy, texts.npy (a row each), keys, Parquet, damaged.tsv, manifest.json.
         images: A folder of images (and all below it), a .txt list of paths, a CSV/TSV/Parquet table, or shards.
         captions: A .txt file with a caption on each line, the caption column of a table, or pairs.

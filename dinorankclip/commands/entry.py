@@ -63,8 +63,10 @@ VERBS = {
         "runs/first runs/second --data scenes",
     ),
     "export": Verb(
-        "a model to give away: a folder with its card, open_clip's format, ONNX", "runs/first --out exported/first"
+        "a model to give away: for this package, open_clip, transformers, sentence-transformers, ONNX, the browser",
+        "runs/first --out exported/first",
     ),
+    "push": Verb("upload a model with its card to a hub, after --online", "runs/first owner/first --online"),
     "doctor": Verb("check this machine, a data folder or a run, and say what to do", "runs/first"),
 }
 
@@ -87,7 +89,7 @@ def help_text() -> str:
         *(f"  dinorankclip {name} {verb.example}" for name, verb in VERBS.items()),
         "",
         "dinorankclip VERB --help describes a verb and its flags.",
-        "dinorankclip --online VERB … lets teachers fetch weights from the hub; without it nothing is downloaded.",
+        "dinorankclip --online VERB … lets teachers, --init and push use the hub; else nothing is sent or fetched.",
     ])  # fmt: skip
 
 

@@ -39,7 +39,8 @@ def explore(
     runs. Nothing is loaded from elsewhere. Needs the extra serve: pip install 'dinorankclip[serve]'.
 
     Args:
-        models: One or two of: a run, a checkpoint, an exported folder, open_clip:NAME:FILE, starter.
+        models: One or two of: a run, a checkpoint, an exported folder, open_clip:NAME:FILE,
+            transformers:FOLDER, starter.
         data: Pairs, as --data of train.
         images: A folder of photos without captions, in place of --data.
         split: The part of --data; by default test, else val.

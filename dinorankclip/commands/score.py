@@ -58,7 +58,8 @@ def score(
     `--catalogue` alone, without a model, lists known sets. Exit status 1 if a set could not be scored; the others are.
 
     Args:
-        model: A run (its last checkpoint), a checkpoint, an exported folder, open_clip:NAME:FILE, or starter.
+        model: A run (its last checkpoint), a checkpoint, an exported folder, open_clip:NAME:FILE,
+            transformers:FOLDER, or starter.
         sets: The sets to score on.
         metrics: Some of zero-shot, retrieval, probe, shift, modality-gap, order-agreement, ranking-quality, fidelity;
             by default all that apply (known sets are probed only where the catalogue says so).

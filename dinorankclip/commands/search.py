@@ -47,7 +47,7 @@ def search(
     model can do, if its run measured that.
 
     Args:
-        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, or starter.
+        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, transformers:FOLDER, or starter.
         queries: Descriptions of photos; several are answered one after the other.
         images: The folder of photos, with all folders below it.
         image_query: Find photos like this photo.

@@ -38,7 +38,7 @@ def serve(
     path. The index is that of `search`. Needs the extra serve: pip install 'dinorankclip[serve]'.
 
     Args:
-        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, or starter.
+        model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, transformers:FOLDER, or starter.
         images: The folder of photos, with all folders below it.
         host: The address to listen at. Another address than this machine's own needs a token of yours.
         port: The port; 8321 or, if that is taken, any free port. 0: any free port.

@@ -9,6 +9,7 @@ folders_and_tables.py   pairs of image files: a folder with .txt files beside th
 inspect.py          contact sheets of pairs, and the examination of data
 loader.py           pairs → batches, with an exact position; worker processes. Begin here: it lists a sample's steps
 open_data.py        opens the pairs that a user names after --data, and images or captions alone
+own_vocabulary.py   captions → ids by a vocabulary that a model brings
 pack.py             writes pairs and classification sets
 paths.py            refuses paths that cannot be right, before anything heavy is imported
 python_pairs.py     pairs of a Python program: torch data sets, lists and iterables of (image, captions)

@@ -133,12 +133,17 @@ def render(pixels: np.ndarray, view: View, size: int) -> Tensor:
     return image.flip(-1) if view.flip else image
 
 
-def render_whole(pixels: np.ndarray, size: int) -> Tensor:
+def render_whole(
+    pixels: np.ndarray, size: int, resize: str = "shortest", interpolation: str = "bicubic"
+) -> Tensor:  # fmt: skip
     """Show an image as evaluation and open_clip do, to one level: uint8 [H, W, 3] → uint8 [3, size, size].
 
     The short side is resized to `size`, then the centre is cut out. (The centre square of the original, resized, lies
-    up to half a shown pixel beside it, and scores differ by some tenths of a point.)
+    up to half a shown pixel beside it, and scores differ by some tenths of a point.) With "squash" both sides are
+    resized to `size`.
     """
+    if resize == "squash":
+        return _resized(pixels, size, size, interpolation).contiguous()
     height, width = pixels.shape[:2]
     most = LONGEST * min(height, width)  # a strip one pixel high and a million wide would not fit into memory, resized
     top, left = max(0, height - most) // 2, max(0, width - most) // 2
@@ -147,11 +152,11 @@ def render_whole(pixels: np.ndarray, size: int) -> Tensor:
     tall, wide = (int(size * side / min(height, width)) for side in (height, width))
     top, left = round((tall - size) / 2), round((wide - size) / 2)
     # contiguous: a part of a long image would keep the whole of it in memory.
-    return _resized(pixels, tall, wide)[:, top : top + size, left : left + size].contiguous()
+    return _resized(pixels, tall, wide, interpolation)[:, top : top + size, left : left + size].contiguous()
 
 
-def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
-    """Resize by torch's antialiased bicubic filter, which matches Pillow's to one level.
+def _resized(pixels: np.ndarray, rows: int, columns: int, interpolation: str = "bicubic") -> Tensor:
+    """Resize by torch's antialiased filter, which matches Pillow's to one level.
 
     Colours stay interleaved, as decoders give them, and are resized at once; of a strided crop torch would sort them.
     """
@@ -160,7 +165,7 @@ def _resized(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
     image = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
     if pixels.shape[:2] != (rows, columns):
         image = torch.nn.functional.interpolate(
-            image, (rows, columns), mode="bicubic", antialias=True, align_corners=False
+            image, (rows, columns), mode=interpolation, antialias=True, align_corners=False
         )  # fmt: skip
     return image[0]
 
@@ -287,7 +292,8 @@ def iterate_pairs(
     def load(index: int) -> tuple[Tensor, tuple[str, ...]] | Damage:
         try:
             raw = source.read(index)
-            return render_whole(decode(raw.image, read_header(raw.image, max_pixels)), image.size), raw.captions
+            pixels = decode(raw.image, read_header(raw.image, max_pixels))
+            return render_whole(pixels, image.size, image.resize, image.interpolation), raw.captions
         except Damage as reason:
             return reason
 

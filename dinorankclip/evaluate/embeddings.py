@@ -171,15 +171,15 @@ class EmbeddingStore:
 
 
 def _image_key(model: Any, source: Source, kind: str, max_pixels: int) -> str:
-    shown: tuple[Any, ...] = (model.image_spec, _trial_picture(model.image_spec.size))
+    shown: tuple[Any, ...] = (model.image_spec, _trial_picture(model.image_spec))
     shown += (max_pixels,) if max_pixels != MAX_PIXELS else ()  # the bound decides which images are damaged
     return digest("image", VERSION, model.identity, model.placement.precision, kind, source.fingerprint, *shown)
 
 
 @lru_cache(maxsize=8)
-def _trial_picture(size: int) -> bytes:
+def _trial_picture(spec: ImageSpec) -> bytes:
     """Preprocess a fixed picture: smooth waves of all colours, higher than wide."""
     rows, columns = np.mgrid[0:131, 0:97]
     waves = [np.sin(rows / (5 + 3 * c)) * np.cos(columns / (9 - 2 * c)) for c in range(3)]
     data = simplejpeg.encode_jpeg(np.ascontiguousarray((127.5 + 127 * np.stack(waves, -1)).astype(np.uint8)))
-    return render_whole(decode(data), size).numpy().tobytes()
+    return render_whole(decode(data), spec.size, spec.resize, spec.interpolation).numpy().tobytes()

@@ -4,6 +4,10 @@ trunk.py               the contrastive trunk: an open_clip model, its captions c
 trunk_gate.py          the gate: which configurations of a model are built at all
 open_clip_blocks.py    open_clip's transformer blocks, run on sequences of several lengths
 open_clip_weights.py   `open_clip:…` as a model, and the checks that its captions and images are read our way
+map_tower.py           SigLIP's image tower in any size, pooled by attention
+transformers_layout.py names and configurations of transformers' CLIP and SigLIP, to our trunk and back
+transformers_weights.py  `transformers:…` as a model: folders of that library, without its code
+foreign.py             which names are models of other libraries, and opening them
 own_tokens.py          the trunk's own dense tokens in the place of a student's
 students.py            image students (ViT, convolutional), text students, and their features
 fusion.py              the equations of fusion, and the gate
@@ -17,7 +21,15 @@ weights_file.py        safetensors files, hashes of weights, models without init
 folder.py              the model folder: save, find, load; the vocabulary beside an export
 loaded.py              `load_model`: pictures and captions in, embeddings out
 card.py                provenance of a model, and the README of an export
-export_model.py        `write_export`: a model folder, an open_clip folder or ONNX graphs, put in their place
+export_files.py        card, preprocessing, vocabulary and towers of every export; comparing an export with its model
+export_model.py        `write_export`: the formats, the open_clip folder, and putting an export in its place
+export_onnx.py         both encoders as ONNX graphs
+onnx_weights.py        smaller graphs: weights in 16 or 8 bits
+export_transformers.py  folders for transformers and sentence-transformers
+hub_code.py            the adapter for AutoModel, copied into such folders
+sentence_code.py       the adapter for SentenceTransformer, copied into such folders
+export_web.py          the graphs with a page that searches in a browser
+push_model.py          an export uploaded to a hub
 """
 
 from dinorankclip.device import declare_missing

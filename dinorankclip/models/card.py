@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,6 +182,19 @@ def _read_record(path: Path) -> dict[str, Any]:
     return {name: value for name, value in stored.items() if name not in _RECORD or not fault(value, _RECORD[name])}
 
 
+PIPELINE = "zero-shot-image-classification"
+_TAGS = ("clip", "image-text-retrieval", "dinorankclip")
+# Short names of licences that the hub accepts; other terms are "other" with a name.
+_LICENCES = """
+apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigcode-openrail-m afl-3.0 artistic-2.0
+bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0
+cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
+cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0
+cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0
+lgpl lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa
+unlicense zlib pddl unknown other
+"""
+HUB_LICENCES = frozenset(_LICENCES.split())
 _USE = """\
 ## Intended use
 Search and ranking of images by text and of texts by image, zero-shot classification and features for small
@@ -198,12 +212,39 @@ _NO_LICENCE = """\
 terms of the training data and of the teachers above."""
 
 
-def card(model: LoadedModel, known: dict[str, Any], loading: str, warning: str = "", licence: str = "") -> str:
-    """Return the README.md of an export. `loading` is three lines of Python; `warning` names what the format omits."""
-    terms = json.dumps(licence) if licence else "unknown  # to be filled in by whoever publishes the model"
+@dataclass(frozen=True)
+class CardHead:
+    """Names the library that opens a folder, and what a hub should know besides."""
+
+    library: str = "dinorankclip"
+    tags: tuple[str, ...] = ()
+
+
+def _head(head: CardHead, licence: str) -> str:
+    """Return the metadata of a card, which hubs read: YAML between two lines of dashes."""
+    if not licence:
+        terms = "license: unknown  # to be filled in by whoever publishes the model"
+    elif (known := licence.lower().replace(" ", "-")) in HUB_LICENCES:
+        terms = f"license: {known}"
+    else:  # terms that hubs do not know by a short name
+        terms = f"license: other\nlicense_name: {json.dumps(licence)}"
+    tags = "".join(f"\n- {tag}" for tag in (*_TAGS, *head.tags))
+    return f"---\nlibrary_name: {head.library}\npipeline_tag: {PIPELINE}\n{terms}\ntags:{tags}\n---"
+
+
+def card(
+    model: LoadedModel,
+    known: dict[str, Any],
+    loading: str,
+    warning: str = "",
+    licence: str = "",
+    head: CardHead = CardHead(),  # noqa: B008 (frozen)
+) -> str:
+    """Return the README.md of an export. `loading` is a few lines of Python that run where the folder and `photo.jpg`
+    lie; `warning` names what the format omits or needs."""
     tables = [table for table in (_training_scores(known), _set_scores(known, model.identity)) if table]
     sections = [
-        f"---\nlibrary_name: dinorankclip\npipeline_tag: zero-shot-image-classification\nlicense: {terms}\n---",
+        _head(head, licence),
         f"# {known['name']}",
         f"**{warning}**" if warning else "",
         _description(model),
@@ -232,9 +273,12 @@ def _description(model: LoadedModel) -> str:
     if isinstance(parts, AlignedModel):
         pieces = "pieces of words"
         extra += f" Frozen towers: {_tower(parts.image_tower)} (image) and {_tower(parts.text_tower)} (text)."
+    elif parts.vocabulary is not None:
+        pieces = "pieces of a vocabulary of its own"
     return (
         f"A joint embedding of images and captions in {model.dim} dimensions, made with DinoRankCLIP. Images: "
-        f"{model.image_spec.size}×{model.image_spec.size} pixels, bicubic, the centre cut out. Captions: {pieces}, "
+        f"{model.image_spec.size}×{model.image_spec.size} pixels, {model.image_spec.interpolation}, "
+        f"{'both sides resized' if model.image_spec.resize == 'squash' else 'the centre cut out'}. Captions: {pieces}, "
         f"at most {model.text_spec.context_length}.{extra}\n\n"
         f"| part | parameters |\n| --- | --- |\n{rows}\n| all | {sum(counts.values()) / 1e6:.2f} M |\n\n"
         f"Identity of design and weights: `{model.identity}`"

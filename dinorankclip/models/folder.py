@@ -22,8 +22,9 @@ from open_clip.tokenizer import default_bpe
 from torch import Tensor
 
 from dinorankclip import run_files
-from dinorankclip.checked_files import read_json
+from dinorankclip.checked_files import file_text, read_json
 from dinorankclip.checksums import CHECKSUMS, COPY_AGAIN, check_folder
+from dinorankclip.data.own_vocabulary import Vocabulary, opened
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.aligned import AlignedDesign, AlignedModel
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
@@ -37,6 +38,7 @@ from dinorankclip.models.trunk_gate import (
     check_size,
     check_trunk,
 )
+from dinorankclip.models.trunk_gate import VOCABULARY as OWN_VOCABULARY
 from dinorankclip.models.weights_file import read_weights, skip_init, weights_hash, write_weights
 from dinorankclip.teachers.portable import local_spec
 from dinorankclip.types import TextSpec, UserError
@@ -44,15 +46,17 @@ from dinorankclip.types import TextSpec, UserError
 FORMAT, ALIGNED_FORMAT = 1, 2
 CONFIG = "model.json"
 WEIGHTS = "model.safetensors"
-VOCABULARY = "vocabulary.json"
+VOCABULARY = "vocabulary.json"  # of an export: which vocabulary, in words
+PIECES = "tokenizer.json"  # a vocabulary of the model's own, a file of the library tokenizers
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 TOWERS = "towers"
 # Files that are no part of the model: a card is for people, who may write in it.
 _BESIDE = ("README.md", run_files.TENSORS, run_files.NUMBERS)
 _KEYS = {
-    FORMAT: {"format", "trunk", "students", "fusion", "weights_hash"},
+    FORMAT: {"format", "trunk", "students", "fusion", "vocabulary", "weights_hash"},
     ALIGNED_FORMAT: {"format", "aligned", TOWERS, "weights_hash"},
 }
+OWN_KIND = "a file of the library tokenizers"
 _MOST_NAMED = 3  # most names in an error text
 
 AnyModel = JointModel | AlignedModel
@@ -64,6 +68,8 @@ def design_of(model: AnyModel) -> dict[str, Any]:
         described = dataclasses.asdict(model.design)
         return {"aligned": described | {"fusion": _without_later(described["fusion"], "source", "branches")}}
     design: dict[str, Any] = {"trunk": model.trunk.config}
+    if model.vocabulary is not None:
+        design["vocabulary"] = model.vocabulary.described()
     if model.students != Students():
         design["students"] = dataclasses.asdict(model.students)
     if model.fusion != FusionDesign():
@@ -93,6 +99,8 @@ def save_model(model: AnyModel, folder: Path, *, seal: bool = False) -> None:
         config["weights_hash"] = weights_hash(weights)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     write_weights(weights, folder / WEIGHTS)
+    if isinstance(model, JointModel) and model.vocabulary is not None:
+        (folder / PIECES).write_bytes(model.vocabulary.text.encode("utf-8"))
 
 
 def find_model(where: str | Path) -> Path:
@@ -120,8 +128,8 @@ def _why_no_model(where: Path) -> str:
         )
     if _is_of_transformers(where / "config.json"):
         return (
-            f"{where} holds no model of ours: it is a Hugging Face transformers folder; {expected}. Models that also "
-            f"come in open_clip's format (with {OPEN_CLIP_CONFIG}) load as open_clip:FOLDER"
+            f"{where} holds no model of ours: it is a Hugging Face transformers folder; {expected}. CLIP and SigLIP "
+            f"load as transformers:{where}"
         )
     if (where / WEIGHTS).is_file():
         return f"{where} holds no model: it has {WEIGHTS} but no {CONFIG}; copy the whole folder again"
@@ -147,14 +155,30 @@ def load_folder(where: str | Path) -> AnyModel:
     students, fusion = Students(**config.get("students", {})), FusionDesign(**config.get("fusion", {}))
     if (folder / WEIGHTS).is_file():
         check_size(config["trunk"], folder / WEIGHTS, str(folder / CONFIG))
+    vocabulary = _read_vocabulary(folder, config.get("vocabulary"))
     try:
         with skip_init():
-            model = JointModel(config["trunk"], students=students, fusion=fusion)
+            model = JointModel(config["trunk"], students=students, fusion=fusion, vocabulary=vocabulary)
     except (TypeError, KeyError, ValueError, AttributeError, AssertionError, RuntimeError) as error:
         # open_clip does not check its configs: any error of its constructors comes out here.
         raise UserError(f"{folder / CONFIG} describes no model that can be built: {error}") from error
     load_weights(model, folder, config.get("weights_hash"))
     return model
+
+
+def _read_vocabulary(folder: Path, described: dict[str, Any] | None) -> Vocabulary | None:
+    """Return the vocabulary that lies in the folder of a model; None for CLIP's own."""
+    if described is None:
+        return None
+    path = folder / PIECES
+    if not path.is_file():
+        raise UserError(f"{folder} has a vocabulary of its own but no {PIECES}: {COPY_AGAIN}")
+    values = {name: value for name, value in described.items() if name != "sha256"}
+    vocabulary = Vocabulary(file_text(path), **values)
+    if vocabulary.sha256 != described["sha256"]:
+        raise UserError(f"{path} is not the vocabulary of this model: {COPY_AGAIN}")
+    opened(vocabulary.text, str(path))
+    return vocabulary
 
 
 def _way_on(folder: Path) -> str:
@@ -187,6 +211,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
         check_trunk(config["trunk"], str(path))
         check_described(config.get("students", {}), STUDENTS, f"{path}, students,")
         check_described(config.get("fusion", {}), FUSION, f"{path}, fusion,")
+        if config.get("vocabulary") is not None:
+            check_described(config["vocabulary"], OWN_VOCABULARY, f"{path}, vocabulary,")
     else:
         check_described(config["aligned"], ALIGNED, str(path))
         if config.get(TOWERS) is not None:
@@ -273,6 +299,20 @@ def write_vocabulary(folder: Path, spec: TextSpec) -> None:
     (folder / VOCABULARY).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
+def write_own_vocabulary(folder: Path, vocabulary: Vocabulary, spec: TextSpec) -> None:
+    """Write the vocabulary that a model brings into an export, and describe its use."""
+    (folder / PIECES).write_bytes(vocabulary.text.encode("utf-8"))
+    described = {
+        "kind": OWN_KIND,
+        "file": PIECES,
+        "sha256": vocabulary.sha256,
+        "context_length": spec.context_length,
+        "ids": {"end": vocabulary.end, "padding": vocabulary.padding},
+        "layout": "ids as the file gives them, cut to the context length with the end last, then padding",
+    }
+    (folder / VOCABULARY).write_text(json.dumps(described, indent=2) + "\n")
+
+
 def check_vocabulary(folder: Path) -> None:
     """Refuse an exported folder whose vocabulary differs from the installed vocabulary."""
     path = folder / VOCABULARY
@@ -281,6 +321,8 @@ def check_vocabulary(folder: Path) -> None:
     described = run_files.read_object(path)
     if "sha256" not in described:
         raise UserError(f"{path} is damaged: it lacks sha256")
+    if described.get("kind") == OWN_KIND:
+        return  # it lies in the folder, and model.json has its hash
     if described["sha256"] != _file_hash(Path(default_bpe())):
         raise UserError(
             f"{folder} was made with another vocabulary than the installed open_clip_torch has: captions would be "

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dinorankclip.data.own_vocabulary import Vocabulary, VocabularyTokenizer
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.fusion import Fused, Fusion, fused_angle
 from dinorankclip.models.fusion_variants import build_fusion
@@ -88,8 +89,10 @@ class JointModel(nn.Module):
         seed: int = 0,
         students: Students | None = None,
         fusion: FusionDesign | None = None,
+        vocabulary: Vocabulary | None = None,
     ):
         super().__init__()
+        self.vocabulary = vocabulary  # of captions; None: CLIP's own
         self.trunk = Trunk(trunk_config, seed)
         self.students, self.fusion = Students(), FusionDesign()
         self.image_student: ImageStudent | None = None
@@ -125,6 +128,8 @@ class JointModel(nn.Module):
         if new_image:
             size = self.trunk.image_spec.size
             self.image_student = image_student(students.image, size, seed) if students.image else None
+        if new_text and students.text and self.vocabulary is not None:
+            raise UserError("a text student reads CLIP's own vocabulary: add --distil.branches image")
         if new_text:
             context, width = self.trunk.text_spec.context_length, token_table(self.trunk.towers).shape[1]
             self.text_student = text_student(students.text, context, width, seed) if students.text else None
@@ -182,7 +187,11 @@ class JointModel(nn.Module):
         return self.trunk.logit_scale
 
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.text_spec)
+        return (
+            Tokenizer(self.text_spec)
+            if self.vocabulary is None
+            else VocabularyTokenizer(self.text_spec, self.vocabulary)
+        )
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the weights that belong into a model folder: all of them."""

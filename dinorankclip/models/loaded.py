@@ -31,8 +31,8 @@ from dinorankclip.data.scenes.make import SampleSpec, SetSplit, sample_files
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.device import Placement, choose
 from dinorankclip.models.folder import AnyModel, check_vocabulary, design_of, find_model, load_folder
+from dinorankclip.models.foreign import foreign_model, is_foreign
 from dinorankclip.models.joint import Details, details_of
-from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model
 from dinorankclip.models.starter import STARTER, starter_model
 from dinorankclip.models.towers import TowerTokenizer
 from dinorankclip.models.weights_file import identity, weights_hash
@@ -49,22 +49,23 @@ Output = TypeVar("Output")  # rows or details
 
 
 def load_model(where: str | Path, device: str = "auto", precision: str = "auto") -> LoadedModel:
-    """Load a run folder, a checkpoint, an exported folder, `open_clip:NAME:FILE` or `starter`.
+    """Load a run folder, a checkpoint, an exported folder, `open_clip:NAME:FILE`, `transformers:FOLDER` or `starter`.
 
-    A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns); nothing is ever
-    downloaded. "auto" chooses the GPU if there is one, and bf16 where it is native; `model.reason`
-    says what was chosen and why.
+    A run is its last checkpoint. `open_clip:NAME:random` has random weights from seed 0 (and warns). Published weights
+    (`open_clip:NAME:TAG`, `transformers:owner/name`) come from the local hub cache; nothing is downloaded unless the
+    environment has DINORANKCLIP_ONLINE=1. "auto" chooses the GPU if there is one, and bf16 where it is native;
+    `model.reason` says what was chosen and why.
     """
     if precision not in ("auto", "fp32", "bf16"):
         raise UserError(f"precision '{precision}': there are auto, fp32 and bf16")
     placement = choose(str(device), precision)
     if str(where) == STARTER:
         return LoadedModel(starter_model(), STARTER, placement, STARTER_NOTE)
-    if not str(where).startswith(PREFIX):
+    if not is_foreign(str(where)):
         folder = find_model(where)
         check_vocabulary(folder)
         return LoadedModel(load_folder(folder), str(where), placement)
-    parts, note = open_clip_model(str(where))
+    parts, note = foreign_model(str(where))
     if note:
         warnings.warn(f"{where}: {note}", stacklevel=2)
     return LoadedModel(parts, str(where), placement, note)
@@ -102,7 +103,8 @@ class LoadedModel:
         except Damage as damage:
             name = f"{os.fspath(picture)}: " if isinstance(picture, str | os.PathLike) else ""
             raise UserError(f"{name}{CAUSES[damage.cause]} ({damage.detail or damage.cause})") from damage
-        return render_whole(pixels, self.image_spec.size)
+        spec = self.image_spec
+        return render_whole(pixels, spec.size, spec.resize, spec.interpolation)
 
     def encode_image(self, images: Tensor, normalize: bool = True) -> Tensor:
         """Map uint8 images [B, 3, S, S], or normalised floats, to [B, D], of length 1 if `normalize`."""

@@ -1,10 +1,12 @@
 """Opens `open_clip:…` as a model, and checks that it reads captions and images as this package does.
 
     open_clip:ViT-B-32:laion.safetensors  a local file; .pt and .bin are read without unpickling code
+    open_clip:ViT-B-32:openai             weights that open_clip publishes, by their tag, from the local hub cache
     open_clip:exported/trunk              a folder with open_clip_config.json and its weights
     open_clip:ViT-B-32:random             its shape with random weights from seed 0, for trials
 
-Nothing is ever downloaded.
+Nothing is downloaded, except published weights after `dinorankclip --online`. open_clip's record of published weights
+says how images were shown to them and whether they compute with QuickGELU; here the record decides, whatever the name.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import open_clip
+from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 
+from dinorankclip import hub
 from dinorankclip.checked_files import read_object
 from dinorankclip.checksums import check_folder
 from dinorankclip.json_shape import NONE, OBJECT, TEXT, either, entries
@@ -28,7 +32,8 @@ from dinorankclip.types import ImageSpec, UserError
 PREFIX = "open_clip:"
 RANDOM = "random"  # takes the place of a file name
 VOCABULARY = 49408  # size of CLIP's byte-pair vocabulary, the only supported vocabulary
-RESIZING = {"interpolation": "bicubic", "resize_mode": "shortest"}  # how this package resizes images
+RESIZING = {"interpolation": "bicubic", "resize_mode": "shortest"}  # how images are resized unless a model says more
+SHOWN = {"interpolation": ("bicubic", "bilinear"), "resize_mode": ("shortest", "squash")}
 _FOLDER_CONFIG = entries({
     "model_cfg": OBJECT,
     "preprocess_cfg": either(
@@ -55,8 +60,49 @@ def open_clip_model(where: str) -> tuple[JointModel, str]:
     if file == RANDOM:
         return JointModel(config), "random weights from seed 0, as asked"
     if not Path(file).is_file():
+        if file and (record := open_clip.get_pretrained_cfg(name, file)):
+            return _published(config, record, where), ""
         raise UserError(f"{where}: {_advice(name, file)}")
     return _load(config, file), weights_caution(name)
+
+
+def _published(config: dict[str, Any], record: dict[str, Any], where: str) -> JointModel:
+    """Load weights that open_clip publishes: from the local cache, or after `--online` from their place."""
+    _, name, tag = where.split(":", 2)
+    weights = _cached_weights(record)
+    if weights is None:
+        raise UserError(f"{where}: {_advice(name, tag)}")
+    if record.get("quick_gelu"):
+        config["quick_gelu"] = True
+    _set_preprocessing(config, record, f"the weights {tag} of {name}")
+    return _load(config, weights)
+
+
+def _cached_weights(record: dict[str, Any]) -> Path | None:
+    """Return the file of published weights; None if no local cache has it and the user did not ask for a download."""
+    if place := record.get("hf_hub"):
+        repository, _, file = place.rpartition("/")
+        names = (Path(file).with_suffix(".safetensors").name, file) if file else (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME)
+        return hub.cached_file(repository, tuple(dict.fromkeys(names)))
+    url = record.get("url", "")
+    local = Path("~/.cache/clip").expanduser() / Path(url).name  # open_clip's own place
+    if local.is_file():
+        return local
+    return Path(open_clip.pretrained.download_pretrained_from_url(url)) if hub.online() and url else None
+
+
+def _set_preprocessing(config: dict[str, Any], shown: dict[str, Any], where: str) -> None:
+    """Put the way images are shown into a trunk's configuration; CLIP's own is left out, so that a folder made of one
+    of our models is that model again."""
+    usual = ImageSpec(0)
+    ours = {"mean": list(usual.mean), "std": list(usual.std), **RESIZING}
+    values = {name: shown.get(name) or value for name, value in ours.items()}
+    values |= {name: list(values[name]) for name in ("mean", "std")}
+    for key, known in SHOWN.items():
+        if values[key] not in known:
+            raise UserError(f"{where}: {key} '{values[key]}' is not supported; there are {' and '.join(known)}")
+    if values != ours:
+        config["preprocess_cfg"] = {name: value for name, value in values.items() if value != RESIZING.get(name)}
 
 
 def _from_folder(folder: Path) -> JointModel:
@@ -68,15 +114,7 @@ def _from_folder(folder: Path) -> JointModel:
     config = copy.deepcopy(described["model_cfg"])
     refuse_foreign_captions(config, str(folder))
     check_trunk(config, str(path))
-    preprocessing = described.get("preprocess_cfg") or {}
-    for key, ours in RESIZING.items():
-        if (theirs := preprocessing.get(key) or ours) != ours:
-            raise UserError(f"{path}: {key} '{theirs}' is not supported, images are shown by '{ours}' here")
-    # CLIP's own mean and std are left out, so that a folder made of one of our models is that model again.
-    usual = ImageSpec(0)
-    values = {name: list(preprocessing.get(name, getattr(usual, name))) for name in ("mean", "std")}
-    if (tuple(values["mean"]), tuple(values["std"])) != (usual.mean, usual.std):
-        config["preprocess_cfg"] = values
+    _set_preprocessing(config, described.get("preprocess_cfg") or {}, str(path))
     for name in _WEIGHTS_FILES:
         if (folder / name).is_file():
             check_size(config, folder / name, str(path))
@@ -95,14 +133,20 @@ def _advice(name: str, file: str) -> str:
     """Give advice on a `file` that does not exist; its name may be a tag of weights that open_clip would download."""
     tags = open_clip.list_pretrained_tags_by_model(name)
     fetching = (
-        f"Fetch the file once where there is a network (python -c \"import open_clip; open_clip.create_model('{name}', "
-        f"'{file if file in tags else 'TAG'}')\" keeps it in its cache) and give its path: open_clip:{name}:PATH"
+        "Fetch them once where there is a network: dinorankclip --online VERB … "
+        f"open_clip:{name}:{file if file in tags else 'TAG'} keeps them in the hub cache. A local file: "
+        f"open_clip:{name}:PATH"
     )
     if file in tags:
-        return f"'{file}' are weights that open_clip downloads; nothing is downloaded here. {fetching}"
+        return (
+            f"'{file}' are published weights, which the local hub cache does not have; nothing is downloaded unless "
+            f"you ask. {fetching}"
+        )
     if file:
         return f"no weights file at {file}; give a local path"
-    known = f"nothing is downloaded here. {fetching}. " if tags else f"give a local file: open_clip:{name}:PATH. "
+    known = (
+        f"nothing is downloaded unless you ask. {fetching}. " if tags else f"give a local file: open_clip:{name}:PATH. "
+    )
     return f"no weights were named; {known}For random ones from seed 0: open_clip:{name}:{RANDOM}"
 
 
@@ -113,7 +157,7 @@ def refuse_foreign_captions(config: dict[str, Any], name: str) -> None:
         if text.get(key):
             raise UserError(
                 f"{name} reads captions with a tokenizer of its own ({text[key]}); only models with CLIP's vocabulary "
-                "can be used here"
+                "can be used here. CLIP and SigLIP models of transformers bring theirs: transformers:FOLDER"
             )
     if text.get("tokenizer_kwargs"):
         raise UserError(f"{name} cleans captions in a way of its own ({text['tokenizer_kwargs']}), unknown here")

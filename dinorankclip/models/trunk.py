@@ -23,6 +23,7 @@ from open_clip.transformer import VisionTransformer
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from dinorankclip.models.map_tower import MAP, SMALLEST, MapTower
 from dinorankclip.models.open_clip_blocks import Runs, has_plain_blocks, is_plain, pooled_and_dense
 from dinorankclip.models.trunk_gate import check_trunk
 from dinorankclip.models.weights_file import demand_readable
@@ -93,7 +94,13 @@ class Trunk(nn.Module):
         size = self.towers.visual.image_size
         chosen = getattr(self.towers.visual, "preprocess_cfg", {})
         usual = ImageSpec(size[0] if isinstance(size, tuple | list) else size)
-        return ImageSpec(usual.size, tuple(chosen.get("mean", usual.mean)), tuple(chosen.get("std", usual.std)))
+        return ImageSpec(
+            usual.size,
+            tuple(chosen.get("mean", usual.mean)),
+            tuple(chosen.get("std", usual.std)),
+            chosen.get("resize_mode") or usual.resize,
+            chosen.get("interpolation") or usual.interpolation,
+        )
 
     @property
     def text_spec(self) -> TextSpec:
@@ -269,8 +276,13 @@ def _build_towers(config: dict[str, Any]) -> nn.Module:
     custom = config.pop("custom_text", False)
     config.pop("multimodal_cfg", None)
     config["vision_cfg"]["timm_model_pretrained"] = False  # weights are never fetched
-    preprocessing = config.pop("preprocess_cfg", None)  # mean and std, if they are not CLIP's own
+    preprocessing = config.pop("preprocess_cfg", None)  # how images are shown, if it is not CLIP's own way
+    vision = config["vision_cfg"]
+    if vision.get("pool_type") == MAP:
+        config["vision_cfg"] = SMALLEST
     towers = (open_clip.CustomTextCLIP if custom else open_clip.CLIP)(**config)
+    if vision.get("pool_type") == MAP:
+        towers.visual = MapTower(vision, config.get("quick_gelu", False))
     if preprocessing is not None:
         towers.visual.preprocess_cfg = preprocessing
     return towers.to(torch.float32)

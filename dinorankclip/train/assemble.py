@@ -20,8 +20,9 @@ from dinorankclip.losses.objective import Objective
 from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.folder import AnyModel, load_folder
+from dinorankclip.models.foreign import foreign_model, is_foreign
 from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion_start_words
-from dinorankclip.models.open_clip_weights import PREFIX, open_clip_model, refuse_foreign_captions, weights_caution
+from dinorankclip.models.open_clip_weights import refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.presets import default_settings
 from dinorankclip.run_files import CHECKPOINTS
@@ -152,7 +153,7 @@ def _aligned_model(settings: TrainSettings) -> AlignedModel:
     """Build an aligned model anew, or continue with that of `--init`."""
     if settings.init is None:
         return new_aligned_model(settings)
-    model = load_folder(settings.init) if not settings.init.startswith(PREFIX) else None
+    model = load_folder(settings.init) if not is_foreign(settings.init) else None
     if not isinstance(model, AlignedModel):
         raise UserError(f"--init {settings.init} is no aligned model: leave out --recipe aligned, or --init")
     model.set_dropout(settings.aligned.dropout)
@@ -168,9 +169,9 @@ def _provide_summaries(model: AnyModel, cache: TeacherCache | FakeTeacherCache |
 
 
 def _trained_model(where: str) -> AnyModel:
-    if not where.startswith(PREFIX):
+    if not is_foreign(where):
         return load_folder(where)
-    model, caution = open_clip_model(where)
+    model, caution = foreign_model(where)
     if caution:
         say(f"note: {caution}")
     return model

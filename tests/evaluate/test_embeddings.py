@@ -60,7 +60,7 @@ def test_code_that_shows_another_picture_is_another_key(tmp_path, source, monkey
 
     store, model = EmbeddingStore(tmp_path / "kept"), ColourModel()
     store.images(model, source)
-    monkeypatch.setattr(embeddings, "_trial_picture", lambda size: bytes(size))
+    monkeypatch.setattr(embeddings, "_trial_picture", lambda spec: bytes(spec.size))
     store.images(model, source)
     assert model.images_seen == 24
 

@@ -64,7 +64,7 @@ def test_a_damaged_file_of_weights(tmp_path, data):
 def test_wrong_names_get_advice():
     with pytest.raises(UserError, match="did you mean ViT-B-32"):
         load_model("open_clip:ViT-B/32")
-    with pytest.raises(UserError, match=r"nothing is downloaded here.*open_clip:ViT-B-32:PATH"):
+    with pytest.raises(UserError, match=r"nothing is downloaded unless you ask.*open_clip:ViT-B-32:PATH"):
         load_model("open_clip:ViT-B-32:laion2b_s34b_b79k")
     with pytest.raises(UserError, match=r"no weights were named.*open_clip:ViT-B-32:PATH.*open_clip:ViT-B-32:random"):
         load_model("open_clip:ViT-B-32")
@@ -108,9 +108,9 @@ def test_a_folder_of_open_clip(trunk_folder):
 def test_damaged_folders_of_open_clip(trunk_folder, tmp_path):
     squashed = shutil.copytree(trunk_folder, tmp_path / "squashed")
     config = json.loads((squashed / "open_clip_config.json").read_text())
-    config["preprocess_cfg"]["resize_mode"] = "squash"
+    config["preprocess_cfg"]["resize_mode"] = "longest"
     (squashed / "open_clip_config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="resize_mode 'squash' is not supported"):
+    with pytest.raises(UserError, match="resize_mode 'longest' is not supported"):
         load_model(f"open_clip:{squashed}")
     (trunk_folder / "open_clip_model.safetensors").unlink()
     with pytest.raises(UserError, match="but none of open_clip_model"):

@@ -123,10 +123,10 @@ def _save(state: TrainingState, random_states: list[Tensor], folder: Path, keep:
     sealing.wait()
     if not target.exists():
         _write(state, random_states, folder / f".writing-step-{state.step}", target)
-    point(folder / LAST, target.name)
+    link(folder / LAST, target)
     best = folder / f"{STEP}{state.best_step}"
-    if best.is_dir() and (folder / BEST).resolve() != best.resolve():  # a kill can fall before the link, too
-        point(folder / BEST, best.name)
+    if best.is_dir():
+        link(folder / BEST, best)
     flush(folder)
     _drop_old(folder, keep)
     sealing.start(target)
@@ -163,11 +163,14 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix(STEP))
 
 
-def point(link: Path, name: str) -> None:
-    aside = link.with_name(f".{link.name}.new")
+def link(place: Path, checkpoint: Path) -> None:
+    """Let the link at `place` name a checkpoint beside it, unless it does so already."""
+    if place.resolve() == checkpoint.resolve():
+        return
+    aside = place.with_name(f".{place.name}.new")
     aside.unlink(missing_ok=True)
-    aside.symlink_to(name)
-    os.replace(aside, link)
+    aside.symlink_to(checkpoint.name)
+    os.replace(aside, place)
 
 
 def _drop_old(folder: Path, keep: int) -> None:
@@ -175,9 +178,14 @@ def _drop_old(folder: Path, keep: int) -> None:
     for path in whole(folder)[:-keep] if keep > 0 else []:
         if path.resolve() != best:
             shutil.rmtree(path)
+    remove_leftovers(folder)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left: checkpoints and hashes that they were writing."""
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    for leftover in folder.glob(f"{STEP}*/.*"):  # of a process that was killed while it stored hashes
+    for leftover in folder.glob(f"{STEP}*/.*"):
         leftover.unlink(missing_ok=True)
 
 

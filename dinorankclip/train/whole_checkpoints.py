@@ -1,5 +1,7 @@
 """Looks for damage in checkpoints before a run resumes: a damaged checkpoint is set aside aloud, and the run goes on
-from the newest checkpoint before it that is whole."""
+from the newest checkpoint before it that is whole. The links `last` and `best` are brought up to date, and leftovers are
+removed: a kill between the rename of the last checkpoint and its links leaves old links, and a run that is at its end
+writes no other checkpoint that would mend them."""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def newest_whole(folder: Path) -> Path | None:
 
     Every process must call this. The leading process looks and renames while the others wait.
     """
-    distributed.leader_first(lambda: _set_damaged_aside(folder))
+    distributed.leader_first(lambda: _put_in_order(folder))
     return checkpoints.newest(folder)
 
 
@@ -47,6 +49,12 @@ def fault_of(checkpoint: Path) -> str:
     return ""
 
 
+def _put_in_order(folder: Path) -> None:
+    _set_damaged_aside(folder)
+    _repair_links(folder)
+    checkpoints.remove_leftovers(folder)
+
+
 def _set_damaged_aside(folder: Path) -> None:
     damaged: dict[Path, str] = {}
     for checkpoint in reversed(checkpoints.whole(folder)):
@@ -64,8 +72,6 @@ def _set_damaged_aside(folder: Path) -> None:
         aside = _free_name(checkpoint.with_name(ASIDE + checkpoint.name))
         os.replace(checkpoint, aside)
         say(f"note: {fault}. The checkpoint is set aside as {aside}, and the run goes on from the one before it")
-    if damaged:
-        _repair_links(folder)
 
 
 def _free_name(path: Path) -> Path:
@@ -76,10 +82,16 @@ def _free_name(path: Path) -> Path:
 
 
 def _repair_links(folder: Path) -> None:
-    """Let `last` name the newest checkpoint, and remove `best` if its checkpoint is gone."""
+    """Let `last` name the newest checkpoint and `best` the one that it knows as the best; remove `best` if its
+    checkpoint is gone."""
     newest = checkpoints.newest(folder)
-    if newest is not None:
-        checkpoints.point(folder / LAST, newest.name)
-    best = folder / BEST
-    if best.is_symlink() and not (best.exists() and best.resolve().name.startswith(STEP)):
+    if newest is None:
+        return
+    last, best = folder / LAST, folder / BEST
+    known = folder / f"{STEP}{read_numbers(newest).get('best_step', -1)}"
+    if last.is_symlink() or not last.exists():  # a copy that does not know links may have made it a folder
+        checkpoints.link(last, newest)
+    if known.is_dir() and (best.is_symlink() or not best.exists()):
+        checkpoints.link(best, known)
+    elif best.is_symlink() and not best.exists():
         best.unlink()

@@ -16,6 +16,7 @@ def fuzzed(trial: Trial) -> None:
     seed = trial.draws.randrange(1 << 30)
     outcome = children.run(lambda: _fuzz(trial, seed), trial.folder, DINORANKCLIP_HOME=str(trial.folder / "home"))
     outcome.demand_words()
+    trial.struck += 1
     if outcome.status != 0:
         raise Lost(outcome.text[-2000:])
 

@@ -29,6 +29,9 @@ LOG_BYTES = 1 << 30
 ARRAY_BYTES = 1 << 34  # unpacked arrays of an .npz file: embeddings of a few million photos
 TABLE_BYTES = 1 << 34  # a CSV table, which is read whole
 _AT_ONCE = 1 << 24
+# Letters of the header before an array; ours have about a hundred. NumPy takes 17 s to refuse a damaged header of 9,000
+# letters, and the time grows with the square.
+_HEADER = 1024
 _NPY = b"\x93NUMPY"
 
 
@@ -145,7 +148,7 @@ def read_arrays(path: str | Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarr
             if size > most:
                 raise TooLarge(f"{path} unpacks to {size:,} bytes, and at most {most:,} are read")
             file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
+            with np.load(file, allow_pickle=False, max_header_size=_HEADER) as arrays:
                 return {name: arrays[name] for name in arrays.files}
     except UnfitFile:
         raise
@@ -163,7 +166,7 @@ def read_array(path: str | Path) -> np.ndarray:
         with open(path, "rb") as file:
             if file.read(len(_NPY)) != _NPY:
                 raise ValueError("it is no .npy file")
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(path, mmap_mode="r", allow_pickle=False, max_header_size=_HEADER)
     except Exception as error:  # NumPy raises a dozen types of errors for damaged headers
         _raise_system_error(error)
         raise UnfitFile(f"{path} is damaged: {first_line(error)}") from error

@@ -24,9 +24,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dinorankclip import distributed
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.checksums import flush, sealing
 from dinorankclip.config import as_dict
 from dinorankclip.io import write_json
+from dinorankclip.json_shape import COUNT, TEXT, entries
 from dinorankclip.losses.objective import Objective
 from dinorankclip.models.folder import AnyModel, load_weights, save_model
 from dinorankclip.models.weights_file import read_weights, write_weights
@@ -50,6 +52,7 @@ from dinorankclip.types import UserError
 
 STOPPED, FAILED, DIVERGED = "stopped", "failed", "diverged"
 LENGTHS = ("budget.epochs", "budget.steps", "budget.minutes", "budget.core_seconds")
+_ENDING = entries({"step": COUNT, "how": TEXT, "why": TEXT}, required=("step", "how"))
 LOWER = 10  # after divergence, the advice divides the learning rate by this number
 
 
@@ -228,8 +231,8 @@ def note_ending(run: Path, ending: Ending) -> None:
 def read_ending(run: Path) -> Ending | None:
     """Return the recorded early end; None if the run has finished, goes on, or was killed."""
     try:
-        return Ending(**json.loads((run / ENDED).read_text()))
-    except (OSError, ValueError, TypeError):
+        return Ending(**read_object(run / ENDED, _ENDING))
+    except (OSError, UnfitFile, TypeError):
         return None
 
 

@@ -1,6 +1,6 @@
 """Looks for damage in checkpoints before a run resumes: a damaged checkpoint is set aside aloud, and the run goes on
-from the newest checkpoint before it that is whole. The links `last` and `best` are brought up to date, and leftovers are
-removed: a kill between the rename of the last checkpoint and its links leaves old links, and a run that is at its end
+from the newest checkpoint before it that is whole. The links `last` and `best` are brought up to date and leftovers
+removed: a kill between the rename of the last checkpoint and its links leaves old links, and a run at its end
 writes no other checkpoint that would mend them."""
 
 from __future__ import annotations

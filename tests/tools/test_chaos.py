@@ -37,7 +37,7 @@ def test_the_tally_counts_and_is_recorded(tmp_path):
     kills = Counter({"a": 2, "two processes, one killed": 3})
     tally = Tally(Counter(a=3, b=2), Counter(a=2, b=2), Counter(b=1), kills, {"b": "no disk"})
     assert [line.split() for line in tally.table(["a", "b"]).splitlines()] == [
-        ["kind", "tried", "struck", "survived", "lost"], ["a", "3", "2", "3", "0"],
+        ["kind", "trials", "faults", "survived", "lost"], ["a", "3", "2", "3", "0"],
         ["b", "2", "2", "1", "1", "skipped:", "no", "disk"], ["all", "5", "4", "4", "1"],
     ]  # fmt: skip
     assert tally.sentence() == "5 killed processes of training, 3 of them of a group of two: weights compared"

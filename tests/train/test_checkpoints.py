@@ -11,6 +11,7 @@ from dinorankclip.losses.objective import Objective
 from dinorankclip.models.folder import load_folder
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
+from dinorankclip.run_files import read_environment
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.run_folder import DamagedFile, Records, alone_in, claim
@@ -177,7 +178,7 @@ def begun(run, settings, **placed):
     """A run that has taken a step, on a machine where `auto` came to what is `placed`; None: it was not written."""
     claim(run, settings, restart=False)
     (run / "metrics.jsonl").write_text('{"step": 1}\n')
-    about = json.loads((run / "environment.json").read_text()) | placed
+    about = read_environment(run) | placed
     (run / "environment.json").write_text(json.dumps({name: value for name, value in about.items() if value}))
     return run
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-COLUMNS = ("tried", "struck", "survived", "lost")
+COLUMNS = ("trials", "faults", "survived", "lost")
 
 
 @dataclass
 class Tally:
-    """Counts trials. A fault that was planted may come too late: `struck` counts trials in which it took effect.
-    `kills` counts killed processes of training whose weights were then compared with the undisturbed run's."""
+    """Counts trials, those that were lost, and faults that took effect: some trials have several (a kill during the
+    resumption, several damaged files), and a fault that was planted may come too late. `kills` counts killed processes
+    of training whose weights were then compared with the undisturbed run's."""
 
     tried: Counter[str] = field(default_factory=Counter)
     struck: Counter[str] = field(default_factory=Counter)
@@ -64,8 +65,8 @@ def write_record(tally: Tally, names: Sequence[str], seed: int, seconds: float, 
     skipped = "".join(f"\nSkipped: {name} ({why}).\n" for name, why in tally.skipped.items())
     text = f"""# The campaign of faults
 
-`python -m tools.chaos --seed {seed}`, {seconds / 60:.0f} minutes, {len(names)} kinds. "Struck" counts trials in which
-the fault took effect: a kill may come after the end, and a disk may be full too late. {tally.sentence()}.
+`python -m tools.chaos --seed {seed}`, {seconds / 60:.0f} minutes, {len(names)} kinds. "Faults" counts those
+that took effect: a trial may have several, and a kill may come after the end. {tally.sentence()}.
 
 {chr(10).join(table)}
 {skipped}

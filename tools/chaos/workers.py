@@ -91,4 +91,4 @@ class Campaign:
             for output in scratch.glob(f"{trial.folder.name}.output-*"):
                 output.unlink()
         tally.tried[name] += 1
-        tally.struck[name] += bool(trial.struck)
+        tally.struck[name] += trial.struck

@@ -233,7 +233,16 @@ def main(argv: list[str] | None = None) -> None:
         kinds = [kind for kind in kinds if options.only is None or kind.path.startswith(tuple(options.only))]
         table, lost = fuzz(kinds, folder, options.examples, options.seed)
         shutil.rmtree(folder)
-    print(table_text(table))
+    if options.record is None:
+        print(table_text(table))
+    else:
+        from bench.harness import today, write_dated
+
+        text = "# Fuzzed files\n\n`python -m tools.fuzz_inputs --examples {examples} --seed {seed}`".format(
+            **vars(options)
+        )
+        record = {"examples": options.examples, "seed": options.seed, "files": table}
+        write_dated(options.record, "fuzzed-files", today(), record, f"{text}\n\n```\n{table_text(table)}\n```")
     for case in lost[:20]:
         print(f"\nlost: {case}", file=sys.stderr)
     sys.exit(bool(lost))

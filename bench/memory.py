@@ -24,8 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import in_words, machine, today, write_dated
-
 STEPS, WARM_UP = 5000, 1000
 SAMPLES, SHARD = 1_000_000, 20_000
 PACKAGES = ("torch", "numpy")
@@ -43,9 +41,11 @@ TRUNK = {
 
 def train(words: list[str], scratch: Path) -> None:
     """Train as the command does, with a trunk that is small enough for thousands of steps in minutes."""
-    import open_clip
-
+    from dinorankclip import device
     from dinorankclip.commands.entry import main as command
+
+    device.declare_missing()
+    import open_clip
 
     (scratch / f"{LEAST}.json").write_text(json.dumps(TRUNK))
     open_clip.add_model_config(scratch)
@@ -124,13 +124,19 @@ def index_shards(folder: Path) -> None:
     """Index all shards of a folder, and print the memory that this took, as a process of its own."""
     from dinorankclip.data.tar_shards import ShardSource
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _largest()
     begun = time.process_time()
     source = ShardSource(sorted(folder.glob("*.tar")))
     assert source.key(len(source) - 1).endswith(f"{SHARD - 1:06d}")
-    sizes = [resource.getrusage(who).ru_maxrss * 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(json.dumps({"samples": len(source), "before": before * 1024, "process": sizes[0], "helper": sizes[1],
+    helper = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    print(json.dumps({"samples": len(source), "before": before, "process": _largest(), "helper": helper,
                       "core-seconds": time.process_time() - begun}))  # fmt: skip
+
+
+def _largest() -> int:
+    """Return the largest resident memory of this process; getrusage would count the process that started it, too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def measure_index(scratch: Path) -> dict[str, Any]:
@@ -149,6 +155,8 @@ def measure_index(scratch: Path) -> dict[str, Any]:
 
 
 def text_of(record: dict[str, Any]) -> str:
+    from bench.harness import in_words
+
     parts = ["# Memory of a long run, and of a large index"]
     if "steps" in record:
         found = record["steps"]
@@ -182,6 +190,8 @@ def main(argv: list[str] | None = None) -> None:
     if options.index is not None:
         index_shards(options.index)
         return
+    from bench.harness import machine, today, write_dated  # not in the processes that are measured
+
     record: dict[str, Any] = {"machine": machine(1, PACKAGES)}
     with tempfile.TemporaryDirectory() as scratch:
         if options.part != "index":

@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=None, help="trials of each kind, at most")
     parser.add_argument("--trial", default=None, help="'SEED KIND NUMBER' of a failure: that trial alone")
     parser.add_argument("--workers", type=int, default=1, help="processes that try kinds at the same time")
-    parser.add_argument("--record", type=Path, default=None, help="a folder for chaos-DATE.json and .md")
+    parser.add_argument("--record", type=Path, default=None, help="a folder for chaos-seed-N-DATE.json and .md")
     options = parser.parse_args()
     scratch = Path(os.environ.get(children.ENV) or tempfile.mkdtemp(prefix="chaos-"))
     with_shim(scratch)

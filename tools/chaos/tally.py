@@ -56,7 +56,7 @@ class Tally:
 
 
 def write_record(tally: Tally, names: Sequence[str], seed: int, seconds: float, folder: Path) -> None:
-    """Write `chaos-DATE.json` and `.md`."""
+    """Write `chaos-seed-N-DATE.json` and `.md`."""
     from bench.harness import in_words, machine, today, write_dated
 
     about = machine(1, ("torch", "numpy", "filelock"))
@@ -73,4 +73,4 @@ that took effect: a trial may have several, and a kill may come after the end. {
 Machine: {in_words(about)}.
 """
     record = {"seed": seed, "seconds": round(seconds), "kinds": list(names), **tally.record(), "machine": about}
-    write_dated(folder, "chaos", today(), record, text)
+    write_dated(folder, f"chaos-seed-{seed}", today(), record, text)

@@ -134,7 +134,7 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(undisturbed, monkeypatc
         (KeyError("x"), "KeyError: 'x'", True),
     ],
 )
-def test_an_error_of_the_disk_is_logged_in_words(tmp_path, error, words, traceback):
+def test_an_error_of_the_disk_is_logged_in_words(tmp_path, capsys, error, words, traceback):
     class Maker:
         make_cache = None
 
@@ -145,8 +145,8 @@ def test_an_error_of_the_disk_is_logged_in_words(tmp_path, error, words, traceba
     write_queue(tmp_path, [run], [])
     work(tmp_path, Maker(), [run.key])
     assert why_failed(tmp_path, run.key) == words
-    log = (tmp_path / "logs" / f"{run.key}.log").read_text()
-    assert f"error: {words}\n" in log and ("Traceback" in log) == traceback
+    said = capsys.readouterr()  # the log, if pytest did not stand before it
+    assert said.out == f"error: {words}\n" and ("Traceback" in said.err) == traceback
 
 
 def test_cells_that_share_their_settings_run_once(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dinorankclip.config import as_dict
+from dinorankclip.types import UserError
 from dinorankclip_studies.claim import Contrast
 from dinorankclip_studies.quantities import SCORES, Context, gain
 from dinorankclip_studies.results import (

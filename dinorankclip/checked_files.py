@@ -33,6 +33,9 @@ _AT_ONCE = 1 << 24
 # Flags that a system may lack. Without O_BINARY, Windows changes the ends of lines.
 _HOW = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _reading = threading.Lock()
+# Letters of the header before an array; ours have about a hundred. NumPy takes 17 s to refuse a damaged header of 9,000
+# letters, and the time grows with the square.
+_HEADER = 1024
 _NPY = b"\x93NUMPY"
 
 
@@ -166,7 +169,7 @@ def read_arrays(path: str | Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarr
             if size > most:
                 raise TooLarge(f"{path} unpacks to {size:,} bytes, and at most {most:,} are read")
             file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
+            with np.load(file, allow_pickle=False, max_header_size=_HEADER) as arrays:
                 return {name: arrays[name] for name in arrays.files}
     except UnfitFile:
         raise
@@ -184,7 +187,7 @@ def read_array(path: str | Path) -> np.ndarray:
         with open(path, "rb") as file:
             if file.read(len(_NPY)) != _NPY:
                 raise ValueError("it is no .npy file")
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.load(path, mmap_mode="r", allow_pickle=False, max_header_size=_HEADER)
     except Exception as error:  # NumPy raises a dozen types of errors for damaged headers
         _raise_system_error(error)
         raise UnfitFile(f"{path} is damaged: {first_line(error)}") from error

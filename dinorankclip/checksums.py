@@ -4,7 +4,7 @@ A folder that is written at once (a checkpoint, an export) holds `checksums.sha2
 writes it, so that `sha256sum -c` reads it too, and at the end the hash of these lines. That last hash stands for the
 whole folder, design and weights together. Folders of versions that wrote no hashes open as before.
 
-A JSON file that is written more than once (scores, manifests) holds the hash of its other entries as "checksum".
+A JSON file beside others (settings, scores, manifests) holds the hash of its other entries as "checksum".
 
 SHA-256 is the fastest hash of Python's own library where the processor knows it (0.9 GB/s on the cores of the benches;
 BLAKE2b 0.4, CRC-32 1.4), and a standard tool reads it. It still takes a quarter of the time in which a fast disk stores
@@ -19,16 +19,18 @@ import json
 import os
 import re
 import threading
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dinorankclip.checked_files import JSON_BYTES, UnfitFile, file_text, naming, open_regular, read_object
 from dinorankclip.io import write_text
-from dinorankclip.json_shape import Shape
+from dinorankclip.json_shape import Shape, fault
 
 CHECKSUMS = "checksums.sha256"
 CHECKSUM = "checksum"  # entry of a sealed JSON object
+CRC = "crc32"  # entry of a line of a log
 COPY_AGAIN = f"copy the folder again, or delete {CHECKSUMS} if you changed the file yourself"
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 _LAST = re.compile(r"# all of the above: ([0-9a-f]{64})\n")
@@ -110,6 +112,12 @@ def check_folder(folder: Path, skip: Collection[str] = (), advice: str = COPY_AG
         raise DamagedFile(f"{path} is damaged: it is not as it was written ({CHECKSUMS} beside it); {advice}")
 
 
+def check_file(path: Path, advice: str = COPY_AGAIN) -> None:
+    """Refuse a file of a folder with hashes that is not as it was written."""
+    if read_checksums(path.parent).get(path.name, file_hash(path)) != file_hash(path):
+        raise DamagedFile(f"{path} is damaged: it is not as it was written ({CHECKSUMS} beside it); {advice}")
+
+
 def changed_files(folder: Path, skip: Collection[str] = ()) -> Iterator[Path]:
     """Yield the files that are not as they were written, apart from those named in `skip`."""
     for name, stored in read_checksums(folder).items():
@@ -126,10 +134,26 @@ def sealed(value: dict[str, Any]) -> dict[str, Any]:
 
 def read_sealed(path: Path, shape: Shape | None = None, advice: str = "") -> dict[str, Any]:
     """Read a JSON object without its hash; refuse it if the hash is of other entries. An object without one is old."""
-    value = read_object(path, shape)
+    value = read_object(path)
     if CHECKSUM in value and value.pop(CHECKSUM) != _object_hash(value):
         raise DamagedFile(f"{path} is damaged: its entries are not those that were written{advice and f'; {advice}'}")
+    if shape is not None and (text := fault(value, shape)):
+        raise UnfitFile(f"{path} is damaged: {text}")
     return value
+
+
+def sealed_line(numbers: dict[str, Any]) -> str:
+    """Return a line of a log: a JSON object whose last entry is the CRC-32 of the others."""
+    return json.dumps(numbers | {CRC: _crc(numbers)}) + "\n"
+
+
+def is_as_written(line: dict[str, Any]) -> bool:
+    """Return whether the entries of a line are those that were written, and remove their CRC. A line without is old."""
+    return CRC not in line or line.pop(CRC) == _crc(line)
+
+
+def _crc(numbers: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(numbers).encode()):08x}"
 
 
 def bytes_hash(pieces: Iterable[Any]) -> str:

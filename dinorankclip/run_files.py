@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
 from dinorankclip.checked_files import LOG_BYTES, UnfitFile, file_bytes, parsed_json, read_object
-from dinorankclip.checksums import read_sealed
+from dinorankclip.checksums import CHECKSUM, check_file, is_as_written, read_sealed
 from dinorankclip.formatting import Unit
 from dinorankclip.json_shape import (
     COUNT,
@@ -29,6 +30,8 @@ from dinorankclip.json_shape import (
 from dinorankclip.stored_settings import settings_shape
 from dinorankclip.types import UserError
 
+log = logging.getLogger(__name__)
+
 CONFIG = "config.json"  # the settings
 ENVIRONMENT = "environment.json"  # versions, machine, revision
 METRICS = "metrics.jsonl"  # the log, one record a line
@@ -48,6 +51,8 @@ LAST, BEST = "last", "best"
 STEP = "step-"
 # A checkpoint is a model folder (models/folder.py) with these files beside the model.
 TENSORS, NUMBERS = "training.safetensors", "training.json"
+
+EDITED = f'who changed the file on purpose removes its entry "{CHECKSUM}"'
 
 # The settings of every run have these entries, also of old versions.
 _REQUIRED = {"method": str, "data": str, "reading": dict, "loss": dict, "optim": dict, "budget": dict}
@@ -118,7 +123,7 @@ def is_run(folder: Path) -> bool:
 
 def read_settings(run: Path) -> dict[str, Any]:
     """Return the stored settings of a run; raise `UserError` if the file is damaged or holds something else."""
-    settings = read_object(run / CONFIG)
+    settings = read_sealed(run / CONFIG, advice=EDITED)
     if missing := _missing(settings):
         raise UserError(f"{run / CONFIG} holds no settings of a run: {', '.join(missing)} should be in it")
     if text := fault(settings, both(settings_shape(), _SETTINGS)):
@@ -133,32 +138,40 @@ def stored_scores(folder: Path) -> dict[str, Any]:
 
 def read_environment(run: Path) -> dict[str, Any]:
     """Return the contents of environment.json; empty if there is no such file."""
-    return read_object(run / ENVIRONMENT, ENVIRONMENT_SHAPE) if (run / ENVIRONMENT).is_file() else {}
+    return read_sealed(run / ENVIRONMENT, ENVIRONMENT_SHAPE) if (run / ENVIRONMENT).is_file() else {}
 
 
 def read_fusion(run: Path) -> dict[str, Any]:
     """Return the contents of fusion.json, {"start": {BRANCH: numbers}, "end": …}; empty if there is no such file."""
-    return read_object(run / FUSION, _FUSION) if (run / FUSION).is_file() else {}
+    return read_sealed(run / FUSION, _FUSION) if (run / FUSION).is_file() else {}
 
 
 def read_numbers(checkpoint: Path) -> dict[str, Any]:
     """Return the numbers beside a checkpoint's tensors (training.json): its step, its data; empty if there are none."""
-    return read_object(checkpoint / NUMBERS, _NUMBERS) if (checkpoint / NUMBERS).is_file() else {}
+    if not (checkpoint / NUMBERS).is_file():
+        return {}
+    check_file(checkpoint / NUMBERS)
+    return read_object(checkpoint / NUMBERS, _NUMBERS)
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's log; empty without a log. A line that a kill cut short, or that other damage made
-    something else than numbers by name, is left out."""
+    """Return the lines of a run's log; empty without a log. A line that a kill cut short is left out; so is, aloud, a
+    line with other damage."""
     path = run / METRICS
-    lines = []
-    for line in file_bytes(path, LOG_BYTES).split(b"\n") if path.exists() else []:
-        try:
-            value = parsed_json(line)
-        except ValueError:
-            continue
-        if not fault(value, _LINE) and not fault(value, _ALL_NUMBERS):
-            lines.append(value)
-    return lines
+    *whole, cut = map(_log_line, file_bytes(path, LOG_BYTES).split(b"\n") if path.exists() else [b""])
+    if None in whole:
+        log.warning("%s: %d lines are damaged and left out", path, whole.count(None))
+    return [line for line in (*whole, cut) if line is not None]
+
+
+def _log_line(text: bytes) -> dict[str, Any] | None:
+    """Return the numbers of a line by name; None if it is damaged."""
+    try:
+        line = parsed_json(text)
+    except ValueError:
+        return None
+    fits = not fault(line, _LINE) and is_as_written(line) and not fault(line, _ALL_NUMBERS)
+    return line if fits else None
 
 
 def refuse_command(settings: dict[str, Any], run: Path) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from dinorankclip.commands.entry import in_words
 from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip_studies import run_cell, run_queue
 from dinorankclip_studies.run_cell import RunMaker
@@ -50,8 +51,12 @@ def work(folder: Path, maker: RunMaker, keys: Sequence[str]) -> None:
                     if not maker.make(run, sets, lock):
                         return
                 except Exception as error:
-                    traceback.print_exc()
-                    run_queue.record_failure(folder, run, f"{type(error).__name__}: {error}")
+                    text = in_words(error)
+                    if text is None:
+                        traceback.print_exc()
+                        text = f"{type(error).__name__}: {error}"
+                    print(f"error: {text}", flush=True)
+                    run_queue.record_failure(folder, run, text)
 
 
 def stop_with_parent() -> None:

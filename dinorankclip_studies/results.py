@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dinorankclip.checked_files import UnfitFile, read_arrays
+from dinorankclip.checksums import CHECKSUM, read_sealed, sealed
 from dinorankclip.io import write_json, write_text
 from dinorankclip.json_shape import NONE, NUMBER, OBJECT, TEXT, WHOLE, either, entries, fault, listed, named
 from dinorankclip.run_files import (
-    FUSION,
     ITEMS,
     read_environment,
+    read_fusion,
     read_metrics,
-    read_object,
     read_settings,
     stored_scores,
 )
@@ -164,7 +164,8 @@ class Results:
         head |= {"settings": common, **{f"{kind}_names": names[kind] for kind in NUMBERED}}
         parts = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
         text = ",\n".join([*parts, '"runs": [\n' + ",\n".join(lines) + "\n]"])
-        write_text(path, "{\n" + text + "\n}\n")
+        checksum = sealed(json.loads("{" + text + "}"))[CHECKSUM]
+        write_text(path, "{\n" + text + f',\n"{CHECKSUM}": "{checksum}"\n}}\n')
 
     @classmethod
     def load(cls, path: str | Path) -> Results:
@@ -174,7 +175,7 @@ class Results:
         if not path.is_file():
             raise UserError(f"there is no {path}: run the study first (dinorankclip study run NAME)")
         try:
-            stored = read_object(path)
+            stored = read_sealed(path)
             if stored.get("format") != FORMAT:
                 raise UserError(f"{path} has format {stored.get('format')}, this version reads {FORMAT}")
             if text := fault(stored, _RESULTS):
@@ -242,16 +243,15 @@ def telemetry_of(folder: Path) -> dict[str, float]:
     last: dict[str, float] = {}
     for line in read_metrics(folder):
         last |= {n: v for n, v in line.items() if isinstance(v, int | float) and not n.startswith(HELD_OUT)}
-    if (folder / FUSION).is_file():
-        fusion = flatten(read_object(folder / FUSION))
-        last |= {f"fusion/{n.replace('.', '/')}": v for n, v in fusion.items() if not n.endswith("items")}
+    fusion = flatten(read_fusion(folder))
+    last |= {f"fusion/{n.replace('.', '/')}": v for n, v in fusion.items() if not n.endswith("items")}
     last.pop("step", None)
     return last
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
     """Mark the run as finished; everything else of it must be written before."""
-    write_json(folder / RESULT, asdict(record))
+    write_json(folder / RESULT, sealed(asdict(record)))
     earlier_record(folder).unlink(missing_ok=True)
 
 
@@ -267,7 +267,7 @@ def read_record(folder: Path) -> RunRecord | None:
     """Return the record of a run; None if the run was never finished."""
     for path in (folder / RESULT, earlier_record(folder)):
         with contextlib.suppress(FileNotFoundError):
-            return RunRecord(**read_object(path, _RECORD))
+            return RunRecord(**read_sealed(path, _RECORD))
     return None
 
 
@@ -303,13 +303,13 @@ def choose_rate(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
         best = max(sorted(tables[0], key=float), key=lambda rate: sum(tried[rate] for tried in tables))
         for entry in tuned.values():
             entry["chosen"] = float(best)
-        write_json(folder / TUNED, tuned)
+        write_json(folder / TUNED, sealed(tuned))
     return tuned
 
 
 def read_tuned(folder: Path) -> dict[str, Any]:
     """Return the contents of tuned.json; empty if nothing was tuned yet."""
-    return read_object(folder / TUNED, _TUNED) if (folder / TUNED).is_file() else {}
+    return read_sealed(folder / TUNED, _TUNED) if (folder / TUNED).is_file() else {}
 
 
 def rates(tuned: Mapping[str, Any]) -> dict[str, float]:
@@ -330,7 +330,7 @@ def chances_of(folders: Iterable[Path]) -> dict[str, float]:
 def adopted_chances(folder: Path) -> dict[str, float]:
     """Return the chance levels that came with results of another machine."""
     path = folder / CHANCES
-    return read_object(path, named(NUMBER)) if path.is_file() else {}
+    return read_sealed(path, named(NUMBER)) if path.is_file() else {}
 
 
 def chance_of(results: Results, score: str) -> float | None:

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from dinorankclip import json_shape
 from dinorankclip.checked_files import UnfitFile, read_object
+from dinorankclip.checksums import read_sealed, sealed
 from dinorankclip.config import as_dict
 from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.stored_settings import settings_from_json
@@ -56,9 +57,9 @@ def write_queue(folder: Path, runs: Iterable[Run], sets: Iterable[str]) -> None:
         entries[run.key] = entry | {"settings": as_dict(run.settings)}
     path = folder / QUEUE
     with one_at_a_time("queue", folder=folder):
-        before = read_object(path, _QUEUE)["runs"] if path.is_file() else []
+        before = read_sealed(path, _QUEUE)["runs"] if path.is_file() else []
         earlier = [entry for entry in before if entry["key"] not in entries]
-        write_json(path, {"sets": list(sets), "runs": [*entries.values(), *earlier]})
+        write_json(path, sealed({"sets": list(sets), "runs": [*entries.values(), *earlier]}))
 
 
 def read_queue(folder: Path, keys: Sequence[str]) -> tuple[list[Run], tuple[str, ...]]:
@@ -66,7 +67,7 @@ def read_queue(folder: Path, keys: Sequence[str]) -> tuple[list[Run], tuple[str,
     path = folder / QUEUE
     if not path.is_file():
         raise UserError(f"{folder} is no study folder with a queue: start it with dinorankclip study run NAME")
-    stored = read_object(path, _QUEUE)
+    stored = read_sealed(path, _QUEUE)
     entries = {entry["key"]: entry for entry in stored["runs"]}
     unknown = [key for key in keys if key not in entries]
     if unknown:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dinorankclip.checksums import sealed
 from dinorankclip.extras import naming_extras
 from dinorankclip.io import one_at_a_time, write_json
 from dinorankclip.run_files import CHECKPOINTS
@@ -209,7 +210,7 @@ def adopt_rates(study: Study, folder: Path, adopted: Results) -> None:
         raise UserError(f"{folder / TUNED} has other learning rates than the results to adopt")
     if adopted.tuned and not here:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / TUNED, dict(adopted.tuned))
+        write_json(folder / TUNED, sealed(dict(adopted.tuned)))
 
 
 def adopt_runs(folder: Path, adopted: Results, runs: Iterable[Run]) -> int:
@@ -227,7 +228,7 @@ def adopt_runs(folder: Path, adopted: Results, runs: Iterable[Run]) -> int:
             write_record(place, replace(records[run.key], cell=""))
             count += 1
     if count and adopted.chances:  # their own scores.json files are not here
-        write_json(folder / CHANCES, adopted_chances(folder) | dict(adopted.chances))
+        write_json(folder / CHANCES, sealed(adopted_chances(folder) | dict(adopted.chances)))
     return count
 
 

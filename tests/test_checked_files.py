@@ -1,5 +1,6 @@
 import os
 import socket
+import time
 import zipfile
 
 import numpy as np
@@ -99,3 +100,18 @@ def test_mapped_arrays(tmp_path):
     np.savez(tmp_path / "y.npz", a=np.zeros(2))
     with pytest.raises(UnfitFile, match=r"no \.npy file"):
         read_array(tmp_path / "y.npz")
+
+
+def test_a_damaged_header_of_an_array_takes_no_time(tmp_path):
+    """NumPy takes 17 s to refuse a header of 9,000 letters: a quotation mark is looked for again from every space."""
+    path = tmp_path / "rows.npy"
+    header = b"{'descr': '|u1', 'fortran_ord\xe5r': False, 'shape': (4,), }" + b" " * 9000 + b'"' + b" " * 60
+    path.write_bytes(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + bytes(4))
+    begun = time.process_time()
+    with pytest.raises(UnfitFile, match=r"rows\.npy is damaged"):
+        read_array(path)
+    with zipfile.ZipFile(tmp_path / "rows.npz", "w") as packed:
+        packed.write(path, "rows.npy")
+    with pytest.raises(UnfitFile, match=r"rows\.npz is damaged"):
+        read_arrays(tmp_path / "rows.npz")
+    assert time.process_time() - begun < 3

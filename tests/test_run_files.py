@@ -3,7 +3,9 @@ import re
 
 import pytest
 
+from dinorankclip.checksums import CHECKSUM, sealed, sealed_line
 from dinorankclip.config import TrainSettings, as_dict
+from dinorankclip.io import write_json
 from dinorankclip.run_files import (
     gate_name,
     inert_orders,
@@ -56,6 +58,47 @@ def test_a_damaged_log_loses_its_damaged_lines_alone(tmp_path):
     )
     (tmp_path / "metrics.jsonl").write_bytes(good + damaged + b'{"step": 6, "loss": NaN}\n')
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 6]
+
+
+def test_a_changed_number_in_the_log_is_left_out_aloud(tmp_path, caplog):
+    lines = [{"step": 1, "loss": 2.5}, {"step": 2, "loss": float("inf")}, {"step": 3, "loss": 1e-7, "pairs/s": 12}]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(map(sealed_line, lines)))
+    assert read_metrics(tmp_path) == lines and caplog.text == ""
+    path.write_text(path.read_text().replace("2.5", "3.5"))
+    assert read_metrics(tmp_path) == lines[1:]
+    assert f"{path}: 1 lines are damaged and left out" in caplog.text
+    caplog.clear()
+    path.write_text(path.read_text() + '{"step": 4, "lo')  # a kill, which is no damage
+    path.write_text(path.read_text().replace("3.5", "2.5"))
+    assert read_metrics(tmp_path) == lines and caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("config.json", read_settings), ("environment.json", read_environment), ("fusion.json", read_fusion)],
+)
+def test_changed_numbers_of_a_run_are_refused(tmp_path, name, read):
+    quantiles = dict.fromkeys(("mean", "5 %", "median", "95 %", "max"), 0.5)
+    branch = dict.fromkeys(("angle", "bound", "gate"), quantiles) | {"share at ratio >= 1": 0.5}
+    contents = {
+        "config.json": as_dict(TrainSettings()),
+        "environment.json": {"python": "3.11", "cores": 2},
+        "fusion.json": {"start": {"image": branch}},
+    }
+    path = tmp_path / name
+    write_json(path, sealed(contents[name]))
+    assert read(tmp_path) == json.loads(json.dumps(contents[name]))
+    text = path.read_text()
+    places = [at for at in range(len(text)) if text[at].isdigit() and text[:at].count(CHECKSUM) == 0]
+    for at in places[:: max(1, len(places) // 20)]:
+        path.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
+        with pytest.raises(UserError, match=re.escape(str(path))):
+            read(tmp_path)
+    entries = json.loads(text)
+    entries.pop(CHECKSUM)  # as an older version wrote it, or somebody who edits it
+    path.write_text(json.dumps(entries))
+    assert read(tmp_path) == entries
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 from dinorankclip import io as files
 from dinorankclip import run_files
 from dinorankclip.checked_files import read_object
+from dinorankclip.checksums import read_sealed, seal_folder, sealed, sealed_line
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.data.row_store import RowStore
@@ -31,6 +32,7 @@ from dinorankclip.search.embed_collection import EmbeddingFolder
 from dinorankclip.search.index import PhotoIndex, QueryMemo, save_arrays
 from dinorankclip.search.model_notes import checkpoint_note, held_out_share
 from dinorankclip.search.photo_search import ModelFacts, _read_facts, _store_facts
+from dinorankclip.teachers.cache_format import finish
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.checkpoints import train_command
 from dinorankclip.train.cost import run_data, spending, unmatched
@@ -42,9 +44,11 @@ from tools.fuzz_inputs import Kind
 PHOTO_INDEX, QUERIES, FACTS = "photos/index.npz", "photos/index.queries.npz", "photos/models.json"
 
 
-def prepare(folder: Path) -> Path:
-    """Lay out small examples of all files."""
+def prepare(folder: Path, old: bool = False) -> Path:
+    """Lay out small examples of all files: as version 0.1 wrote them, or as this version does."""
     lay_out(folder)
+    if not old:
+        _write_anew(folder)
     rows = np.eye(4, 8, dtype=np.float32)
     index = PhotoIndex(list("abcd"), np.arange(8).reshape(4, 2), rows, np.full(4, -1, np.int8))
     (folder / "photos").mkdir()
@@ -53,7 +57,7 @@ def prepare(folder: Path) -> Path:
     _store_facts(folder / "photos", "key", ModelFacts("abc", None))
     store = RowStore(folder / "rows", 4, {"model": "x"})
     store.write(range(4), rows, np.full(4, -1, np.int8))
-    files.write_json(folder / "run" / run_files.BEFORE, {"val/i2t R@1": 0.1})
+    files.write_json(folder / "run" / run_files.BEFORE, sealed({"val/i2t R@1": 0.1}))
     pairs, captions, same = open_pairs(folder / "pairs", split="test"), [["a cat"], ["a dog"]], torch.eye(2)
     note_examples(folder / "run", 3, "val", pairs, range(2), captions, same, same)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -62,6 +66,21 @@ def prepare(folder: Path) -> Path:
     stored = files.INDEX_FOLDER / f"{file_stamp(source.shards[0])}.npz"
     (folder / "index.npz").write_bytes(stored.read_bytes())
     return folder
+
+
+def _write_anew(folder: Path) -> None:
+    """Give the files of version 0.1 the checksums with which this version writes them."""
+    run, cache = folder / "run", folder / "cache"
+    sealed_files = [run / f"{name}.json" for name in ("config", "environment", "fusion", "scores")]
+    sealed_files += [folder / "scored" / "scores.json", folder / "embedded" / "manifest.json", cache / "plan.json"]
+    for path in sealed_files:
+        files.write_json(path, sealed(read_object(path)))
+    files.write_text(run / "metrics.jsonl", "".join(map(sealed_line, run_files.read_metrics(run))))
+    manifest = read_object(cache / "manifest.json")
+    finish(cache, manifest["plan"], manifest["damaged"], manifest.get("licences", {}))
+    Results.load(folder / "study").save(folder / "study" / "results.json")
+    for place in (run / "checkpoints" / "step-3", folder / "exported"):
+        seal_folder(place)
 
 
 def _run(folder: Path) -> Any:
@@ -168,8 +187,12 @@ def _rows(folder: Path) -> Any:
     return store.causes.tolist(), store.rows().shape
 
 
-def project_kinds() -> list[Kind]:
+def project_kinds(old: bool = False) -> list[Kind]:
     """Return all kinds of files that the project itself writes."""
+    return [kind._replace(checked=kind.heals or not old) for kind in _kinds()]
+
+
+def _kinds() -> list[Kind]:
     step = "run/checkpoints/step-3"
     return [
         Kind("run/config.json", _run),
@@ -179,7 +202,7 @@ def project_kinds() -> list[Kind]:
         Kind("run/scores_items.npz", lambda folder: read_items(folder / "run")),
         Kind("scored/scores_items.npz", _quietly(lambda folder: sorted(_read_or_begin(folder / "scored")[1]))),
         Kind("run/fusion.json", _fusion),
-        Kind("run/before.json", lambda folder: run_files.read_object(folder / "run" / run_files.BEFORE)),
+        Kind("run/before.json", lambda folder: read_sealed(folder / "run" / run_files.BEFORE)),
         Kind("run/examples.json", lambda folder: read_examples(folder / "run")),
         Kind(f"{step}/training.json", _run),
         Kind(f"{step}/training.safetensors", lambda folder: spending(folder / "run")),

@@ -19,9 +19,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from dinorankclip.types import Source
 
 NESTED = b"[" * 100_000
+FILES, TABLES = ("tar", "folder", "stream"), ("csv", "parquet")
+READERS = FILES + TABLES
 BLOCK = tarfile.BLOCKSIZE
 
 
@@ -33,17 +38,17 @@ class Fault(NamedTuple):
     image: Callable[[bytes], bytes | None] = lambda data: data
     caption: Callable[[bytes], bytes | None] = lambda text: text
     kind: str = "txt"
-    readers: tuple[str, ...] = ("tar", "folder", "stream")
+    readers: tuple[str, ...] = FILES
 
 
 FAULTS = (
-    Fault("empty image", "empty-image", image=lambda data: b""),
-    Fault("no image format", "not-an-image", image=lambda data: b"hello" * 20),
-    Fault("cut image", "truncated", image=lambda data: data[: len(data) * 2 // 3]),
-    Fault("no image", "missing-image", image=lambda data: None, readers=("tar", "stream")),
+    Fault("empty image", "empty-image", image=lambda data: b"", readers=READERS),
+    Fault("no image format", "not-an-image", image=lambda data: b"hello" * 20, readers=READERS),
+    Fault("cut image", "truncated", image=lambda data: data[: len(data) * 2 // 3], readers=READERS),
+    Fault("no image", "missing-image", image=lambda data: None, readers=("tar", "stream", *TABLES)),
     Fault("no caption", "no-caption", caption=lambda text: None),
-    Fault("blank caption", "empty-caption", caption=lambda text: b" \n\t\n"),
-    Fault("caption in Latin-1", "not-utf8", caption=lambda text: "café".encode("latin-1")),
+    Fault("blank caption", "empty-caption", caption=lambda text: b" \n\t\n", readers=READERS),
+    Fault("caption in Latin-1", "not-utf8", caption=lambda text: "café".encode("latin-1"), readers=(*FILES, "csv")),
     Fault("nested JSON", "bad-json", caption=lambda text: NESTED, kind="json", readers=("tar", "stream")),
     Fault("JSON of a number", "bad-json", caption=lambda text: b"3", kind="json", readers=("tar", "stream")),
 )
@@ -119,6 +124,7 @@ def plant(reader: str, where: Path, samples: int, seed: int) -> Planted:
     causes: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     pieces: list[bytes] = []
+    rows: list[tuple[str, bytes]] = []  # of a table
     was_lie = False
     for number in range(samples):
         key, image, caption, kind = f"{number:06d}", photo(draws), f"sample {number}".encode(), "txt"
@@ -136,24 +142,48 @@ def plant(reader: str, where: Path, samples: int, seed: int) -> Planted:
             else:
                 image, caption, kind = fault.image(image), fault.caption(caption), fault.kind
                 causes[fault.cause] += 1
+            if reader in TABLES and caption is not None:
+                rows.append((f"{key}.jpg", caption))
+                caption = None
             for content, end in ((image, "jpg"), (caption, kind)):
-                if content is not None and reader == "folder":
+                if content is not None and reader in ("folder", *TABLES):
                     (where / f"{key}.{end}").write_bytes(content)
                 elif content is not None:
                     pieces.append(member(f"{key}.{end}", content))
         faults[name or "none"] += 1
-    if reader != "folder":
+    if reader in TABLES:
+        write_table(where / f"pairs.{reader}", rows)
+    elif reader != "folder":
         (where / "0.tar").write_bytes(b"".join(pieces) + bytes(2 * BLOCK))
     return Planted(where, good, causes, faults)
+
+
+def write_table(path: Path, rows: list[tuple[str, bytes]]) -> None:
+    if path.suffix == ".csv":
+        path.write_bytes(b"image,caption\n" + b"".join(b'%s,"%s"\n' % (name.encode(), text) for name, text in rows))
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {"image": [name for name, _ in rows], "caption": [text.decode() for _, text in rows]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def opened(reader: str, where: Path) -> Source:
+    """Open planted data as training would."""
+    from dinorankclip.data.folders_and_tables import FolderSource, TableSource
+    from dinorankclip.data.tar_shards import ShardSource
+
+    if reader in TABLES:
+        return TableSource(where / f"pairs.{reader}")
+    return FolderSource(where) if reader == "folder" else ShardSource([where / "0.tar"])
 
 
 def counted(reader: str, planted: Planted) -> tuple[dict[str, bytes], Counter[str]]:
     """Read the data to its end: good images by key, and damaged samples by cause."""
     from dinorankclip.data.damage import Damage
     from dinorankclip.data.decode import decode
-    from dinorankclip.data.folders_and_tables import FolderSource
     from dinorankclip.data.streams import stream_shard
-    from dinorankclip.data.tar_shards import ShardSource
     from dinorankclip.types import RawSample
 
     good: dict[str, bytes] = {}
@@ -161,7 +191,7 @@ def counted(reader: str, planted: Planted) -> tuple[dict[str, bytes], Counter[st
     if reader == "stream":
         arriving = list(stream_shard(f"pipe:cat {planted.where / '0.tar'}"))
     else:
-        source = FolderSource(planted.where) if reader == "folder" else ShardSource([planted.where / "0.tar"])
+        source = opened(reader, planted.where)
         arriving = []
         for index in range(len(source)):
             try:
@@ -191,16 +221,33 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=12_000, help="samples for each reader; a third is damaged")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, default=None, help="a folder for planted-damage-DATE.json and .md")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as home:
         os.environ["DINORANKCLIP_HOME"] = home
-        results = {reader: check(reader, options.samples, options.seed) for reader in ("tar", "folder", "stream")}
-    print(f"{'reader':<10}{'samples':>10}{'damaged':>10}  counted exactly")
+        results = {reader: check(reader, options.samples, options.seed) for reader in READERS}
+    text, all_exact = results_text(results), all(exact for _, exact in results.values())
+    if options.record is None:
+        print(text)
+    else:
+        from bench.harness import today, write_dated
+
+        found = {reader: {"damaged": planted.causes, "exact": exact} for reader, (planted, exact) in results.items()}
+        record = {"samples": options.samples, "seed": options.seed, "readers": found}
+        write_dated(options.record, "planted-damage", today(), record, f"# Planted damage\n\n{text}")
+    sys.exit(not all_exact)
+
+
+def results_text(results: dict[str, tuple[Planted, bool]]) -> str:
+    """Return a table in Markdown, and the number of samples with each fault."""
+    lines = ["| reader | samples | damaged | counted exactly |", "| --- | --- | --- | --- |"]
     for reader, (planted, exact) in results.items():
-        print(f"{reader:<10}{options.samples:>10}{planted.causes.total():>10}  {'yes' if exact else 'NO'}")
+        samples, damaged = planted.faults.total(), planted.causes.total()
+        lines.append(f"| {reader} | {samples} | {damaged} | {'yes' if exact else 'NO'} |")
     faults = sum((planted.faults for planted, _ in results.values()), Counter())
-    print("\nfaults: " + ", ".join(f"{name} {count}" for name, count in faults.most_common()))
-    sys.exit(not all(exact for _, exact in results.values()))
+    damaged = faults.total() - faults.pop("none", 0)
+    counts = ", ".join(f"{name} {count}" for name, count in faults.most_common())
+    return "\n".join(lines) + f"\n\n{damaged} damaged samples: {counts}."
 
 
 if __name__ == "__main__":

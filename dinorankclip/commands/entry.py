@@ -103,37 +103,56 @@ def main(argv: list[str] | None = None) -> None:
     try:
         _run(argv)
         sys.stdout.flush()
-    except UserError as error:
-        _fail(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # `dinorankclip … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except MemoryError as error:
-        _fail(_NO_MEMORY.format(first_line(error)))
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            _fail(_NO_FILES)
-        if error.errno == errno.ENOMEM:
-            _fail(_NO_MEMORY.format(error.strerror))
-        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
-        ours = str(error.filename).startswith(str(Path(__file__).parents[1]))
-        if ours or (error.filename is None and not full and error.errno not in _OF_THE_DISK):
-            raise  # a file of the package itself: a bug of ours
-        _fail(_no_room(error) if full else f"{error.filename or 'a file'}: {error.strerror}")
-    except RuntimeError as error:
-        if "Too many open files" in str(error):
-            _fail(_NO_FILES)
-        if any(words in str(error) for words in ("allocate memory", "out of memory", "not enough memory")):
-            _fail(_NO_MEMORY.format(first_line(error)))
-        # torch raises this from a signal handler, wherever the main process happens to be, when a worker dies.
-        if "DataLoader worker" not in str(error):
+    except Exception as error:
+        text = in_words(error)
+        if text is None:
             raise
-        from dinorankclip.config import ReadingSettings
-        from dinorankclip.data.loader import advice
+        print(f"error: {text}", file=sys.stderr)
+        sys.exit(2)
 
-        _fail(advice(error, ReadingSettings()))
+
+def in_words(error: Exception) -> str | None:
+    """Return the message of an error that the user can correct, or that the machine caused; None for a bug of ours."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return _NO_MEMORY.format(first_line(error))
+    if isinstance(error, OSError):
+        return _of_the_system(error)
+    if isinstance(error, RuntimeError):
+        return _of_torch(error)
+    return None
+
+
+def _of_the_system(error: OSError) -> str | None:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return _NO_FILES
+    if error.errno == errno.ENOMEM:
+        return _NO_MEMORY.format(error.strerror)
+    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
+    ours = str(error.filename).startswith(str(Path(__file__).parents[1]))
+    if ours or (error.filename is None and not full and error.errno not in _OF_THE_DISK):
+        return None  # a file of the package itself
+    return _no_room(error) if full else f"{error.filename or 'a file'}: {error.strerror}"
+
+
+def _of_torch(error: RuntimeError) -> str | None:
+    if "Too many open files" in str(error):
+        return _NO_FILES
+    if any(words in str(error) for words in ("allocate memory", "out of memory", "not enough memory")):
+        return _NO_MEMORY.format(first_line(error))
+    # torch raises this from a signal handler, wherever the main process happens to be, when a worker dies.
+    if "DataLoader worker" not in str(error):
+        return None
+    from dinorankclip.config import ReadingSettings
+    from dinorankclip.data.loader import advice
+
+    return advice(error, ReadingSettings())
 
 
 def _print_anywhere() -> None:
@@ -178,11 +197,6 @@ def _no_room(error: OSError) -> str:
         f"{error.filename} could not be written: {error.strerror} ({free / 1e6:.1f} MB are free in {place}); make room "
         "there, and give the same command again"
     )
-
-
-def _fail(text: str) -> None:
-    print(f"error: {text}", file=sys.stderr)
-    sys.exit(2)
 
 
 if __name__ == "__main__":

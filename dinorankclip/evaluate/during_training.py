@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from dinorankclip import distributed
+from dinorankclip.checksums import read_sealed, sealed
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.evaluate.embeddings import EmbeddedImages, Tokenize, embed_images, embed_texts
@@ -36,7 +37,7 @@ from dinorankclip.losses.distillation_terms import ON_TOKENS
 from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import FEW_SCORED
-from dinorankclip.run_files import BEFORE, FUSION, LAST, read_fusion, read_object
+from dinorankclip.run_files import BEFORE, FUSION, LAST, read_fusion
 from dinorankclip.train.assemble import RunParts
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
@@ -159,10 +160,10 @@ def starting_scores(parts: RunParts, folder: Path) -> dict[str, float]:
 
     def score() -> None:
         if not (folder / BEFORE).exists():
-            write_json(folder / BEFORE, _take_retrieval(parts)[0])
+            write_json(folder / BEFORE, sealed(_take_retrieval(parts)[0]))
 
     distributed.leader_first(score)
-    return read_object(folder / BEFORE, named(NUMBER))
+    return read_sealed(folder / BEFORE, named(NUMBER))
 
 
 def final_scores(parts: RunParts, before: dict[str, float], folder: Path) -> None:
@@ -213,14 +214,14 @@ def few_images_caution(counts: dict[str, int]) -> str:
 def starting_inspection(parts: RunParts, folder: Path) -> None:
     """Measure fusion before the first step, for the comparison at the end."""
     if parts.state.model.fusion.variant != "none" and parts.state.step == 0:
-        distributed.leader_first(lambda: write_json(folder / FUSION, {"start": _take_inspection(parts)}))
+        distributed.leader_first(lambda: write_json(folder / FUSION, sealed({"start": _take_inspection(parts)})))
 
 
 def _final_inspection(parts: RunParts, folder: Path) -> None:
     if parts.state.model.fusion.variant != "none":
         start = read_fusion(folder)
         numbers = start | {"end": _take_inspection(parts)}
-        write_json(folder / FUSION, numbers)
+        write_json(folder / FUSION, sealed(numbers))
         say("\n" + inspection_table(numbers))
 
 

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from dinorankclip import __version__
-from dinorankclip.checked_files import UnfitFile, read_object
+from dinorankclip.checked_files import UnfitFile
+from dinorankclip.checksums import read_sealed, sealed
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.folders_and_tables import read_file, sizes_and_times
 from dinorankclip.data.row_store import GOOD
@@ -243,7 +244,7 @@ def _package_folders(package: str) -> list[Path]:
 
 def _read_facts(folder: Path, key: str | None) -> ModelFacts | None:
     with contextlib.suppress(OSError, UnfitFile):
-        facts = read_object(folder / FACTS_FILE, _FACTS).get(key or "")
+        facts = read_sealed(folder / FACTS_FILE, _FACTS).get(key or "")
         return None if facts is None else ModelFacts(**facts)
     return None
 
@@ -252,8 +253,8 @@ def _store_facts(folder: Path, key: str, facts: ModelFacts) -> None:
     """Add a model to the table; if the table cannot be read or written, the next process loads the model again."""
     table: dict[str, Any] = {}
     with contextlib.suppress(OSError, UnfitFile):
-        table = read_object(folder / FACTS_FILE, _FACTS)
+        table = read_sealed(folder / FACTS_FILE, _FACTS)
     table = dict(list((table | {key: asdict(facts)}).items())[-KEPT_FACTS:])
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / FACTS_FILE, table)
+        write_json(folder / FACTS_FILE, sealed(table))

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.data.folders_and_tables import read_file
 from dinorankclip.io import digest, whole_file
+from dinorankclip.json_shape import COUNT, TEXT, entries
 from dinorankclip.search.background import Standing
 from dinorankclip.search.index import Photos, find_photos, index_folder
 from dinorankclip.search.photo_search import Answer, Hit, stamp
@@ -32,6 +34,7 @@ from dinorankclip.types import UserError
 MOST_ITEMS, LONGEST_QUERY, LARGEST_PHOTO = 100, 2000, 16_000_000  # what a server answers at most (serve/state.py)
 PATIENCE = 60.0  # seconds for an answer
 PAGE = 200
+_NOTE = entries({"host": TEXT, "port": COUNT, "token": TEXT, "photos": TEXT})
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,8 @@ def remove_note(path: Path, note: Note) -> None:
 
 
 def _read(path: Path) -> Note | None:
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return Note(**json.loads(path.read_text(encoding="utf-8")))
+    with contextlib.suppress(OSError, UnfitFile, TypeError):
+        return Note(**read_object(path, _NOTE))
     return None
 
 

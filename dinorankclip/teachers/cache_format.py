@@ -23,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 
 from dinorankclip import json_shape
-from dinorankclip.checked_files import read_object
 from dinorankclip.checksums import DamagedFile, file_hash, read_sealed, sealed
 from dinorankclip.io import remove_left_files, write_json
 from dinorankclip.json_shape import NONE, OBJECT, WHOLE, either, entries, fault, listed, named, whole, word
@@ -142,7 +141,7 @@ def claim(folder: Path, plan: dict[str, Any]) -> None:
     if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(f"{folder} is not empty and not a teacher cache; choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, plan)
+    write_json(path, sealed(plan))
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -216,12 +215,12 @@ def _both(name: str) -> str:
 
 def read_plan_notes(folder: Path) -> dict[str, Any]:
     """Read plan.json for what it says of teachers and data alone, as cards and comparisons of costs show it."""
-    return read_object(folder / PLAN, _NOTES)
+    return read_sealed(folder / PLAN, _NOTES)
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
     """Read plan.json of a cache that is complete or not."""
-    return read_object(folder / PLAN, _PLAN)
+    return read_sealed(folder / PLAN, _PLAN)
 
 
 # --- records: features as bytes

@@ -24,9 +24,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from dinorankclip import distributed
+from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.checksums import sealing
 from dinorankclip.config import as_dict
 from dinorankclip.io import flush, point, write_json
+from dinorankclip.json_shape import COUNT, TEXT, entries
 from dinorankclip.losses.objective import Objective
 from dinorankclip.models.folder import AnyModel, load_weights, save_model
 from dinorankclip.models.weights_file import read_weights, write_weights
@@ -50,6 +52,7 @@ from dinorankclip.types import UserError
 
 STOPPED, FAILED, DIVERGED = "stopped", "failed", "diverged"
 LENGTHS = ("budget.epochs", "budget.steps", "budget.minutes", "budget.core_seconds")
+_ENDING = entries({"step": COUNT, "how": TEXT, "why": TEXT}, required=("step", "how"))
 LOWER = 10  # after divergence, the advice divides the learning rate by this number
 
 
@@ -123,10 +126,10 @@ def _save(state: TrainingState, random_states: list[Tensor], folder: Path, keep:
     sealing.wait()
     if not target.exists():
         _write(state, random_states, folder / f".writing-step-{state.step}", target)
-    point(folder / LAST, target.name)
+    link(folder / LAST, target)
     best = folder / f"{STEP}{state.best_step}"
-    if best.is_dir() and (folder / BEST).resolve() != best.resolve():  # a kill can fall before the link, too
-        point(folder / BEST, best.name)
+    if best.is_dir():
+        link(folder / BEST, best)
     flush(folder)
     _drop_old(folder, keep)
     sealing.start(target)
@@ -163,14 +166,25 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix(STEP))
 
 
+def link(place: Path, checkpoint: Path) -> None:
+    """Let the link at `place` name a checkpoint beside it, unless it does so already."""
+    if place.resolve() != checkpoint.resolve():
+        point(place, checkpoint.name)
+
+
 def _drop_old(folder: Path, keep: int) -> None:
     best = (folder / BEST).resolve()
     for path in whole(folder)[:-keep] if keep > 0 else []:
         if path.resolve() != best:
             shutil.rmtree(path)
+    remove_leftovers(folder)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left: checkpoints and hashes that they were writing."""
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    for leftover in folder.glob(f"{STEP}*/.*"):  # of a process that was killed while it stored hashes
+    for leftover in folder.glob(f"{STEP}*/.*"):
         leftover.unlink(missing_ok=True)
 
 
@@ -213,8 +227,8 @@ def note_ending(run: Path, ending: Ending) -> None:
 def read_ending(run: Path) -> Ending | None:
     """Return the recorded early end; None if the run has finished, goes on, or was killed."""
     try:
-        return Ending(**json.loads((run / ENDED).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return Ending(**read_object(run / ENDED, _ENDING))
+    except (OSError, UnfitFile, TypeError):
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -20,6 +19,7 @@ import torch
 from dinorankclip import distributed, methods
 from dinorankclip import run_files as files
 from dinorankclip.checked_files import LOG_BYTES, UnfitFile, file_bytes, naming
+from dinorankclip.checksums import sealed, sealed_line
 from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data import readers
 from dinorankclip.data.damage import CAUSES, DamageCount
@@ -111,8 +111,8 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     elif run.exists() and any(run.iterdir()):
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)
-    write_json(run / files.CONFIG, settings)
-    write_json(run / files.ENVIRONMENT, about)
+    write_json(run / files.CONFIG, sealed(settings))
+    write_json(run / files.ENVIRONMENT, sealed(about))
 
 
 def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
@@ -222,8 +222,8 @@ class Records:
         self.path = path = run / files.METRICS
         if path.exists():
             # Lines of steps that will be done again would appear twice.
-            lines = [json.dumps(line) for line in files.read_metrics(run) if line["step"] <= from_step]
-            write_text(path, "".join(line + "\n" for line in lines))
+            lines = [sealed_line(line) for line in files.read_metrics(run) if line["step"] <= from_step]
+            write_text(path, "".join(lines))
         self.file = path.open("a", encoding="utf-8")
         if settings is not None:
             tracked = TrackedRun(run, settings.record.project, as_dict(settings), from_step)
@@ -233,7 +233,7 @@ class Records:
         if self.file is None:
             return
         with naming(self.path):
-            self.file.write(json.dumps({"step": step, **numbers}) + "\n")
+            self.file.write(sealed_line({"step": step, **numbers}))
             self.file.flush()
         if self.trackers is not None:
             self.trackers.log(step, numbers)

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from dinorankclip import distributed
+from dinorankclip.checksums import sealed
 from dinorankclip.config import TrainSettings, as_dict, with_changes
 from dinorankclip.io import write_json
 from dinorankclip.run_files import CONFIG, is_run, read_settings
@@ -71,7 +72,7 @@ def measured(settings: TrainSettings, run: Path | None) -> TrainSettings:
     )
     settings = with_changes(settings, {"budget.steps": steps})
     if run is not None and distributed.world().leads:
-        write_json(run / CONFIG, as_dict(settings))
+        write_json(run / CONFIG, sealed(as_dict(settings)))
     return settings
 
 

@@ -1,5 +1,7 @@
 """Looks for damage in checkpoints before a run resumes: a damaged checkpoint is set aside aloud, and the run goes on
-from the newest checkpoint before it that is whole."""
+from the newest checkpoint before it that is whole. The links `last` and `best` are brought up to date and leftovers
+removed: a kill between the rename of the last checkpoint and its links leaves old links, and a run at its end
+writes no other checkpoint that would mend them."""
 
 from __future__ import annotations
 
@@ -9,7 +11,6 @@ from pathlib import Path
 from dinorankclip import distributed
 from dinorankclip.checked_files import UnfitFile
 from dinorankclip.checksums import CHECKSUMS, check_folder
-from dinorankclip.io import point
 from dinorankclip.models.folder import CONFIG, WEIGHTS
 from dinorankclip.models.weights_file import tensor_shapes
 from dinorankclip.run_files import BEST, LAST, NUMBERS, STEP, TENSORS, read_numbers
@@ -25,7 +26,7 @@ def newest_whole(folder: Path) -> Path | None:
 
     Every process must call this. The leading process looks and renames while the others wait.
     """
-    distributed.leader_first(lambda: _set_damaged_aside(folder))
+    distributed.leader_first(lambda: _put_in_order(folder))
     return checkpoints.newest(folder)
 
 
@@ -48,6 +49,12 @@ def fault_of(checkpoint: Path) -> str:
     return ""
 
 
+def _put_in_order(folder: Path) -> None:
+    _set_damaged_aside(folder)
+    _repair_links(folder)
+    checkpoints.remove_leftovers(folder)
+
+
 def _set_damaged_aside(folder: Path) -> None:
     damaged: dict[Path, str] = {}
     for checkpoint in reversed(checkpoints.whole(folder)):
@@ -65,8 +72,6 @@ def _set_damaged_aside(folder: Path) -> None:
         aside = _free_name(checkpoint.with_name(ASIDE + checkpoint.name))
         os.replace(checkpoint, aside)
         say(f"note: {fault}. The checkpoint is set aside as {aside}, and the run goes on from the one before it")
-    if damaged:
-        _repair_links(folder)
 
 
 def _free_name(path: Path) -> Path:
@@ -77,10 +82,14 @@ def _free_name(path: Path) -> Path:
 
 
 def _repair_links(folder: Path) -> None:
-    """Let `last` name the newest checkpoint, and remove `best` if its checkpoint is gone."""
+    """Let `last` name the newest checkpoint and `best` the one that it knows as the best; remove `best` if its
+    checkpoint is gone."""
     newest = checkpoints.newest(folder)
-    if newest is not None:
-        point(folder / LAST, newest.name)
-    best = folder / BEST
-    if best.is_symlink() and not (best.exists() and best.resolve().name.startswith(STEP)):
+    if newest is None:
+        return
+    best, known = folder / BEST, folder / f"{STEP}{read_numbers(newest).get('best_step', -1)}"
+    checkpoints.link(folder / LAST, newest)
+    if known.is_dir():
+        checkpoints.link(best, known)
+    elif best.is_symlink() and not (best.exists() and best.resolve().name.startswith(STEP)):
         best.unlink()

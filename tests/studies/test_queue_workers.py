@@ -1,6 +1,7 @@
 """Whole studies of seconds: workers as real processes, kills as real kills."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -12,10 +13,18 @@ import pytest
 from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip.types import UserError
 from dinorankclip_studies.papers.dinorankclip import plans
-from dinorankclip_studies.queue_workers import WorkerPool, run_locally, shared_gpus
+from dinorankclip_studies.queue_workers import WorkerPool, run_locally, shared_gpus, work
 from dinorankclip_studies.results import CELLS, Results, RunRecord, choose_rate, rates, read_tuned, write_record
 from dinorankclip_studies.run_cell import cache_key, cache_outcome, keep_all, tidy
-from dinorankclip_studies.run_queue import is_finished, is_running, lock_run, read_queue, record_failure, write_queue
+from dinorankclip_studies.run_queue import (
+    is_finished,
+    is_running,
+    lock_run,
+    read_queue,
+    record_failure,
+    why_failed,
+    write_queue,
+)
 from dinorankclip_studies.run_times import Costs
 from dinorankclip_studies.study import Cell
 from tests.studies.studying import FOLDER, kill, run_tiny, start_tiny, tiny, wait_for
@@ -117,6 +126,29 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(undisturbed, monkeypatc
     assert "no-such" in json.loads(failure.read_text())["error"]
     main(["status", "tiny", "--folder", "runs/other"])
     assert "failed: broken, seed 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "traceback"),
+    [
+        (OSError(errno.EIO, "Input/output error", "step-6"), "step-6: Input/output error", False),
+        (UserError("the checkpoint cannot be written"), "the checkpoint cannot be written", False),
+        (KeyError("x"), "KeyError: 'x'", True),
+    ],
+)
+def test_an_error_of_the_disk_is_logged_in_words(tmp_path, capsys, error, words, traceback):
+    class Maker:
+        make_cache = None
+
+        def make(self, run, sets, lock):
+            raise error
+
+    run = tiny().runs()[0]
+    write_queue(tmp_path, [run], [])
+    work(tmp_path, Maker(), [run.key])
+    assert why_failed(tmp_path, run.key) == words
+    said = capsys.readouterr()  # the log, if pytest did not stand before it
+    assert said.out == f"error: {words}\n" and ("Traceback" in said.err) == traceback
 
 
 def test_cells_that_share_their_settings_run_once(tmp_path):

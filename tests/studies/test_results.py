@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dinorankclip.config import as_dict
+from dinorankclip.types import UserError
 from dinorankclip_studies.claim import Contrast
 from dinorankclip_studies.quantities import SCORES, Context, gain
 from dinorankclip_studies.results import (
@@ -47,7 +48,11 @@ def test_results_come_back_as_they_were(tmp_path):
     assert found.values("rank-2", "val/mean R@1") == {0: 0.5}
     assert found.telemetry("clip", "loss") == {0: 3.5}
     assert found.of("nothing") == {}
-    assert len((tmp_path / "results.json").read_text().splitlines()) == 12 + 3  # a line a run
+    text = (tmp_path / "results.json").read_text()
+    assert len(text.splitlines()) == 13 + 3  # a line a run
+    (tmp_path / "results.json").write_text(text.replace("0.25", "0.26"))
+    with pytest.raises(UserError, match=r"results\.json is damaged.*study status NAME writes it anew"):
+        Results.load(tmp_path)
 
 
 def test_cells_are_compared_on_the_seeds_that_all_have():

@@ -11,6 +11,7 @@ from dinorankclip.losses.objective import Objective
 from dinorankclip.models.folder import load_folder
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.trunk import trunk_config
+from dinorankclip.run_files import read_environment, read_metrics
 from dinorankclip.train import checkpoints
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.run_folder import DamagedFile, Records, alone_in, claim
@@ -178,7 +179,7 @@ def begun(run, settings, **placed):
     """A run that has taken a step, on a machine where `auto` came to what is `placed`; None: it was not written."""
     claim(run, settings, restart=False)
     (run / "metrics.jsonl").write_text('{"step": 1}\n')
-    about = json.loads((run / "environment.json").read_text()) | placed
+    about = read_environment(run) | placed
     (run / "environment.json").write_text(json.dumps({name: value for name, value in about.items() if value}))
     return run
 
@@ -223,8 +224,7 @@ def test_records_drop_what_will_be_done_again(tmp_path):
     records.close()
     (tmp_path / "metrics.jsonl").open("a").write('{"step": 4, "lo')
     Records(tmp_path, 2).close()
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 2.0}]
+    assert read_metrics(tmp_path) == [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 2.0}]
 
 
 def test_copies_beside_checkpoints_are_nobodys_business(tmp_path):

@@ -49,6 +49,29 @@ def test_a_flipped_bit_sends_the_run_one_checkpoint_back(folder, name, capsys):
     assert (folder / "damaged-step-3" / name).is_file()
 
 
+def test_a_kill_between_rename_and_links_leaves_no_old_links(folder):
+    """Without another step, nothing else would mend them, and `last` is what studies score."""
+    for name, old in (("last", "step-2"), ("best", "step-1")):
+        (folder / name).unlink()
+        (folder / name).symlink_to(old)
+    assert newest_whole(folder).name == "step-3"
+    assert [(folder / name).resolve().name for name in ("last", "best")] == ["step-3", "step-3"]
+    (folder / "last").unlink()
+    (folder / "best").unlink()
+    assert newest_whole(folder).name == "step-3"
+    assert [(folder / name).readlink().name for name in ("last", "best")] == ["step-3", "step-3"]
+    (folder / "last").unlink()
+    shutil.copytree(folder / "step-2", folder / "last")  # a copy of a run on a disk without links
+    assert newest_whole(folder).name == "step-3" and (folder / "last" / "model.json").is_file()
+
+
+def test_what_a_kill_left_is_removed_without_another_step(folder):
+    (folder / "step-3" / ".checksums.sha256.host.4711").touch()
+    (folder / ".writing-step-4").mkdir()
+    newest_whole(folder)
+    assert not list(folder.rglob(".*"))
+
+
 def test_two_damaged_checkpoints_and_a_name_that_is_taken(folder):
     (folder / "damaged-step-3").mkdir()
     (folder / "step-3" / "training.json").unlink()

@@ -1,7 +1,7 @@
 """A campaign of faults: kills, full disks, damaged bytes, lost processes. Prints one table: tried, survived, lost.
 
     make chaos                                   ten minutes
-    python -m tools.chaos --minutes 60           an hour, at least 1,000 faults on one core
+    python -m tools.chaos --minutes 60 --record docs/bench   an hour, with a dated record
     python -m tools.chaos --seed 7 --only kill   kinds whose names hold a word
     python -m tools.chaos --trial 'SEED KIND NUMBER'   one trial again, as a failure names it
 
@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 from tools.chaos import children
@@ -48,58 +46,30 @@ def all_kinds(pairs: Path) -> dict:
     return kinds.kinds() | flips.kinds(pairs) | two_processes.kinds() | hostile.kinds()
 
 
-def campaign(scratch: Path, minutes: float, seed: int, only: str, most: int | None, trial: str | None) -> int:
+def campaign(scratch: Path, options: argparse.Namespace) -> int:
     """Run trials until the time is over; return how many were lost."""
     from tools.chaos.jobs import Stage
-    from tools.chaos.kinds import Skipped, Trial
+    from tools.chaos.tally import write_record
     from tools.chaos.warm import warm_up
+    from tools.chaos.workers import Campaign
 
-    begun = time.monotonic()
+    begun, seed, first, most = time.monotonic(), options.seed, 0, options.most
     warm_up()
     (scratch / "stage").mkdir()
     stage = Stage(scratch / "stage")
-    kinds = {name: kind for name, kind in all_kinds(stage.pairs).items() if only.lower() in name.lower()}
-    if trial is not None:
-        word, _, rest = trial.partition(" ")
+    kinds = {name: kind for name, kind in all_kinds(stage.pairs).items() if options.only.lower() in name.lower()}
+    if options.trial is not None:
+        word, _, rest = options.trial.partition(" ")
         name, _, number = rest.rpartition(" ")
         seed, kinds, first, most = int(word), {name: kinds[name]}, int(number), 1
-    else:
-        first = 0
     print(f"{len(kinds)} kinds; the stage took {time.monotonic() - begun:.0f} s", flush=True)
-    tried, lost, skipped = Counter(), Counter(), dict[str, str]()
-    turn = first
-    while (most is None or turn - first < most) and time.monotonic() - begun < 60 * minutes:
-        for name, kind in kinds.items():
-            if name in skipped or time.monotonic() - begun > 60 * minutes:
-                continue
-            folder = scratch / f"trial-{len(tried)}-{tried.total()}"
-            try:
-                kind(Trial(stage, folder, random.Random(f"{seed} {name} {turn}")))
-            except Skipped as reason:
-                skipped[name] = str(reason)
-                continue
-            except children.Lost as error:
-                lost[name] += 1
-                print(f"LOST  --trial '{seed} {name} {turn}'  ({folder}): {error}\n", flush=True)
-            tried[name] += 1
-            if not lost[name]:
-                shutil.rmtree(folder, ignore_errors=True)
-                for output in scratch.glob(f"{folder.name}.output-*"):
-                    output.unlink()
-        turn += 1
-    print(table(list(kinds), tried, lost, skipped))
-    print(f"seed {seed}, {time.monotonic() - begun:.0f} s")
-    return lost.total()
-
-
-def table(names: list[str], tried: Counter, lost: Counter, skipped: dict[str, str]) -> str:
-    width = max(map(len, names), default=4)
-    lines = [f"{'kind':<{width}}  {'tried':>6}  {'survived':>8}  {'lost':>5}"]
-    for name in names:
-        why = f"  skipped: {skipped[name]}" if name in skipped else ""
-        lines.append(f"{name:<{width}}  {tried[name]:>6}  {tried[name] - lost[name]:>8}  {lost[name]:>5}{why}")
-    total, gone = tried.total(), lost.total()
-    return "\n".join([*lines, f"{'all':<{width}}  {total:>6}  {total - gone:>8}  {gone:>5}"])
+    ends = begun + 60 * options.minutes
+    tally = Campaign(stage, kinds, seed, first, most, ends).run(scratch, options.workers)
+    seconds = time.monotonic() - begun
+    print(f"{tally.table(list(kinds))}\n{tally.sentence()}\nseed {seed}, {seconds:.0f} s")
+    if options.record is not None:
+        write_record(tally, list(kinds), seed, seconds, options.record)
+    return tally.lost.total()
 
 
 def main() -> None:
@@ -109,10 +79,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="kinds whose names hold this text")
     parser.add_argument("--most", type=int, default=None, help="trials of each kind, at most")
     parser.add_argument("--trial", default=None, help="'SEED KIND NUMBER' of a failure: that trial alone")
+    parser.add_argument("--workers", type=int, default=1, help="processes that try kinds at the same time")
+    parser.add_argument("--record", type=Path, default=None, help="a folder for chaos-seed-N-DATE.json and .md")
     options = parser.parse_args()
     scratch = Path(os.environ.get(children.ENV) or tempfile.mkdtemp(prefix="chaos-"))
     with_shim(scratch)
-    lost = campaign(scratch, options.minutes, options.seed, options.only, options.most, options.trial)
+    lost = campaign(scratch, options)
     if lost:
         print(f"{lost} lost; their folders are in {scratch}", file=sys.stderr)
         sys.exit(1)

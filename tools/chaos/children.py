@@ -9,10 +9,11 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ ENV = "DINORANKCLIP_CHAOS_SHIM"  # set in a process that has the shim
 _WRITES = ("w", "a", "+", "x")
 _EVENTS = ("os.rename", "os.symlink", "os.mkdir", "os.remove", "os.truncate", "os.rmdir", "shutil.rmtree")
 Plant = Callable[[Path], None]  # called in the child, with its folder, before its work
+_effects: list[Callable[[], bool]] = []  # of planted faults that do not kill: whether they took effect
 
 
 class Lost(Exception):
@@ -32,10 +34,12 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Holds how a child ended: its exit status (None: killed by a signal), and all it printed."""
+    """Holds how a child ended: its exit status (None: killed by a signal), all it printed, and whether the fault that
+    was planted in it took effect."""
 
     status: int | None
     text: str
+    struck: bool = False
 
     def demand_words(self) -> None:
         """Demand that the child was killed, succeeded, or ended with an error in words."""
@@ -77,6 +81,8 @@ def _in_child(work: Callable[[], Any], folder: Path, plant: Plant | None, enviro
     except BaseException:
         traceback.print_exc()
         status = 1
+    if any(took_effect() for took_effect in _effects):
+        _mark_of(folder, os.getpid()).touch()
     disarm()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -85,6 +91,11 @@ def _in_child(work: Callable[[], Any], folder: Path, plant: Plant | None, enviro
 
 def output_of(folder: Path, child: int) -> Path:
     return folder.parent / f"{folder.name}.output-{child}"
+
+
+def _mark_of(folder: Path, child: int) -> Path:
+    """Return the file that a child leaves if its fault took effect."""
+    return folder.parent / f"{folder.name}.output-{child}.struck"
 
 
 def finish(child: int, folder: Path, seconds: float = PATIENCE, kill_after: float | None = None) -> Outcome:
@@ -103,7 +114,8 @@ def finish(child: int, folder: Path, seconds: float = PATIENCE, kill_after: floa
             os.waitpid(child, 0)
             raise Lost(f"it hangs: no end after {seconds:.0f} seconds\n{_text(folder, child)[-2000:]}")
         time.sleep(0.002)
-    return Outcome(os.WEXITSTATUS(status) if os.WIFEXITED(status) else None, _text(folder, child))
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+    return Outcome(code, _text(folder, child), code is None or _mark_of(folder, child).exists())
 
 
 def _text(folder: Path, child: int) -> str:
@@ -119,6 +131,12 @@ def run(
     **environment: str,
 ) -> Outcome:
     return finish(start(work, folder, plant, **environment), folder, kill_after=kill_after)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 # --- faults that are planted in a child
@@ -167,7 +185,7 @@ def _watch(folder: Path, look: Callable[[int, str], Any]) -> None:
     sys.addaudithook(hook)
 
 
-FULL, WRITE_ERROR, FLUSH_ERROR, READ_ERROR, SHORT_READS = 1, 2, 3, 4, 5  # modes of shim.c
+FULL, WRITE_ERROR, FLUSH_ERROR, READ_ERROR, SHORT_READS, SLOW = 1, 2, 3, 4, 5, 6  # modes of shim.c
 
 
 def has_shim() -> bool:
@@ -175,7 +193,12 @@ def has_shim() -> bool:
 
 
 def failing_disk(mode: int, countdown: int) -> Plant:
-    return lambda folder: ctypes.CDLL(None).chaos_arm(mode, os.fsencode(f"{folder}{os.sep}"), ctypes.c_long(countdown))
+    def plant(folder: Path) -> None:
+        shim = ctypes.CDLL(None)
+        shim.chaos_arm(mode, os.fsencode(f"{folder}{os.sep}"), ctypes.c_long(countdown))
+        _effects.append(lambda: bool(shim.chaos_struck()))
+
+    return plant
 
 
 def disarm() -> None:
@@ -195,15 +218,6 @@ def jumping_clock(seconds: float, calls: int) -> Plant:
             return real() + (seconds if count > calls else 0.0)
 
         time.time = jumped
+        _effects.append(lambda: count > calls)
 
     return plant
-
-
-@contextlib.contextmanager
-def within(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)

@@ -130,6 +130,7 @@ def _kind(name: str, target: Target, pairs: Path, expected: dict[str, str]) -> K
         before = path.read_bytes()
         after = damaged(before, trial.draws)
         path.write_bytes(after)
+        trial.struck += after != before
         outcome = children.run(lambda: target.reader(pairs), folder)
         outcome.demand_words()
         where = f"{path.relative_to(folder)} ({len(before)} bytes)"

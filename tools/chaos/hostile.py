@@ -8,6 +8,7 @@ from tools.chaos import children
 from tools.chaos.children import Lost
 from tools.chaos.kinds import Kind, Trial
 
+KINDS = 4  # of files in a trial
 EXAMPLES = 2  # damaged copies of each kind of file in a trial
 
 
@@ -16,6 +17,7 @@ def fuzzed(trial: Trial) -> None:
     seed = trial.draws.randrange(1 << 30)
     outcome = children.run(lambda: _fuzz(trial, seed), trial.folder, DINORANKCLIP_HOME=str(trial.folder / "home"))
     outcome.demand_words()
+    trial.struck += KINDS * EXAMPLES
     if outcome.status != 0:
         raise Lost(outcome.text[-2000:])
 
@@ -25,7 +27,7 @@ def _fuzz(trial: Trial, seed: int) -> None:
     from tools.fuzzed_files import prepare, project_kinds
 
     folder = prepare(trial.folder / "files")
-    kinds = random.Random(seed).sample(project_kinds(), 4)
+    kinds = random.Random(seed).sample(project_kinds(), KINDS)
     _, lost = fuzz(kinds, folder, EXAMPLES, seed)
     if lost:
         print("\n".join(lost))

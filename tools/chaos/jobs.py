@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from dinorankclip.commands.entry import main
 from dinorankclip.data.scenes.make import make_scenes
 from dinorankclip.search.index import PhotoIndex
 from tests.train.running import small_pairs
-from tools.chaos import children
+from tools.chaos import children, serving, study
 
 STEPS = 6
 SCENES = {"train": 4, "val": 2, "test": 2, "kinds_train": 2, "kinds_test": 2, "fine_train": 2, "fine_test": 2}
@@ -39,6 +40,7 @@ class Job:
     seconds: float = 0.0
     expected: str = ""
     once: bool = False  # the command refuses to make again what is there
+    trains: bool = False  # the result holds trained weights
 
 
 def train_words(pairs: Path, *more: str) -> list[str]:
@@ -55,7 +57,7 @@ def make_jobs(pairs: Path) -> dict[str, Job]:
     run, data = ("run",), str(pairs)
     cache = ["teacher", "cache", "--data", data, "--teacher", "random-vit", "--input-size", "32", "--out", "cache"]
     jobs = [
-        Job("train", lambda: train(pairs), run_digest, makes="run"),
+        Job("train", lambda: train(pairs), run_digest, makes="run", trains=True),
         Job("score", lambda: main(["score", "run", "--sets", data, "--metrics", "retrieval", "--no-pictures"]),
             scores_digest, run, "run"),
         Job("cache", lambda: main(cache), lambda folder: tree(folder / "cache"), (), "cache"),
@@ -70,6 +72,9 @@ def make_jobs(pairs: Path) -> dict[str, Job]:
         Job("pack", lambda: main(["data", "pack", data, "packed", "--to", "shards", "--shard-size", "20"]),
             lambda folder: tree(folder / "packed"), once=True),
         Job("report", lambda: main(["report", "run"]), page_digest, run),
+        Job("study", lambda: study.work_on(pairs), study.digest, trains=True),
+        Job("serve", serving.serve, serving.answers_digest, ("run", "photos")),
+        Job("explore", lambda: serving.explore(pairs), serving.answers_digest, run),
     ]  # fmt: skip
     return {job.name: job for job in jobs}
 
@@ -120,14 +125,13 @@ def page_digest(folder: Path) -> str:
 class Stage:
     """Makes the undisturbed results in a folder, and lays out copies of them for trials."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder, self.pairs = folder, small_pairs(folder / "pairs", train=32, val=8)
         self.kept = folder / "kept"
         self.kept.mkdir()
         self._photos(self.kept / "photos")
         self.jobs = make_jobs(self.pairs)
         for job in self.jobs.values():
-            say(f"undisturbed: {job.name}")
             self._measure(job)
         self._part_of_a_run()
 
@@ -138,8 +142,6 @@ class Stage:
             Image.fromarray(draws.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(folder / f"{number}.png")
 
     def _measure(self, job: Job) -> None:
-        import time
-
         place, events = self.folder / f"first-{job.name}", self.folder / f"{job.name}.events"
         self.lay_out(place, job.needs)
         begun = time.monotonic()

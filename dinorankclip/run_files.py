@@ -155,13 +155,13 @@ def read_numbers(checkpoint: Path) -> dict[str, Any]:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's log; empty without a log. A line that a kill cut short is left out; so is, aloud, a
-    line with other damage."""
+    """Return the lines of a run's log; empty without a log. Damaged lines are left out, with a warning: also a last
+    line that a kill cut short, since a damaged file looks the same."""
     path = run / METRICS
-    *whole, cut = map(_log_line, file_bytes(path, LOG_BYTES).split(b"\n") if path.exists() else [b""])
-    if None in whole:
-        log.warning("%s: %d lines are damaged and left out", path, whole.count(None))
-    return [line for line in (*whole, cut) if line is not None]
+    lines = [_log_line(text) for text in (file_bytes(path, LOG_BYTES) if path.exists() else b"").split(b"\n") if text]
+    if None in lines:
+        log.warning("%s: %d lines are cut or damaged, and left out", path, lines.count(None))
+    return [line for line in lines if line is not None]
 
 
 def _log_line(text: bytes) -> dict[str, Any] | None:

@@ -115,3 +115,15 @@ def test_a_damaged_header_of_an_array_takes_no_time(tmp_path):
     with pytest.raises(UnfitFile, match=r"rows\.npz is damaged"):
         read_arrays(tmp_path / "rows.npz")
     assert time.process_time() - begun < 3
+
+
+def test_a_list_of_arrays_that_swallows_arrays_is_damaged(tmp_path):
+    """A changed length of a comment hides the arrays behind it, without an error of `zipfile`."""
+    path = tmp_path / "rows.npz"
+    np.savez(path, a=np.arange(3), b=np.arange(4), c=np.arange(5))
+    data = bytearray(path.read_bytes())
+    first = data.index(b"PK\1\2")
+    data[first + 33] ^= 4  # the comment of the first entry has 1,024 letters
+    path.write_bytes(data)
+    with pytest.raises(UnfitFile, match="1 of 3 arrays are found"):
+        read_arrays(path)

@@ -5,7 +5,6 @@
 
 import ast
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,20 +57,6 @@ def test_settings_of_the_notebooks_exist(monkeypatch):
                     assert all(hasattr(settings, key.value) for key in keyword.value.keys)
                     found += len(keyword.value.keys)
     assert found >= 8
-
-
-def test_keywords_become_flags(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import training
-
-    asked = {}
-    monkeypatch.setattr(training, "run", lambda settings, restart, dry: asked.update(settings=settings))
-    monkeypatch.setattr(training, "write_run", lambda run, out: None)
-    done = training.train(method="rank", run="runs/x", loss={"order": 2, "staged": False}, budget={"core_seconds": 30})
-    settings = asked["settings"]
-    assert (settings.method, settings.loss.order, settings.loss.staged) == ("rank", 2, False)
-    assert settings.budget.core_seconds == 30 and done.folder == Path("runs/x") and done.scores == {}
-    sys.modules.pop("training")
 
 
 def test_a_notebook_becomes_a_page_with_its_outputs(tmp_path, monkeypatch):

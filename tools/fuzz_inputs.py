@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-CHECKSUM = "checksum"  # entry of a sealed file
+CHECKSUMS = ("checksum", "crc32")  # entries of a sealed file, and of a line of a log
 PATIENCE = 20  # seconds
 OUTCOMES = ("refused", "healed", "unchanged", "noted", "other", "lost")
 ODD_VALUES: list[Any] = [
@@ -107,7 +107,9 @@ def _damaged_json(data: bytes, draws: random.Random) -> bytes:
     for _ in range(draws.choice((1, 1, 3))):
         holder = draws.choice(holders)
         keys = list(holder) if isinstance(holder, dict) else range(len(holder))
-        key = draws.choice([key for key in keys if key != CHECKSUM] or [0])  # who removes it means to change the file
+        key = draws.choice(
+            [key for key in keys if key not in CHECKSUMS] or [0]
+        )  # who removes it means to change the file
         if isinstance(holder, dict) and key not in holder:
             continue
         if way == 1 and isinstance(holder, dict):

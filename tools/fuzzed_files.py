@@ -20,6 +20,7 @@ from dinorankclip.data.row_store import RowStore
 from dinorankclip.data.tar_shards import ShardSource, file_stamp
 from dinorankclip.evaluate.example_queries import note_examples, read_examples
 from dinorankclip.evaluate.scores_file import _read_or_begin, compare_scores, read_items, read_scores
+from dinorankclip.json_shape import NUMBER, named
 from dinorankclip.models.card import card, provenance
 from dinorankclip.models.export_model import write_export
 from dinorankclip.models.folder import load_folder
@@ -202,7 +203,7 @@ def _kinds() -> list[Kind]:
         Kind("run/scores_items.npz", lambda folder: read_items(folder / "run")),
         Kind("scored/scores_items.npz", _quietly(lambda folder: sorted(_read_or_begin(folder / "scored")[1]))),
         Kind("run/fusion.json", _fusion),
-        Kind("run/before.json", lambda folder: read_sealed(folder / "run" / run_files.BEFORE)),
+        Kind("run/before.json", lambda folder: read_sealed(folder / "run" / run_files.BEFORE, named(NUMBER))),
         Kind("run/examples.json", lambda folder: read_examples(folder / "run")),
         Kind(f"{step}/training.json", _run),
         Kind(f"{step}/training.safetensors", lambda folder: spending(folder / "run")),

@@ -33,9 +33,9 @@ _AT_ONCE = 1 << 24
 # Flags that a system may lack. Without O_BINARY, Windows changes the ends of lines.
 _HOW = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _reading = threading.Lock()
-# Letters of the header before an array; ours have about a hundred. NumPy takes 17 s to refuse a damaged header of 9,000
-# letters, and the time grows with the square.
-_HEADER = 1024
+# Letters of the header before an array; row_store.py pads its headers to 4,096 bytes. NumPy takes 17 s to refuse a
+# damaged header of 9,000 letters, and the time grows with the square.
+_HEADER = 4096
 _ZIP_END, _MANY = 22, 0xFFFF  # bytes of the last record of an .npz file; the count in it if there are more
 _NPY = b"\x93NUMPY"
 

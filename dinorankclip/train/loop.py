@@ -156,15 +156,17 @@ def score(state: TrainingState, evaluators: Sequence[Evaluator], records: Record
 
 
 class StopRequest:
-    """Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once."""
+    """Ctrl-C, SIGTERM and the end of the terminal ask the loop to save and leave after the current step; a second
+    Ctrl-C leaves at once. A signal that is ignored, as SIGHUP below `nohup`, stays ignored."""
 
     def __init__(self) -> None:
         self.signal: int | None = None  # the first signal that this process received
         self._earlier: dict[int, Any] = {}  # handlers to restore
 
     def __enter__(self) -> StopRequest:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._earlier[number] = signal.signal(number, self._receive)
+        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if number not in self._earlier and signal.getsignal(number) != signal.SIG_IGN:
+                self._earlier[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:

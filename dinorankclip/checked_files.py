@@ -175,7 +175,10 @@ def read_arrays(path: str | Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarr
                 raise ValueError(f"{len(packed.infolist())} of {listed} arrays are found")
             file.seek(0)
             with np.load(file, allow_pickle=False, max_header_size=_HEADER) as arrays:
-                return {name: arrays[name] for name in arrays.files}
+                found = {name: arrays[name] for name in arrays.files}
+            if raw := [name for name, value in found.items() if not isinstance(value, np.ndarray)]:
+                raise ValueError(f"{raw[0]} is no array")  # NumPy returns the bytes of such a member
+            return found
     except UnfitFile:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen types of errors for damaged bytes

@@ -127,3 +127,11 @@ def test_a_list_of_arrays_that_swallows_arrays_is_damaged(tmp_path):
     path.write_bytes(data)
     with pytest.raises(UnfitFile, match="1 of 3 arrays are found"):
         read_arrays(path)
+
+
+def test_members_that_are_no_arrays_are_damage(tmp_path):
+    """NumPy returns their bytes, and readers that asked for a shape ended with a traceback."""
+    with zipfile.ZipFile(tmp_path / "rows.npz", "w") as packed:
+        packed.writestr("rows.npy", b"\x93NUMPX and so on")
+    with pytest.raises(UnfitFile, match=r"rows is no array|rows\.npy is no array"):
+        read_arrays(tmp_path / "rows.npz")

@@ -171,7 +171,8 @@ def score(
 
 
 class StopRequest:
-    """Ctrl-C and SIGTERM ask the loop to save and leave after the current step; a second Ctrl-C leaves at once.
+    """Ctrl-C, SIGTERM and the end of the terminal ask the loop to save and leave after the current step; a second
+    Ctrl-C leaves at once. A signal that is ignored, as SIGHUP below `nohup`, stays ignored.
 
     Python gives signals to the main thread alone: in another thread only `ask` stops a run.
     """
@@ -188,8 +189,9 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is not threading.main_thread():
             return self
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._earlier[number] = signal.signal(number, self._receive)
+        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if number not in self._earlier and signal.getsignal(number) != signal.SIG_IGN:
+                self._earlier[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -43,3 +43,17 @@ def test_a_second_ctrl_c_leaves_at_once():
 
 def test_a_process_that_followed_another_one_says_sigterm():
     assert StopRequest().status == 143
+
+
+def test_the_end_of_the_terminal_saves_unless_it_is_ignored():
+    with StopRequest() as asked:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert asked.signal == signal.SIGHUP and asked.status == 129
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with StopRequest() as asked:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert asked.signal is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

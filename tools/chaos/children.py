@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dinorankclip.types import UserError
+from dinorankclip.commands.entry import in_words
 
 PATIENCE = 90.0  # seconds after which a child counts as hung
 ENV = "DINORANKCLIP_CHAOS_SHIM"  # set in a process that has the shim
@@ -75,12 +75,13 @@ def _in_child(work: Callable[[], Any], folder: Path, plant: Plant | None, enviro
         work()
     except SystemExit as ending:
         status = ending.code if isinstance(ending.code, int) else int(bool(ending.code))
-    except UserError as error:  # of a reader that is no command
-        print(f"error: {error}")
-        status = 2
-    except BaseException:
-        traceback.print_exc()
-        status = 1
+    except Exception as error:  # of work that is no command, and has no `main` to put it in words
+        text = in_words(error)
+        status = 1 if text is None else 2
+        if text is None:
+            traceback.print_exc()
+        else:
+            print(f"error: {text}")
     if any(took_effect() for took_effect in _effects):
         _mark_of(folder, os.getpid()).touch()
     disarm()

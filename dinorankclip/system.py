@@ -96,6 +96,11 @@ def lives(process: int) -> bool:
     return True
 
 
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that ask a program to end: Ctrl-C, SIGTERM, and the end of its terminal where there is one."""
+    return tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
 @contextlib.contextmanager
 def signals_held_back(*numbers: signal.Signals) -> Iterator[None]:
     """Let these signals wait until the block ends. Windows delivers them at once."""

@@ -183,7 +183,8 @@ def _handle(path: str, stamp: str) -> _Handle:
 def read_at(path: str, stamp: str, at: int, size: int) -> bytes:
     """Read `size` bytes at a position, in forked workers and threads that share the open file."""
     try:
-        data = bytes_at(_handle(path, stamp).number, size, at)
+        handle = _handle(path, stamp)  # a name keeps the file open: two threads may open it, and one is not remembered
+        data = bytes_at(handle.number, size, at)
     except (OSError, UnfitFile) as error:
         raise Damage("unreadable", str(error)) from None
     if len(data) < size:

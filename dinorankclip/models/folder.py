@@ -310,7 +310,7 @@ def write_own_vocabulary(folder: Path, vocabulary: Vocabulary, spec: TextSpec) -
         "ids": {"end": vocabulary.end, "padding": vocabulary.padding},
         "layout": "ids as the file gives them, cut to the context length with the end last, then padding",
     }
-    (folder / VOCABULARY).write_text(json.dumps(described, indent=2) + "\n")
+    (folder / VOCABULARY).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
 def check_vocabulary(folder: Path) -> None:

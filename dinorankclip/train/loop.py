@@ -21,6 +21,7 @@ from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.models.loaded import BrokenModel
 from dinorankclip.run_files import CHECKPOINTS, CORE_SECONDS
+from dinorankclip.system import stop_signals
 from dinorankclip.train import checkpoints
 from dinorankclip.train.callbacks import Callbacks
 from dinorankclip.train.checkpoints import Diverged, TrainingState
@@ -172,7 +173,7 @@ def score(
 
 class StopRequest:
     """Ctrl-C, SIGTERM and the end of the terminal ask the loop to save and leave after the current step; a second
-    Ctrl-C leaves at once. A signal that is ignored, as SIGHUP below `nohup`, stays ignored.
+    Ctrl-C leaves at once. A signal that is ignored, as the terminal's below `nohup`, stays ignored.
 
     Python gives signals to the main thread alone: in another thread only `ask` stops a run.
     """
@@ -189,8 +190,8 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is not threading.main_thread():
             return self
-        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-            if number not in self._earlier and signal.getsignal(number) != signal.SIG_IGN:
+        for number in stop_signals():
+            if signal.getsignal(number) != signal.SIG_IGN:
                 self._earlier[number] = signal.signal(number, self._receive)
         return self
 

@@ -44,5 +44,5 @@ def test_what_cannot_be_drawn_is_explained():
 
 @pytest.mark.skipif(importlib.util.find_spec("umap") is not None, reason="umap is installed")
 def test_a_missing_extra_is_named():
-    with pytest.raises(UserError, match=r"\.\[umap\]"):
+    with pytest.raises(UserError, match=r"dinorankclip\[umap\]"):
         project({"image": rows()}, "umap")

@@ -133,5 +133,5 @@ def test_a_plane_without_its_extra_says_so(client, monkeypatch):
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     answer = client.get("/api/plane?kind=umap")
-    assert answer.status_code == 409 and "extra" in answer.json()["message"]
+    assert answer.status_code == 409 and "dinorankclip[umap]" in answer.json()["message"]
     assert client.get("/api/plane?kind=tsne").status_code == 422

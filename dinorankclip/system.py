@@ -97,8 +97,11 @@ def lives(process: int) -> bool:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask a program to end: Ctrl-C, SIGTERM, and the end of its terminal where there is one."""
-    return tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+    """Return the signals that ask a program to end: Ctrl-C, SIGTERM, and the end of its terminal, unless the system has
+    no such signal or the program ignores it (`nohup`)."""
+    of_terminal = getattr(signal, "SIGHUP", None)
+    heard = of_terminal is not None and signal.getsignal(of_terminal) != signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *((of_terminal,) if heard else ()))
 
 
 @contextlib.contextmanager

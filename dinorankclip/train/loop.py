@@ -173,7 +173,7 @@ def score(
 
 class StopRequest:
     """Ctrl-C, SIGTERM and the end of the terminal ask the loop to save and leave after the current step; a second
-    Ctrl-C leaves at once. A signal that is ignored, as the terminal's below `nohup`, stays ignored.
+    Ctrl-C leaves at once. The end of the terminal stays ignored below `nohup`.
 
     Python gives signals to the main thread alone: in another thread only `ask` stops a run.
     """
@@ -191,8 +191,7 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             return self
         for number in stop_signals():
-            if signal.getsignal(number) != signal.SIG_IGN:
-                self._earlier[number] = signal.signal(number, self._receive)
+            self._earlier[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:

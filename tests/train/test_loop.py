@@ -45,12 +45,14 @@ def test_a_process_that_followed_another_one_says_sigterm():
     assert StopRequest().status == 143
 
 
+@POSIX
 def test_the_end_of_the_terminal_saves_unless_it_is_ignored():
-    with StopRequest() as asked:
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert asked.signal == signal.SIGHUP and asked.status == 129
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may themselves run below `nohup`
     try:
+        with StopRequest() as asked:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert asked.signal == signal.SIGHUP and asked.status == 129
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
         with StopRequest() as asked:
             os.kill(os.getpid(), signal.SIGHUP)
             assert asked.signal is None

@@ -23,7 +23,8 @@ def warm_up() -> None:
 
     for module in pkgutil.walk_packages(dinorankclip.__path__, "dinorankclip."):
         if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            with contextlib.suppress(ImportError):  # code for exports needs packages of its own
+                importlib.import_module(module.name)
     for name in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -155,7 +155,7 @@ class Study:
 
     @property
     def argument(self) -> str:
-        """Return what `dinorankclip study` is told to find this study: its file, or its name."""
+        """Return the argument by which `dinorankclip study` finds this study: its file, or its name."""
         return self.file or self.name
 
     def cell(self, name: str) -> Cell:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Advance = Callable[[int, int], None]  # gets the items that are done, and all items
-PATIENCE = 0.5  # seconds that a request waits for a result before it is told how far the work is
+PATIENCE = 0.5  # seconds that a request waits for a result before it answers how far the work is
 
 
 class LongWork(Generic[Result]):

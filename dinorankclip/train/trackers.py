@@ -189,7 +189,7 @@ def stored_id(folder: Path, tracker: str, new: Callable[[], str]) -> str:
 
 
 class Trackers:
-    """Sends numbers to several trackers. The first failure of a tracker is its last: `report` is told of it."""
+    """Sends numbers to several trackers. The first failure of a tracker is its last: `report` gets a line about it."""
 
     def __init__(self, names: Sequence[str], run: TrackedRun, report: Callable[[str], None]) -> None:
         self._open: dict[str, Tracker] = {}

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from dinorankclip.checked_files import LOG_BYTES, UnfitFile, file_bytes, parsed_json, read_object
 from dinorankclip.checksums import CHECKSUM, check_file, is_as_written, read_sealed
 from dinorankclip.formatting import Unit
+from dinorankclip.hub import online
 from dinorankclip.json_shape import (
     COUNT,
     NONE,
@@ -175,11 +176,17 @@ def _log_line(text: bytes) -> dict[str, Any] | None:
 
 
 def refuse_command(settings: dict[str, Any], run: Path) -> None:
-    """Refuse to read the data of a stored run that is a command: a run may come from somebody else."""
+    """Refuse to read the data of a stored run that is a command, or that lies on another machine unless the user allows
+    the network: a run may come from somebody else."""
     if settings["data"].startswith("pipe:"):
         raise UserError(
             f"{run / CONFIG} names a command as data (pipe:), and commands of a stored run are never executed: name "
             "the data yourself, or store it first (dinorankclip data pack)"
+        )
+    if "://" in settings["data"] and not online():
+        raise UserError(
+            f"{run / CONFIG} names data on another machine, which is not asked for a stored run: name the data yourself, "
+            "or allow it with dinorankclip --online"
         )
 
 

@@ -14,6 +14,7 @@ pack.py             writes pairs and classification sets
 paths.py            refuses paths that cannot be right, before anything heavy is imported
 python_pairs.py     pairs of a Python program: torch data sets, lists and iterables of (image, captions)
 readers.py          readers of data named NAME:ARGUMENT, plugged in or given in Python
+remote.py           shards on other machines, by URLs and ranges of bytes
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
 samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
 scenes/             the built-in data
@@ -21,6 +22,6 @@ second_captions.py  second captions of images, by key: a file, a column, or KEY.
 splits.py           validation parts and choices of training images
 streams.py          pairs that come out of commands (pipe:)
 tar_headers.py      walks the headers of a tar that may be damaged or hostile
-tar_shards.py       pairs of local tar shards, in any order
+tar_shards.py       pairs of tar shards, in any order
 tokens.py           captions → token ids
 """

@@ -40,8 +40,9 @@ from torch.utils.data import DataLoader
 
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import NAMED, Damage, DamageCount
+from dinorankclip.data.remote import side_by_side
 from dinorankclip.data.samples import Purpose, Recipe, Refusal, Sample, below, generator, permutation
-from dinorankclip.data.splits import chosen_among, group_of
+from dinorankclip.data.splits import chosen_among, group_of, is_remote
 from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.system import allow_open_files, most_open_files, signals_held_back, start_method
@@ -49,6 +50,7 @@ from dinorankclip.types import (
     Batch,
     ImageRows,
     ImageSpec,
+    RawSample,
     SecondCaptionProvider,
     Source,
     TeacherFeatureProvider,
@@ -149,12 +151,29 @@ class _Steps:
         start = row * self.batch + self.first
         damage: list[tuple[str, str]] = []
         try:
-            samples = [self._sample(epoch, place, damage) for place in range(start, start + self.share)]
+            ahead = self._read_ahead(epoch, start)
+            samples = [self._sample(epoch, place, damage, ahead) for place in range(start, start + self.share)]
             return self.recipe.batch(samples, damage)
         except UserError as error:
             return Refusal(str(error))
 
-    def _sample(self, epoch: int, place: int, damage: list[tuple[str, str]]) -> Sample:
+    def _read_ahead(self, epoch: int, start: int) -> dict[int, RawSample | Damage]:
+        """Read the pairs of a batch side by side if they come over a network; empty for local data."""
+        if self.rows is not None or not is_remote(self.source):
+            return {}
+        indices = _order(self.seed, epoch, len(self.source))[start : start + self.share].tolist()
+
+        def read(index: int) -> RawSample | Damage:
+            try:
+                return self.source.read(index)
+            except Damage as reason:
+                return reason
+
+        return dict(zip(indices, side_by_side(read, indices)))
+
+    def _sample(
+        self, epoch: int, place: int, damage: list[tuple[str, str]], ahead: dict[int, RawSample | Damage]
+    ) -> Sample:
         """Make the sample of a place, or of a replacement; add the (key, cause) of pairs that cannot be used."""
         for attempt in range(MOST_ATTEMPTS):
             if attempt == 0:
@@ -168,7 +187,10 @@ class _Steps:
                     sample = self.recipe.captioned(key, row, View(), self.source.captions(index), captions)
                 else:
                     views = generator(self.seed, Purpose.VIEW, epoch, place, attempt)
-                    sample = self.recipe.sample(self.source.read(index), views, captions)
+                    pair = ahead.get(index) or self.source.read(index)
+                    if isinstance(pair, Damage):
+                        raise pair
+                    sample = self.recipe.sample(pair, views, captions)
                 grouped = self.recipe.reading.group_column is not None
                 return replace(sample, group=group_of(self.source, index)) if grouped else sample
             except Damage as reason:

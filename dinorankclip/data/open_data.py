@@ -5,6 +5,7 @@ DIR of `data make scenes`          its pairs
 DIR with train/, val/, test/       clip-benchmark retrieval folders, or folders of images, part by part
 DIR with train.csv, val.csv …      tables, part by part
 DIR of .tar files, FILE.tar        WebDataset shards; also a-{000..123}.tar, globs, lists joined by ::
+s3://BUCKET/…, https://…           the same on another machine (remote.py): a folder or shards
 pipe:COMMAND                       shards that come out of commands
 FILE.csv, .tsv, .parquet           image paths and captions
 DIR of images                      with .txt files beside them
@@ -41,11 +42,12 @@ from dinorankclip.data.folders_and_tables import (
     table_rows,
     without_image,
 )  # fmt: skip
-from dinorankclip.data.paths import is_pattern, nearest, refuse_missing
+from dinorankclip.data.paths import is_pattern, is_url, nearest, refuse_missing, shown_url
 from dinorankclip.data.readers import parts_by_reader
+from dinorankclip.data.remote import RemoteShard, listed, matching
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.streams import PipeSource, refuse_stream
-from dinorankclip.data.tar_shards import ShardSource, shards_of_folder
+from dinorankclip.data.tar_shards import ShardSource, natural_order, shards_of_folder
 from dinorankclip.io import digest, home, one_at_a_time
 from dinorankclip.types import CaptionSource, ImageSource, Source, UserError
 
@@ -124,6 +126,8 @@ def _parts(where: str, reading: FindingSettings) -> dict[str, Callable[[], Sourc
     """Return a function for each part that opens it; "all" for data that is not divided."""
     if (named := parts_by_reader(where, reading)) is not None:
         return named
+    if is_url(where):
+        return {part: partial(ShardSource, shards) for part, shards in _remote_parts(where).items()}
     path = Path(where)
     if os.path.isdir(path):  # not `path.is_dir()`, which raises OSError for a list that is longer than any path may be
         return _parts_of_folder(path, reading)
@@ -164,6 +168,27 @@ def _undivided(folder: Path, reading: FindingSettings) -> Source:
         f"no pairs in {folder}: expected .tar shards, a .csv, .tsv or .parquet table, or images with .txt files; "
         f"found {', '.join(sorted(os.listdir(folder))[:8]) or 'nothing'}"
     )
+
+
+def _remote_parts(where: str) -> dict[str, list[RemoteShard]]:
+    """Return the shards of each part of a folder on another machine, or of the shards that `where` names."""
+    if any(mark in where for mark in ("{", "::", "*")) or shown_url(where).lower().endswith(".tar"):
+        urls = [url for name in _expand(where) for url in matching(name)]
+        if not urls or not all(map(is_url, urls)):
+            raise UserError(f"{shown_url(where)}: no shards match, or some have no URL; name all of them by URLs")
+        return {"all": list(map(RemoteShard, urls))}
+    folders, files = listed(where)
+    inside = {folder.rpartition("/")[2]: folder for folder in folders}
+    named = {part: next(filter(inside.get, names), "") for part, names in PART_NAMES.items()}
+    parts = {part: listed(inside[name])[1] for part, name in named.items() if name} or {"all": files}
+    found = {part: sorted(filter(_is_shown_tar, urls), key=natural_order) for part, urls in parts.items()}
+    if empty := [part for part, urls in found.items() if not urls]:
+        raise UserError(f"no .tar shards in {shown_url(where)}" + ("" if "all" in found else f" for {empty[0]}"))
+    return {part: list(map(RemoteShard, urls)) for part, urls in found.items()}
+
+
+def _is_shown_tar(url: str) -> bool:
+    return url.endswith(".tar") and not url.rpartition("/")[2].startswith(".")
 
 
 def _expand(where: str) -> list[str]:
@@ -213,6 +238,13 @@ def _open_pipe(shards: list[str], reading: FindingSettings, split: str) -> Sourc
 def open_images(where: str | Path, reading: FindingSettings | None = None) -> ImageFiles | ImageShards:
     """Open the images that a user names after `--images`."""
     reading, path, where = reading or FindingSettings(), Path(where), str(where)
+    if is_url(where):
+        parts = _remote_parts(where)
+        if "all" not in parts:
+            raise UserError(
+                f"{where} is divided into parts: name the folder of one, as {where.rstrip('/')}/{[*parts][0]}"
+            )
+        return ImageShards(parts["all"])
     if os.path.isdir(path):
         if shards := shards_of_folder(path):
             return ImageShards(shards)

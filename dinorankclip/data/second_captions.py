@@ -13,7 +13,7 @@ never counts as a caption of the data, so that splits, scores, teacher caches an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import CAPTION_BYTES, Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
 from dinorankclip.data.folders_and_tables import TABLE_KINDS, FolderSource, TableSource, content_hash, table_rows
+from dinorankclip.data.remote import RemoteShard
 from dinorankclip.data.splits import name_hash, undivided
 from dinorankclip.data.streams import is_stream
 from dinorankclip.data.tar_shards import SECOND_KIND, ShardSource
@@ -77,7 +78,7 @@ class SecondMembers(ShardSource):
 
     beside = frozenset({SECOND_KIND})
 
-    def __init__(self, shards: list[Path]) -> None:
+    def __init__(self, shards: Sequence[Path | RemoteShard]) -> None:
         super().__init__(shards)
         self.identity, self.first = digest("second", self.fingerprint), ""
         self._rows = {self.key(index): index for index in np.flatnonzero(self._caption_at >= 0).tolist()}

@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from dinorankclip import io
 from dinorankclip.config import FindingSettings
 from dinorankclip.data.damage import Damage
+from dinorankclip.data.remote import side_by_side
 from dinorankclip.io import digest, one_at_a_time
 from dinorankclip.types import Grouped, RawSample, Source, UserError
 
@@ -57,6 +59,11 @@ class SplitPart(Source):
 def undivided(source: Source) -> Source:
     """Return the source that a part was taken from; any other source is undivided itself."""
     return source.source if isinstance(source, SplitPart) else source
+
+
+def is_remote(source: Source) -> bool:
+    """Return whether samples come over a network, so that several should be asked for at once."""
+    return getattr(undivided(source), "is_remote", False)
 
 
 def group_of(source: Source, index: int) -> str | None:
@@ -144,12 +151,14 @@ def _same_bytes(source: Source, val: np.ndarray, train: np.ndarray) -> np.ndarra
     sizes = source.sizes()
     candidates = train[np.isin(sizes[train], sizes[val]) & (sizes[train] > 0)]
     against = val[np.isin(sizes[val], sizes[candidates])]
-    known = {content for index in against if (content := _content(source, int(index)))}
-    return np.array([index for index in candidates if _content(source, int(index)) in known], dtype=np.int64)
+    over = side_by_side if is_remote(source) else map
+    known = {content for content in over(partial(_content, source), against) if content}
+    same = [content in known for content in over(partial(_content, source), candidates)]
+    return candidates[np.array(same, dtype=bool)]
 
 
 def _content(source: Source, index: int) -> bytes | None:
     try:
-        return hashlib.blake2b(source.image(index), digest_size=16).digest()
+        return hashlib.blake2b(source.image(int(index)), digest_size=16).digest()
     except Damage:
         return None

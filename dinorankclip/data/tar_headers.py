@@ -41,7 +41,7 @@ class Member(NamedTuple):
 
 def members(file: BinaryIO) -> Iterator[Member]:
     """Yield the members of an open tar file. The caller may move the file's position in between."""
-    end = os.fstat(file.fileno()).st_size
+    end = file.seek(0, os.SEEK_END)
     at = 0
     start: int | None = None  # of a description in front of the next member
     name: str | None = None

@@ -1,4 +1,4 @@
-"""Reads pairs from local tar shards in any order: the clip-benchmark retrieval layout and WebDataset shards.
+"""Reads pairs from tar shards, local or by their URLs (remote.py), in any order: the clip-benchmark retrieval layout and WebDataset shards.
 
 `index_shard` walks the headers of one tar and groups neighbouring members with the same key, as WebDataset does
 (`a/b.c.jpg` has key `a/b` and kind `c.jpg`). The result is columns, one row a sample, in the order of the tar:
@@ -21,10 +21,11 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -32,10 +33,11 @@ from dinorankclip import io
 from dinorankclip.checked_files import UnfitFile, bytes_at, file_bytes, open_regular
 from dinorankclip.data.damage import CAPTION_BYTES, CAUSES, IMAGE_BYTES, Damage
 from dinorankclip.data.decode import captions_from_json, captions_from_text
+from dinorankclip.data.remote import RemoteShard, side_by_side
 from dinorankclip.data.tar_headers import BLOCK, Member, members
 from dinorankclip.io import digest, one_at_a_time
 from dinorankclip.system import start_method
-from dinorankclip.types import Source, UserError
+from dinorankclip.types import RawSample, Source, UserError
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ _NUMBERS = ("image_at", "image_bytes", "caption_at", "caption_bytes")
 _KINDS = {"key": "S", **dict.fromkeys(_NUMBERS, "i"), "json": "b", "cause": "i"}  # columns, and kinds of their numbers
 _WORTH_A_POOL = 1 << 28  # bytes; indexing less than this takes a second
 _OPEN_FILES = 64  # far below the usual limit of 1024, shared by all sources of a process
+_BETWEEN = 1 << 16  # most bytes between an image and its caption that are read along with them over a network
 _ENDS = 1 << 16  # bytes at both ends of a shard that enter its fingerprint
 _COUNT_BYTES, _MOST_SHARDS = 64, 10_000_000
 
@@ -111,11 +114,17 @@ class _Rows:
         return {"key": keys, **numbers, "json": np.array(self._json, dtype=np.bool_), "cause": cause}
 
 
-def index_shard(path: Path, beside: frozenset[str] = CAPTION_KINDS) -> dict[str, np.ndarray]:
+def open_shard(path: Path | RemoteShard) -> BinaryIO:
+    """Open a shard to walk through it."""
+    return path.open() if isinstance(path, RemoteShard) else os.fdopen(open_regular(path), "rb")
+
+
+def index_shard(path: Path | RemoteShard, beside: frozenset[str] = CAPTION_KINDS) -> dict[str, np.ndarray]:
     """Return the table of contents of one tar (see the top of this file) and `digest`, a fingerprint of the shard."""
     rows = _Rows(beside)
-    with os.fdopen(open_regular(path), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_shard(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         ends = file.read(_ENDS)
         if ends[:2] == b"\x1f\x8b" or ends[:4] == b"\x28\xb5\x2f\xfd":
             raise UserError(
@@ -197,9 +206,10 @@ class ShardSource(Source):
 
     beside = CAPTION_KINDS  # kinds of members that hold the text of an image
 
-    def __init__(self, shards: Sequence[Path]) -> None:
-        self.shards = [Path(shard) for shard in shards]
-        if missing := [str(shard) for shard in self.shards if not shard.is_file()]:
+    def __init__(self, shards: Sequence[Path | RemoteShard]) -> None:
+        self.shards = [shard if isinstance(shard, RemoteShard) else Path(shard) for shard in shards]
+        self.is_remote = any(isinstance(shard, RemoteShard) for shard in self.shards)
+        if missing := [str(shard) for shard in self.shards if isinstance(shard, Path) and not shard.is_file()]:
             raise UserError(
                 f"{len(missing)} shards do not exist: {', '.join(missing[:3])}{' …' * (len(missing) > 3)}\n"
                 "Name yours, to train as --data 'FOLDER/{0000..0331}.tar' or --data FOLDER"
@@ -253,9 +263,23 @@ class ShardSource(Source):
         if self._cause[index] >= 0:
             raise Damage(CAUSE_LIST[self._cause[index]])
 
+    def read(self, index: int) -> RawSample:
+        shard = self.shards[self._shard[index]]
+        if isinstance(shard, RemoteShard) and self._cause[index] < 0:
+            starts = int(self._image_at[index]), int(self._caption_at[index])
+            sizes = int(self._image_bytes[index]), int(self._caption_bytes[index])
+            start, stop = min(starts), max(starts[0] + sizes[0], starts[1] + sizes[1])
+            if stop - start <= sum(sizes) + _BETWEEN:
+                with shard.held(start, stop):
+                    return super().read(index)
+        return super().read(index)
+
     def _bytes(self, index: int, at: int, size: int) -> bytes:
         shard = int(self._shard[index])
-        return read_at(str(self.shards[shard]), self._stamps[shard], int(at), int(size))
+        place = self.shards[shard]
+        if isinstance(place, RemoteShard):
+            return place.read(int(at), int(size))
+        return read_at(str(place), self._stamps[shard], int(at), int(size))
 
 
 def shards_of_folder(folder: Path) -> list[Path]:
@@ -280,14 +304,23 @@ def natural_order(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces]
 
 
-def file_stamp(path: Path, *purpose: str) -> str:
+def file_stamp(path: Path | RemoteShard, *purpose: str) -> str:
     """Return a name for data stored about a file in its present state; the name changes when the file is rewritten."""
+    if isinstance(path, RemoteShard):
+        return digest(_INDEX_VERSION, path.url, *path.look(), *purpose)
     state = path.stat()
     return digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns, *purpose)
 
 
-def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
+def _size(path: Path | RemoteShard) -> int:
+    return path.look()[0] if isinstance(path, RemoteShard) else path.stat().st_size
+
+
+def _indexes(shards: list[Path | RemoteShard], beside: frozenset[str]) -> tuple[list[str], list[dict[str, np.ndarray]]]:
     """Return every shard's stamp and table of contents, which is made now if it is not stored."""
+    remote = [shard for shard in shards if isinstance(shard, RemoteShard)]
+    for _ in side_by_side(RemoteShard.look, remote) if remote else ():
+        pass
     stamps = [file_stamp(shard, *(() if beside == CAPTION_KINDS else sorted(beside))) for shard in shards]
     tables = _stored(stamps)
     if len(tables) < len(set(stamps)):
@@ -295,10 +328,13 @@ def _indexes(shards: list[Path], beside: frozenset[str]) -> tuple[list[str], lis
         with one_at_a_time(f"shards-{digest(*stamps)}", io.INDEX_FOLDER), contextlib.ExitStack() as stack:
             tables |= _stored(set(stamps) - set(tables))  # stored by another process during the wait
             missing = {stamp: path for stamp, path in zip(stamps, shards) if stamp not in tables}
-            volume = sum(path.stat().st_size for path in missing.values())
+            volume = sum(map(_size, missing.values()))
             indexing: Iterable[dict[str, np.ndarray]] = map(index_shard, missing.values(), repeat(beside))
-            if len(missing) > 1 and volume > _WORTH_A_POOL and start_method() == "fork":
+            if remote or (len(missing) > 1 and volume > _WORTH_A_POOL):
                 log.info("indexing %d shards (%.1f GB), once", len(missing), volume / 1e9)
+            if remote:  # waits for the network, mostly
+                indexing = side_by_side(partial(index_shard, beside=beside), missing.values())
+            elif len(missing) > 1 and volume > _WORTH_A_POOL and start_method() == "fork":
                 pool = ProcessPoolExecutor(min(len(missing), os.cpu_count() or 1), mp_context=get_context("fork"))
                 indexing = stack.enter_context(pool).map(index_shard, missing.values(), repeat(beside))
             for stamp, table in zip(missing, indexing):
@@ -322,7 +358,7 @@ def _is_index(table: dict[str, np.ndarray]) -> bool:
     return kinds_fit and len(lengths) == 1 and causes.ndim == 1 and bool((causes < len(CAUSE_LIST)).all())
 
 
-def _unique(keys: np.ndarray, shard: np.ndarray, shards: list[Path]) -> np.ndarray:
+def _unique(keys: np.ndarray, shard: np.ndarray, shards: Sequence[Path | RemoteShard]) -> np.ndarray:
     """Make every key name one sample: caches of features are looked up by key."""
     if len(np.unique(keys)) == len(keys):
         return keys

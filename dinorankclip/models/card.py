@@ -157,6 +157,7 @@ def _last_name(text: Text) -> Text:
     if text is None or "/" not in text:
         return text
     head, colon, tail = text.rpartition(":")
+    tail = tail.partition("?")[0]  # a signed link
     return f"{head}{colon}{Path(tail.rstrip('/')).name or tail}"
 
 

@@ -7,7 +7,6 @@ Positions are shares of the picture: x to the right, y downwards, both from the 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,10 +16,11 @@ from zlib import crc32
 
 import numpy as np
 
-from dinorankclip.checked_files import UnfitFile, open_regular, parsed_json
+from dinorankclip.checked_files import UnfitFile, parsed_json
 from dinorankclip.data.damage import CAPTION_BYTES, Damage
+from dinorankclip.data.remote import RemoteShard
 from dinorankclip.data.tar_headers import members
-from dinorankclip.data.tar_shards import ShardSource
+from dinorankclip.data.tar_shards import ShardSource, open_shard
 
 VERSION = 2
 
@@ -182,10 +182,10 @@ class SceneSource(ShardSource):
         """Accept sets without a single key.json: they hold no scenes."""
 
 
-def holds_scenes(shards: Sequence[Path]) -> bool:
+def holds_scenes(shards: Sequence[Path | RemoteShard]) -> bool:
     """Return whether the first sample comes with a scene, without making an index."""
     try:
-        with os.fdopen(open_regular(shards[0]), "rb") as file:
+        with open_shard(shards[0]) as file:
             for member in islice(members(file), FILES_OF_A_SAMPLE):
                 if (
                     member.name.endswith(".json")
@@ -200,7 +200,7 @@ def holds_scenes(shards: Sequence[Path]) -> bool:
     return False
 
 
-def stored_scenes(shards: Sequence[Path]) -> dict[str, tuple[Scene, tuple[CaptionContent, ...]]]:
+def stored_scenes(shards: Sequence[Path | RemoteShard]) -> dict[str, tuple[Scene, tuple[CaptionContent, ...]]]:
     """Return scene and caption contents by key, without samples that are damaged or hold no scene."""
     source = SceneSource(shards)
     scenes = {}

@@ -185,8 +185,8 @@ def refuse_command(settings: dict[str, Any], run: Path) -> None:
         )
     if "://" in settings["data"] and not online():
         raise UserError(
-            f"{run / CONFIG} names data on another machine, which is not asked for a stored run: name the data yourself, "
-            "or allow it with dinorankclip --online"
+            f"{run / CONFIG} names data on another machine, which is not asked for a stored run: name the data "
+            "yourself, or allow it with dinorankclip --online"
         )
 
 

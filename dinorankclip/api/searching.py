@@ -28,8 +28,10 @@ def search(
         [(hit.path, hit.score) for hit in found.hits]
 
     `answer.standing` tells whether any photo stands out for the query. The index of the photos is stored as by
-    `dinorankclip search`, and later searches embed only new and changed photos.
+    `dinorankclip search`, and later searches embed only new and changed photos. `images` may also be a folder that
+    `embed` wrote.
     """
+    from dinorankclip.search.embedded import EmbeddedSearch, is_embedded
     from dinorankclip.search.photo_search import PhotoSearch
 
     words = [queries] if isinstance(queries, str) else list(queries)
@@ -37,6 +39,7 @@ def search(
         raise UserError("nothing to look for: give queries in words, or a photo (like=)")
     if top < 1:
         raise UserError(f"top {top}: at least 1")
-    finder = PhotoSearch(str(model), Path(images), lambda: load_quietly(str(model), device), lambda note: None)
+    search_in = EmbeddedSearch if is_embedded(Path(images)) else PhotoSearch
+    finder = search_in(str(model), Path(images), lambda: load_quietly(str(model), device), lambda note: None)
     answers = [finder.by_words(query, top) for query in words]
     return answers + ([finder.by_photo(Path(like), top)] if like is not None else [])

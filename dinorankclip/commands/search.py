@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -14,10 +14,11 @@ from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
     from dinorankclip.models.loaded import LoadedModel
+    from dinorankclip.search.embedded import EmbeddedSearch
     from dinorankclip.search.photo_search import Answer, PhotoSearch
     from dinorankclip.search.served import ServedSearch
 
-    Finder = PhotoSearch | ServedSearch
+    Finder = PhotoSearch | ServedSearch | EmbeddedSearch
 
 
 def search(
@@ -30,6 +31,7 @@ def search(
     html: Path | None = None,
     interactive: bool = False,
     anyway: bool = False,
+    index: Literal["auto", "exact", "graph", "ivf"] = "auto",
     device: str = "auto",
 ) -> None:
     """Find photos by words or by another photo.
@@ -37,10 +39,14 @@ def search(
     Examples:
       dinorankclip search runs/first --images photos "a red mug" "two dogs in the snow"
       dinorankclip search runs/first --images photos --image-query mug.jpg --html found.html
+      dinorankclip search runs/first --images embedded/photos "a red mug"
 
     The first search embeds the photos and keeps an index in IMAGES/.dinorankclip (or, if that cannot be written, in
     built/photo-index). Later searches embed only new and changed photos. While `dinorankclip serve` runs on the same
     photos with the same model, it answers, and nothing is loaded here.
+
+    IMAGES may be a folder that `dinorankclip embed` wrote with this model, for collections of any size. Its first
+    search makes an index that fits the number of images, and says how many of the nearest it finds.
 
     A query for which no photo stands out gets one line instead of photos: its best photos fit it no better than they
     fit unrelated queries, a hundred of which are built in. The step of the checkpoint is printed first, with what the
@@ -49,18 +55,19 @@ def search(
     Args:
         model: A run, a checkpoint, an exported folder, open_clip:NAME:FILE, transformers:FOLDER, or starter.
         queries: Descriptions of photos; several are answered one after the other.
-        images: The folder of photos, with all folders below it.
+        images: The folder of photos, with all folders below it; or a folder of embeddings.
         image_query: Find photos like this photo.
         top: Photos to show for each query.
         html: Also write a page with the photos found; with --interactive when the last query is answered.
         interactive: Read more queries from the standard input, one per line.
         anyway: List the nearest photos also where none stands out.
+        index: For embeddings: exact (up to a million images), graph (needs usearch), ivf (the least memory), or auto.
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
     """
     if not queries and image_query is None and not interactive:
         raise UserError("nothing to look for: give words, --image-query FILE, or --interactive")
     check_at_least(1, top=top)
-    finder = _finder(model, images, queries, top, image_query, device)
+    finder = _finder(model, images, queries, top, image_query, device, index)
     if finder.damaged.replaced:
         _note(f"damaged photos are left out:\n{finder.damaged.summary()}")
     _describe(model)
@@ -77,16 +84,25 @@ def search(
         if html is not None and answers:
             from dinorankclip.report.html import write_search_page
 
-            write_search_page(html, answers, images, model, finder.searched)
+            photos = getattr(finder, "photos", images)
+            write_search_page(html, answers, photos, model, finder.searched)
             print(f"page: {html}")
 
 
 def _finder(
-    model: str, images: Path, queries: tuple[str, ...], top: int, image_query: Path | None, device: str
+    model: str, images: Path, queries: tuple[str, ...], top: int, image_query: Path | None, device: str, index: str
 ) -> Finder:
     """Return a search through a server that runs on these photos, else a search of our own."""
+    from dinorankclip.search.embedded import EmbeddedSearch, is_embedded
+    from dinorankclip.search.large_index import KINDS
     from dinorankclip.search.photo_search import PhotoSearch
     from dinorankclip.search.served import find_server
+
+    kind = next((kind for kind in KINDS if kind == index), None)
+    if is_embedded(images):
+        return EmbeddedSearch(model, images, lambda: _loaded(model, device), _note, kind)
+    if kind is not None:
+        raise UserError(f"--index {index} is for a folder of embeddings (dinorankclip embed), and {images} is none")
 
     server = find_server(model, images, queries, top, image_query) if device == "auto" else None
     if server is not None:

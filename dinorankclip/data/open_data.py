@@ -242,7 +242,7 @@ def open_images(where: str | Path, reading: FindingSettings | None = None) -> Im
         parts = _remote_parts(where)
         if "all" not in parts:
             raise UserError(
-                f"{where} is divided into parts: name the folder of one, as {where.rstrip('/')}/{[*parts][0]}"
+                f"{where} is divided into parts: name the folder of one, as {where.rstrip('/')}/{next(iter(parts))}"
             )
         return ImageShards(parts["all"])
     if os.path.isdir(path):

@@ -99,8 +99,8 @@ class RemoteShard:
     def _demand_same(self, known: tuple[int, str]) -> None:
         if (now := self._asked()) != known:
             raise UserError(
-                f"{self} has changed while it was read ({known[0]} bytes, {known[1]} → {now[0]} bytes, {now[1]}): start "
-                "the command again. A run goes on only if its pairs are the same"
+                f"{self} has changed while it was read ({known[0]} bytes, {known[1]} → {now[0]} bytes, {now[1]}): "
+                "start the command again. A run goes on only if its pairs are the same"
             )
         self._seen = time.monotonic()
 
@@ -208,8 +208,8 @@ def _request(what: RemoteShard | str, ask: Callable[[Any, str], Result]) -> Resu
             said = f"{type(error).__name__}: {first_line(error)}"
             if attempt == TRIES:
                 raise UserError(
-                    f"{shown_url(url)} cannot be read: {TRIES} requests failed, the last with {said}. Is the network or "
-                    "the store away? The same command goes on later"
+                    f"{shown_url(url)} cannot be read: {TRIES} requests failed, the last with {said}. Is the network "
+                    "or the store away? The same command goes on later"
                 ) from error
             log.log(logging.INFO if attempt < TRIES // 2 else logging.WARNING, "%s: %s; trying again", what, said)
         time.sleep(wait * _draws.uniform(0.5, 1.0))

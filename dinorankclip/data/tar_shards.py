@@ -1,4 +1,5 @@
-"""Reads pairs from tar shards, local or by their URLs (remote.py), in any order: the clip-benchmark retrieval layout and WebDataset shards.
+"""Reads pairs from tar shards, local or remote (remote.py), in any order: the clip-benchmark retrieval layout and
+WebDataset shards.
 
 `index_shard` walks the headers of one tar and groups neighbouring members with the same key, as WebDataset does
 (`a/b.c.jpg` has key `a/b` and kind `c.jpg`). The result is columns, one row a sample, in the order of the tar:

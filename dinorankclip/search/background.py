@@ -19,19 +19,23 @@ Shapes: B background queries, N photos, D embedding width.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dinorankclip.io import digest
 from dinorankclip.search.index import BACKGROUND, DAMAGED_FILE, load_arrays, save_arrays, stored_numbers
+from dinorankclip.search.large_index import LargeIndex
 
 BEST = 5  # photos whose fit is averaged
 STANDS_OUT = 0.5  # spreads above the median of background queries
 FEWEST_PHOTOS = 30  # in a smaller collection nothing can be said
 HUB = 0.2  # a photo that is first for this share of background queries answers everything
+NEAR = 100  # nearest photos of a query that `NearBackground` looks at
 PHOTOS_AT_ONCE = 16384  # a table of 107 queries is 14 MB, and there are several
 _TINY = 1e-6  # a spread of cosines below this is rounding
 QUERIES = (
@@ -121,6 +125,38 @@ class Background:
         fit = float(_highest(((scores - self._mean) / self._std)[None]).mean())
         level = 0.0 if self.flat else (fit - self._median) / self._spread
         return Standing(level, int((self._fits < fit).sum()), len(self._fits))
+
+
+class NearBackground:
+    """Estimates `Background` in a large collection from the nearest photos alone: the fit of a query is the mean of the
+    `BEST` highest z among its `NEAR` nearest photos, found by an index."""
+
+    def __init__(self, queries: np.ndarray, fits: list[float], hub: int, hub_share: float) -> None:
+        self._queries, self._fits, self.hub, self.hub_share = queries, np.array(fits), hub, hub_share
+        self._median = float(np.median(self._fits))
+        self._spread = max(1.4826 * float(np.median(np.abs(self._fits - self._median))), _TINY)
+
+    @classmethod
+    def measured(cls, queries: np.ndarray, index: LargeIndex) -> NearBackground:
+        fits, first = [], Counter[int]()
+        for number, places in enumerate(index.candidates(queries, NEAR)):
+            scores = queries @ index.rows.at(np.sort(places)).T
+            first[int(np.sort(places)[scores[number].argmax()])] += 1
+            fits.append(float(_highest(_among_others(scores.astype(np.float64))[[number]]).mean()))
+        hub, times = first.most_common(1)[0]
+        return cls(queries, fits, hub, times / len(queries))
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `__init__` needs beside the queries."""
+        return {"fits": self._fits.tolist(), "hub": self.hub, "hub_share": self.hub_share}
+
+    def standing(self, query: np.ndarray, index: LargeIndex) -> Standing:
+        """Return how far a query [D] stands out."""
+        photos = index.rows.at(index.nearest(query, NEAR)[0])
+        scores = (self._queries @ photos.T).astype(np.float64)
+        z = (photos @ query - scores.mean(0)) / np.maximum(scores.std(0), _TINY)
+        fit = float(_highest(z[None]).mean())
+        return Standing((fit - self._median) / self._spread, int((self._fits < fit).sum()), len(self._fits))
 
 
 def _among_others(scores: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -92,10 +92,14 @@ class RowFile:
 
     def at(self, places: np.ndarray) -> np.ndarray:
         """Return the rows at some places, [n, D]."""
+
+        def some(part: np.ndarray) -> np.ndarray:
+            return np.concatenate([self.piece(place, place + 1) for place in part.tolist()])
+
         if len(places) < 4 * READERS:
-            return np.concatenate([self.piece(place, place + 1) for place in places.tolist()])
+            return some(places)
         with ThreadPoolExecutor(READERS) as pool:
-            return np.concatenate(list(pool.map(lambda place: self.piece(place, place + 1), places.tolist())))
+            return np.concatenate(list(pool.map(some, np.array_split(places, 4 * READERS))))
 
 
 class Codes:
@@ -108,12 +112,15 @@ class Codes:
     def candidates(
         self, queries: np.ndarray, ranges: Iterable[tuple[int, int]], top: int
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return for each query, [Q, D], (rows, lower bounds) that hold the `top` best rows of the ranges of records."""
-        blocks = ((at, min(at + BLOCK, stop)) for start, stop in ranges for at in range(start, stop, BLOCK))
+        """Return (rows, lower bounds) for each query, [Q, D]: the `top` best rows of the ranges are among them."""
+        blocks: Iterator[tuple[int, int]] = (
+            (at, min(at + BLOCK, stop)) for start, stop in ranges for at in range(start, stop, BLOCK)
+        )
         lock, scan = threading.Lock(), _Scan(queries, top)
 
         def work() -> None:
-            records, floats = np.empty(BLOCK, self._record), np.empty((AT_ONCE, queries.shape[1]), np.float32)
+            records = np.empty(BLOCK, self._record)
+            floats = np.empty((AT_ONCE if len(queries) == 1 else BLOCK, queries.shape[1]), np.float32)
             while True:
                 with lock:
                     block = next(blocks, None)
@@ -123,10 +130,10 @@ class Codes:
                 self._file.read_into(block[0] * self._record.itemsize, some)
                 scan.add(some, floats)
 
-        # Products with many queries use all cores by themselves.
         first = list(itertools.islice(blocks, 2 * READERS))
+        blocks = itertools.chain(first, blocks)
+        # Products with many queries use all cores by themselves.
         threads = 1 if len(queries) > 1 or len(first) < 4 else READERS
-        blocks = itertools.chain(first, blocks)  # type: ignore[assignment]
         if threads == 1:
             work()
         else:
@@ -149,8 +156,8 @@ class _Scan:
 
     def add(self, records: np.ndarray, floats: np.ndarray) -> None:
         products, one = np.empty((len(records), len(self._queries)), np.float32), len(self._queries) == 1
-        for at in range(0, len(records), AT_ONCE):
-            codes = records["code"][at : at + AT_ONCE]
+        for at in range(0, len(records), len(floats)):
+            codes = records["code"][at : at + len(floats)]
             some = floats[: len(codes)]
             np.copyto(some, codes)
             if one:  # products of single rows: BLAS would share a matrix out to threads of its own, which wait here
@@ -176,10 +183,11 @@ class _Scan:
     def found(self) -> list[tuple[np.ndarray, np.ndarray]]:
         found = []
         for least, kept in zip(self._least, self._kept):
-            rows, lower, upper = (np.concatenate(column) if kept else np.empty(0) for column in zip(*kept)) \
-                if kept else (np.empty(0, np.int64), np.empty(0), np.empty(0))  # fmt: skip
-            possible = upper >= least
-            found.append((rows[possible].astype(np.int64), lower[possible]))
+            if not kept:
+                found.append((np.empty(0, np.int64), np.empty(0, np.float32)))
+                continue
+            rows, lower, upper = (np.concatenate(column) for column in zip(*kept))
+            found.append((rows[upper >= least], lower[upper >= least]))
         return found
 
 

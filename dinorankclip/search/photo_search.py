@@ -116,10 +116,7 @@ class PhotoSearch:
         return len(self.index.names) - self.damaged.replaced
 
     def by_words(self, words: str, top: int) -> Answer:
-        words = words.strip().encode("utf-8", "replace").decode("utf-8")  # arguments may hold bytes that are no text
-        if not words:
-            raise UserError("an empty query: say in words what to look for")
-        row = self._memo.get_or_add(f"words {words}", lambda: self._model.embed_words(words))
+        words, row = row_of_words(words, self._memo, self._model)
         usable = self.index.usable_rows()
         standing = self.background.standing(usable @ row) if self.background is not None else None
         return Answer(words, self._nearest(row, top), standing)
@@ -144,12 +141,7 @@ class PhotoSearch:
         name = resolved.relative_to(photos).as_posix() if resolved.is_relative_to(photos) else ""
         row = self.index.row_of(name)
         if row is None:
-            try:
-                data = read_file(path, missing="missing-image")
-                key = "photo " + hashlib.blake2b(data, digest_size=16).hexdigest()
-                row = self._memo.get_or_add(key, lambda: self._model.embed_image(data))
-            except (Damage, UserError) as error:
-                raise UserError(f"{path} cannot be searched with: {error}") from None
+            row = row_of_photo(path, self._memo, self._model)
         return Answer(path, self._nearest(row, top))
 
     def _nearest(self, row: np.ndarray, top: int) -> list[Hit]:
@@ -216,6 +208,24 @@ class ModelOnDemand:
         """Embed an encoded image: fp32 [D], of length 1."""
         model = self.loaded()
         return model.encode_image(model.preprocess(image)[None])[0].cpu().numpy()
+
+
+def row_of_words(words: str, memo: QueryMemo, model: ModelOnDemand) -> tuple[str, np.ndarray]:
+    """Return a query as it is shown, and its embedding."""
+    words = words.strip().encode("utf-8", "replace").decode("utf-8")  # arguments may hold bytes that are no text
+    if not words:
+        raise UserError("an empty query: say in words what to look for")
+    return words, memo.get_or_add(f"words {words}", lambda: model.embed_words(words))
+
+
+def row_of_photo(path: Path, memo: QueryMemo, model: ModelOnDemand) -> np.ndarray:
+    """Return the embedding of a photo from anywhere."""
+    try:
+        data = read_file(path, missing="missing-image")
+        key = "photo " + hashlib.blake2b(data, digest_size=16).hexdigest()
+        return memo.get_or_add(key, lambda: model.embed_image(data))
+    except (Damage, UserError) as error:
+        raise UserError(f"{path} cannot be searched with: {error}") from None
 
 
 def stamp(model: str) -> str | None:

@@ -5,7 +5,7 @@
     python -m bench.large_index ask --folder DIR --kind exact --cold      # with nothing else running
     python -m bench.large_index page --folder DIR …                       # the dated record of one or more folders
 
-Rows are a mixture: 20,000 centres in 64 dimensions, spread around them with 0.6 of the centres' deviation, mapped to 512
+Rows are a mixture: 20,000 centres in 64 dimensions, spread around them with 0.6 of their deviation, mapped to 512
 dimensions whose weights fall off, with noise in all of them and a common direction, and made unit-norm. Queries are
 drawn from the same centres with more noise and another common direction, as captions lie beside images: 200 of them.
 "Cold" means that the pages of the files are given back to the system before each query (`posix_fadvise`); the record

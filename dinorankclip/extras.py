@@ -47,6 +47,8 @@ EXTRAS: dict[str, dict[str, str]] = {
     "parquet": {"pyarrow": "pyarrow"},
     "trackers": {"wandb": "wandb", "mlflow": "mlflow-skinny"},
     "umap": {"umap": "umap-learn"},
+    "remote": {"fsspec": "fsspec", "aiohttp": "aiohttp"},
+    "index": {"usearch": "usearch"},
 }
 # Packages that another one brings, by the module whose extra brings it.
 _BROUGHT_BY = {"starlette": "fastapi", "pydantic": "fastapi"}

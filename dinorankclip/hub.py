@@ -1,7 +1,7 @@
 """Decides whether hub libraries may use the network: only after `dinorankclip --online VERB …`.
 
-Nothing else in this package opens a connection, `pipe:` data that a user types excepted. Set the environment before
-the first import of open_clip, timm, transformers or huggingface_hub, which read it once.
+Nothing else in this package opens a connection, apart from `pipe:` data and shards by URL that a user types.
+Set the environment before the first import of open_clip, timm, transformers or huggingface_hub, which read it once.
 
 `cached_file` and `cached_folder` find what the local hub cache holds, and download it only after `--online`.
 """

@@ -48,14 +48,16 @@ _BUSY = (408, 409, 425, 429)  # states below 500 that may pass
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 _draws = random.SystemRandom()  # waits alone depend on it
 _held = threading.local()
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class RemoteShard:
     """Names an object by its URL. Offers what tar_shards.py asks of a path: name, stem, parent, and its bytes."""
 
     def __init__(self, url: str) -> None:
-        self.url, self._state, self._seen = url, None, 0.0
+        self.url, self._seen = url, 0.0
+        self._state: tuple[int, str] | None = None
         self.parent, _, self.name = shown_url(url).rpartition("/")
         self.stem = self.name.rpartition(".")[0] or self.name
 

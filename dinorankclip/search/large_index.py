@@ -1,7 +1,7 @@
 """Makes and opens indexes of rows that are too many to be read for each query: 10⁵ to 10⁹.
 
     exact   records of one byte a number (codes.py), all of them scanned: the answers of a scan of the rows
-    graph   an HNSW graph of the package usearch in float16, mapped; the best that it finds are ranked by exact scores
+    graph   an HNSW graph of the package usearch over int8, mapped; the best that it finds are ranked by exact scores
     ivf     the same records sorted by clusters, of which the nearest are scanned; built with bounded memory
 
 `make_index` makes one beside the rows, measures on a sample of queries how many of the true ten nearest it finds, and
@@ -86,7 +86,7 @@ class LargeIndex:
         if self.kind == "graph":
             with naming_extras("an index of kind graph", "index"):
                 from usearch.index import Index
-            self._graph = Index.restore(str(self.path), view=True)
+            self._graph: Any = Index.restore(str(self.path), view=True)
             return
         self._codes = Codes(self.path, self.rows.dim)
         if self.kind == "ivf":
@@ -185,7 +185,7 @@ def _write_records(rows: RowFile, path: Path, progress: Progress) -> None:
 def _write_graph(rows: RowFile, path: Path, progress: Progress) -> None:
     with naming_extras("an index of kind graph", "index"):
         from usearch.index import Index
-    graph = Index(ndim=rows.dim, metric="ip", dtype="f16", connectivity=16, expansion_add=96)
+    graph = Index(ndim=rows.dim, metric="ip", dtype="i8", connectivity=16, expansion_add=64)
     for start, piece in _pieces(rows, _GRAPH_AT_ONCE, "indexing", progress):
         graph.add(np.arange(start, start + len(piece)), piece, threads=usable_cores())
     with whole_file(path) as aside:

@@ -122,7 +122,7 @@ def test_errors_say_what_to_do(tmp_path, monkeypatch):
             open_pairs(f"{server.url}/forbidden.tar", split="all")
         with pytest.raises(UserError, match=r"no \.tar shards in"):
             open_pairs(f"{server.url}/empty", split="val")
-        server.failing = 1.0
+        server.failing, server.draws.choice = 1.0, lambda faults: "503"
         with pytest.raises(UserError, match=r"8 requests failed, the last with .* goes on later"):
             RemoteShard(f"{server.url}/a.tar").look()
         assert server.faults >= remote.TRIES

@@ -29,9 +29,10 @@ from dinorankclip.checked_files import UnfitFile, file_text, read_object
 from dinorankclip.config import FindingSettings
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.open_data import PART_NAMES, built_in_scenes, open_stored, splits_of
+from dinorankclip.data.remote import RemoteShard
 from dinorankclip.data.scenes.make import MANIFEST
 from dinorankclip.data.splits import SplitPart
-from dinorankclip.data.tar_shards import SHOWN_TARS, ShardSource, file_stamp, shards_of_folder
+from dinorankclip.data.tar_shards import SHOWN_TARS, ShardSource, file_stamp, open_shard, shard_size, shards_of_folder
 from dinorankclip.io import digest
 from dinorankclip.json_shape import TEXT, listed, named
 from dinorankclip.types import Source, UserError
@@ -142,10 +143,10 @@ def open_set(location: SetLocation) -> BenchmarkSet:
     )
 
 
-def _refuse_cut(shards: Sequence[Path]) -> None:
+def _refuse_cut(shards: Sequence[Path | RemoteShard]) -> None:
     """Refuse a tar that does not end in two blocks of zeros: a tar cut between two samples looks whole otherwise."""
     for shard in shards:
-        with open(shard, "rb") as file:
+        with open_shard(shard) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - 2 * BLOCKSIZE))
             if size < 2 * BLOCKSIZE or any(file.read()):
@@ -315,18 +316,18 @@ def source_digest(source: Source) -> str:
     return digest("samples", summary.hexdigest())
 
 
-def content_digest(paths: Sequence[Path]) -> str:
+def content_digest(paths: Sequence[Path | RemoteShard]) -> str:
     """Return a digest of the bytes of these files, in their order; their paths do not matter."""
-    unknown = sum(path.stat().st_size for path in paths if io.load_table(file_stamp(path, "contents")) is None)
+    unknown = sum(shard_size(path) for path in paths if io.load_table(file_stamp(path, "contents")) is None)
     shown = tqdm(paths, "fingerprint", unit="file", leave=False, disable=None if unknown > _WORTH_A_BAR else True)
     return digest("contents", *map(_file_digest, shown))
 
 
-def _file_digest(path: Path) -> str:
+def _file_digest(path: Path | RemoteShard) -> str:
     name = file_stamp(path, "contents")
     if (known := io.load_table(name)) is not None and "digest" in known:
         return str(known["digest"])
-    with open(path, "rb") as file:
+    with open_shard(path) as file:
         content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     io.save_table(name, {"digest": np.array(content)})
     return content

@@ -313,7 +313,7 @@ def file_stamp(path: Path | RemoteShard, *purpose: str) -> str:
     return digest(_INDEX_VERSION, path.resolve(), state.st_size, state.st_mtime_ns, *purpose)
 
 
-def _size(path: Path | RemoteShard) -> int:
+def shard_size(path: Path | RemoteShard) -> int:
     return path.look()[0] if isinstance(path, RemoteShard) else path.stat().st_size
 
 
@@ -329,7 +329,7 @@ def _indexes(shards: list[Path | RemoteShard], beside: frozenset[str]) -> tuple[
         with one_at_a_time(f"shards-{digest(*stamps)}", io.INDEX_FOLDER), contextlib.ExitStack() as stack:
             tables |= _stored(set(stamps) - set(tables))  # stored by another process during the wait
             missing = {stamp: path for stamp, path in zip(stamps, shards) if stamp not in tables}
-            volume = sum(map(_size, missing.values()))
+            volume = sum(map(shard_size, missing.values()))
             indexing: Iterable[dict[str, np.ndarray]] = map(index_shard, missing.values(), repeat(beside))
             if remote or (len(missing) > 1 and volume > _WORTH_A_POOL):
                 log.info("indexing %d shards (%.1f GB), once", len(missing), volume / 1e9)

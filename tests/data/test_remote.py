@@ -1,5 +1,6 @@
 """Shards by URLs: the pairs of local shards, whatever share of requests fails; clear errors where nothing helps."""
 
+import json
 import sys
 
 import fsspec
@@ -181,3 +182,23 @@ def test_s3_by_s3fs(store, tmp_path, monkeypatch):
         found = open_pairs(where, ReadingSettings(), split)
         assert split == "train" or everything(found) == local, where
     assert np.all(open_pairs("s3://bucket/set/test", split="all").sizes() > 0)
+
+
+def test_every_command_that_takes_shards_takes_urls(store, tmp_path, capsys, monkeypatch):
+    from dinorankclip.commands.entry import main
+    from tests.models.model_making import saved, small_model
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DINORANKCLIP_HOME", str(tmp_path / "built"))
+    model, url = str(saved(tmp_path / "model", small_model(seed=1))), f"{store.url}/bucket/set"
+    main(["data", "show", url, "--out", "sheet.png"])
+    with pytest.raises(SystemExit):
+        main(["data", "check", f"{url}/nothing"])
+    main(["data", "check", url, "--samples", "5"])
+    assert "train: 22 images" in capsys.readouterr().out
+    for name, where in (("local", tmp_path / "bucket/set"), ("remote", url)):
+        main(["embed", model, "--data", str(where), "--split", "test", "--out", name])
+        main(["score", model, "--sets", str(where), "--out", f"scores-{name}", "--draws", "100"])
+    assert (tmp_path / "remote/images.npy").read_bytes() == (tmp_path / "local/images.npy").read_bytes()
+    scores = [json.loads((tmp_path / f"scores-{name}/scores.json").read_text()) for name in ("local", "remote")]
+    assert str(scores[0]["sets"]).replace(str(tmp_path / "bucket/set"), url) == str(scores[1]["sets"])

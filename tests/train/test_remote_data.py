@@ -1,4 +1,4 @@
-"""Training from a store where 5 % of the requests fail: killed and gone on with, the weights are those of local files."""
+"""Training from a store where 5 % of requests fail: killed and gone on with, the weights are those of local files."""
 
 import signal
 

@@ -88,7 +88,7 @@ def ask(folder: Path, kind: Any, cold: bool, asked: int, measured: bool) -> None
     rows = RowFile(folder / ROWS)
     index, queries = open_index(rows, folder, kind, f"{len(rows)} rows"), Mixture().draw(QUERIES, 2, side=1)
     assert index is not None, f"make the index {kind} first"
-    before, took, found, disk = memory(), [], [], []
+    before, took, found, disk, begin = memory(), [], [], [], time.process_time()
     for query in queries[:asked]:
         if cold:
             for path in (index.path, folder / ROWS):
@@ -99,6 +99,7 @@ def ask(folder: Path, kind: Any, cold: bool, asked: int, measured: bool) -> None
         disk.append((read_bytes() - read) / 1e6)
     result = {
         "queries": asked, "median": float(np.median(took)), "p95": float(np.percentile(took, 95)), "most": max(took),
+        "core-ms": 1000 * (time.process_time() - begin) / asked,
         "MB from disk": float(np.median(disk)), "memory before": before, "memory": memory(), "look": index.look,
     }  # fmt: skip
     if not cold:
@@ -145,8 +146,9 @@ def page(folders: list[Path], out: Path) -> None:
     lines = [
         "# Indexes of many rows", "", __doc__.split("\n\n")[2].strip(), "",
         "| rows | index | made in | of core-seconds | peak memory, making | size | recall@10 | cache | p95 | median "
+        "| core-ms a query "
         "| from disk a query | peak memory, asking |",
-        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |",
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]  # fmt: skip
     for record in records.values():
         for name, found in record.items():
@@ -158,7 +160,8 @@ def page(folders: list[Path], out: Path) -> None:
             lines.append(
                 f"| {record['rows']['rows']:,} | {kind} | {made['seconds']:.0f} s | {made['core-seconds']:.0f} "
                 f"| {made['memory']['peak']:.0f} MB | {made['bytes'] / 1e9:.2f} GB | {recall:.3f} | {cache} "
-                f"| {found['p95']:.1f} ms | {found['median']:.1f} ms | {found['MB from disk']:.0f} MB "
+                f"| {found['p95']:.1f} ms | {found['median']:.1f} ms | {found['core-ms']:.1f} "
+                f"| {found['MB from disk']:.0f} MB "
                 f"| {found['memory']['peak']:.0f} MB ({found['memory']['mapped']:.0f} mapped) |"
             )
     text = "\n".join([*lines, "", f"Machine: {in_words(about)}."])

@@ -48,7 +48,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "trackers": {"wandb": "wandb", "mlflow": "mlflow-skinny"},
     "umap": {"umap": "umap-learn"},
     "remote": {"fsspec": "fsspec", "aiohttp": "aiohttp"},
-    "index": {"usearch": "usearch"},
+    "index": {"usearch": "usearch", "numkong": "numkong"},
 }
 # Packages that another one brings, by the module whose extra brings it.
 _BROUGHT_BY = {"starlette": "fastapi", "pydantic": "fastapi"}

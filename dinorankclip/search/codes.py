@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class _File:
     def read(self, at: int, size: int) -> bytes:
         return bytes_at(self._number, size, at)
 
-    def read_into(self, at: int, room: np.ndarray) -> None:
+    def read_into(self, at: int, room: Any) -> None:
         if not fill_at(self._number, memoryview(room).cast("B"), at):
             raise UnfitFile("an index ends too early: delete it, and it is made again")
 
@@ -74,7 +75,7 @@ class RowFile:
     """Reads rows of an .npy file, float16 or float32 [N, D], as float32, a piece at a time."""
 
     def __init__(self, path: Path) -> None:
-        mapped = read_array(path)
+        mapped: Any = read_array(path)
         if mapped.ndim != 2 or mapped.dtype.kind != "f" or not mapped.shape[1]:
             raise UnfitFile(f"{path} holds no rows of numbers")
         (self.count, self.dim), self._dtype, self._start = mapped.shape, mapped.dtype, int(mapped.offset)

@@ -115,6 +115,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
         second_captions=second,
+        pinned=placement.device.type == "cuda",
     )
     length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)

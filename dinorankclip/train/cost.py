@@ -61,8 +61,10 @@ def dry_run(
             begin = time.perf_counter()
             batch = next(batches)
             ready = time.perf_counter()
-            backward(state.model, state.objective, batch, progress, placement, settings.budget.chunk)
+            chunk = settings.budget.chunk
+            backward(state.model, state.objective, batch, progress, placement, chunk, updater=state.updater)
             state.updater.step(progress, state.model.logit_scale)
+            state.updater.look()
             if placement.device.type == "cuda":
                 torch.cuda.synchronize()
             if step > 0:

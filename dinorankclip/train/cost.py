@@ -38,7 +38,7 @@ from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
 METHOD_SETTINGS = ("preset", "method", "loss.", "distil.", "fusion.", "anchor.")  # comparable runs may differ in these
-NEUTRAL_SETTINGS = ("budget.chunk", "budget.device", "record.")  # these do not change gradients
+NEUTRAL_SETTINGS = ("budget.chunk", "budget.compile", "budget.device", "record.")  # these do not change gradients
 SPLIT_SETTINGS = ("val_fraction", "val_most", "group_column", "epoch_samples")  # these select the held-out images
 NONE_HELD_OUT = "the model was trained on these pairs"
 OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"

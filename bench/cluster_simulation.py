@@ -1,8 +1,10 @@
-"""A thousand nodes with failures: what share of the time trains, by checkpoint interval: python -m bench.cluster_simulation
+"""A thousand nodes with failures: what share of the time trains, by checkpoint interval.
 
-A run of `work` hours on `nodes` nodes, each of which fails after an exponential time. A failure costs the work since the
-last checkpoint and a restart; some failures take the node away until it is repaired, and a spare node steps in, if one
-is left. A checkpoint stops the steps for `checkpoint` seconds. The share of the time that trains is compared with
+    python -m bench.cluster_simulation
+
+A run of `work` hours on `nodes` nodes, each of which fails after an exponential time. A failure costs the work since
+the last checkpoint and a restart; some failures take the node away until it is repaired, and a spare node steps in, if
+one is left. A checkpoint stops the steps for `checkpoint` seconds. The share of the time that trains is compared with
 Daly's formula, and the best interval with those of Young and Daly. Seeded; takes seconds.
 """
 
@@ -150,8 +152,8 @@ def as_markdown(record: dict) -> str:
         "# A cluster with failures, simulated",
         "",
         f"{cluster['nodes']} nodes that fail every {cluster['node_mtbf']:,.0f} hours each, checkpoints of "
-        f"{3600 * cluster['checkpoint']:.0f} s, restarts of {60 * cluster['restart']:.0f} min, {cluster['spares']} spare "
-        f"nodes, {cluster['lost']:.0%} of failures take the node away for {cluster['repair']:.0f} h; "
+        f"{3600 * cluster['checkpoint']:.0f} s, restarts of {60 * cluster['restart']:.0f} min, {cluster['spares']} "
+        f"spare nodes, {cluster['lost']:.0%} of failures take the node away for {cluster['repair']:.0f} h; "
         f"{cluster['work']:.0f} hours of work, {record['runs']} runs each.",
         "",
         "| interval / Young's | minutes | share that trains | Daly's formula |",

@@ -244,7 +244,9 @@ def teacher(options: argparse.Namespace) -> Result:
     from dinorankclip.teachers.registry import open_teacher
 
     found, where = {}, device.choose("auto", "fp32").device
-    for name, size in (("efficientnet-lite0", 96),) if options.tiny else (("efficientnet-lite0", 224), ("random-vit", 112)):
+    for name, size in (
+        (("efficientnet-lite0", 96),) if options.tiny else (("efficientnet-lite0", 224), ("random-vit", 112))
+    ):
 
         def one(name: str = name, size: int = size) -> dict:
             network = open_teacher(name, size).to(where)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 — sentences of the page stand in one line
 """Writes docs/scale.md: what 10⁷, 10⁸ and 10⁹ pairs would take. python -m bench.scale_page
 
 All numbers of the page come from `constants()`, the plans below and the records of docs/bench; nothing is typed into the
@@ -51,7 +52,9 @@ LIST_LENGTH, HEAD_DIM, GPUS_OF_NODE = 32, 32, 8
 def constants() -> dict[str, Constant]:
     scaling, embedding = newest(RECORDS, "scaling"), newest(RECORDS, "embedding")
     hashes, rate = newest(RECORDS, "checksum-cost"), newest(RECORDS, "teacher-rate")
-    photos = next(c for c in embedding["comparisons"] if "training view" in c["title"] and "512×384 to 224" in c["title"])
+    photos = next(
+        c for c in embedding["comparisons"] if "training view" in c["title"] and "512×384 to 224" in c["title"]
+    )
     list_bytes = scaling["cells"]["loss 1/512"]["bytes"] / 512**2
     saving = statistics.median(one["saving"] for one in hashes["rounds"]["without"])
     return {
@@ -195,7 +198,10 @@ def page(found: list[dict[str, Any]], known: dict[str, Constant], simulated: dic
         ("pairs/s, all GPUs", lambda f: f"{f['rate']:,.0f}"),
         ("**cores that decode, for each GPU**", lambda f: f"**{f['cores']:.1f}**"),
         ("gradients, a GPU sends in a step", lambda f: bytes_text(f["gradients"])),
-        ("which takes, not overlapped", lambda f: f"{f['exchange']:.3f} s, {f['exchange'] / f['step']:.1%} of the step"),
+        (
+            "which takes, not overlapped",
+            lambda f: f"{f['exchange']:.3f} s, {f['exchange'] / f['step']:.1%} of the step",
+        ),
         ("embeddings gathered and sent back, a GPU", lambda f: bytes_text(f["gathered"])),
     )
     lists = [
@@ -207,7 +213,9 @@ def page(found: list[dict[str, Any]], known: dict[str, Constant], simulated: dic
             ("whole lists: memory", lambda r: bytes_text(r["whole bytes"])),
             ("whole lists: FLOPs of the towers", lambda r: f"{r['whole']:.0%}"),
         )
+        if order > 1 or ("lists of" in what and "memory" in what)  # order 1 sorts, and multiplies nothing
     ]
+    checked = formula_checked(known["lists"].value)
     failing = rows(
         ("nodes", lambda f: str(f["nodes"])),
         ("hours between failures", lambda f: f"{f['mtbf']:,.0f}"),
@@ -223,14 +231,19 @@ def page(found: list[dict[str, Any]], known: dict[str, Constant], simulated: dic
         for row in simulated["sizes"]
     ]  # fmt: skip
     gap = max(abs(row["simulated"] - row["expected"]) for row in simulated["sweep"])
+    shares = {row["factor"]: row["simulated"] for row in simulated["sweep"]}
     best = max(simulated["sweep"], key=lambda row: row["simulated"])
+    least, most = min(shares), max(shares)
+    near = [100 * (shares[1.0] - shares[factor]) for factor in (0.5, 2.0)]
+    index = newest(RECORDS, "memory")["index"]["indexed"]
     kinds = [[name, f"{c.value:,.4g}", c.unit, c.kind, c.source] for name, c in known.items()]
     last = found[-1]
     return "\n\n".join([
         "# Scale: what 10⁷, 10⁸ and 10⁹ pairs would take",
         "Computed on paper by `python -m bench.scale_page`: this project has trained on two CPU cores and on no GPU. Each constant "
         "is [listed below](#constants) as measured here, published or assumed. The largest doubt is the share of a GPU's "
-        "peak that training reaches; hours and dollars are inversely proportional to it. `bash bench/gpu.sh` measures it.",
+        "peak that training reaches: hours and dollars are inversely proportional to it, and small trunks reach less than "
+        "large ones. `bash bench/gpu.sh` measures it.",
         "## Hours and dollars",
         "hours = pairs × epochs × 3 × FLOPs of a pair / (GPUs × peak × utilisation × share that trains); "
         "dollars = hours × GPUs × price.",
@@ -241,7 +254,7 @@ def page(found: list[dict[str, Any]], known: dict[str, Constant], simulated: dic
         "(`dinorankclip data pack` stores them at the trained size), or train a larger trunk on the same node.",
         "## The ranking loss",
         f"Memory of one GPU and FLOPs relative to those of the towers, heads of width {HEAD_DIM}. The memory of orders above 1 is "
-        "a formula (queries and their gradients); on CPUs the measured memory was 0.8 to 1.5 of it.",
+        f"a formula (queries and their gradients); on CPUs the measured memory was {checked}.",
         table(head, lists),
         f"Whole lists are out of reach at such batches: `--loss.list-length {LIST_LENGTH}` is the way. FLOPs flatter sorting, which "
         "is bound by memory; a GPU has to be asked.",
@@ -252,9 +265,9 @@ def page(found: list[dict[str, Any]], known: dict[str, Constant], simulated: dic
         f"{3600 * cluster['checkpoint']:.0f} s, restarts of {60 * cluster['restart']:.0f} min, 1 % spare nodes, "
         f"{cluster['lost']:.0%} of failures take a node away for {cluster['repair']:.0f} h. Share of the time that trains:",
         table(["nodes", "hours between failures", "Young, min", "share", "no spares", "restarts of 1 h"], simulation),
-        f"- Daly's formula agrees with the simulation to {100 * gap:.2f} points over intervals from a quarter to eight times Young's.",
-        f"- The best of the tried intervals is {best['factor']:g} times Young's. Half or twice of it costs about a point.",
-        "- Spare nodes matter more than the interval: a group has a fixed size, and waits for a node where no spare is left.",
+        f"- Daly's formula agrees with the simulation to {100 * gap:.2f} points over intervals from {least:g} to {most:g} times Young's.\n"
+        f"- The best of the tried intervals is {best['factor']:g} times Young's. Half of it costs {near[0]:.1f} points, twice {near[1]:.1f}.\n"
+        "- Spare nodes matter more than the interval: a group has a fixed size, and waits for a node where no spare is left.\n"
         f"- Restarts decide at a thousand nodes: one hour instead of ten minutes costs "
         f"{100 * (simulation_share(simulated, 1000, 'share') - simulation_share(simulated, 1000, 'share of a slow restart')):.0f} points.",
         "![Time lost by interval](bench/cluster-interval.svg)\n![Time lost by nodes](bench/cluster-nodes.svg)",
@@ -267,12 +280,21 @@ def page(found: list[dict[str, Any]], known: dict[str, Constant], simulated: dic
         "- Every process holds the whole model, its gradients and moments: "
         f"{bytes_text(last['checkpoint'] + 4 * last['parameters'])} of {bytes_text(known['memory'].value)} for {last['plan'].trunk}.\n"
         "- The number of processes is fixed while a group runs. After a failure `torchrun --max-restarts` starts as many again.\n"
-        "- The index of all samples is in the memory of each process: 10⁶ samples take 201 MB when they are indexed "
-        "([memory](bench/memory-2026-11-18.md)); 10⁹ samples need `pipe:` shards.\n"
+        f"- A process indexes {index['samples']:,.0f} samples in {bytes_text(index['helper'])} "
+        "([memory](bench/memory-2026-11-18.md)); a thousand times as many need `pipe:` shards.\n"
         "- Hosts agree once a step over gloo, which connects every process with every other.",
         "## Constants",
         table(["constant", "value", "unit", "kind", "source"], kinds),
     ]) + "\n"  # fmt: skip
+
+
+def formula_checked(per_entry: float) -> str:
+    """Measured bytes of the orders above 1 over those of `ranking_bytes`, least and most."""
+    cells = newest(RECORDS, "scaling")["cells"]
+    shares = [
+        cells[f"loss {order}/512"]["bytes"] / ranking_bytes(512, 512, 512, order, per_entry) for order in (2, 3, 4, 5)
+    ]
+    return f"{min(shares):.1f} to {max(shares):.1f} times that"
 
 
 def simulation_share(simulated: dict[str, Any], nodes: int, name: str) -> float:

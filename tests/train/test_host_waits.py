@@ -1,5 +1,7 @@
-"""Steps on a GPU wait for nothing, and a step that is not finite is never applied. No GPU is needed: the meta device has
-no values, so that an operation that reads one fails there, and the decisions of a GPU are taken on CPU tensors."""
+"""Steps on a GPU wait for nothing, and a step that is not finite is never applied.
+
+No GPU is needed: the meta device has no values, so that an operation that reads one fails there, and the decisions of a
+GPU are taken on CPU tensors."""
 
 import contextlib
 from dataclasses import replace

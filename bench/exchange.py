@@ -55,7 +55,7 @@ def compared(trunk: str, batch: int, rounds: int) -> Comparison:
         assert all(side.facts is not None for side in (*alone, *pair))
         sides = {name: partial(slowest, members) for name, members in ((ONE, alone), (AFTER, pair), (DURING, pair))}
         # Not there and back: the two processes take the two kinds of exchange in turn.
-        times = alternate(sides, rounds, 2, f"{trunk}, {batch}", there_and_back=False)
+        times = alternate(sides, rounds, 1, f"{trunk}, {batch}", there_and_back=False)
     finally:
         for side in (*alone, *pair):
             side.close()
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     if options.quick:
         options.trunks = ["drc-tiny:8"]
     about = machine_now(1)
-    rounds = options.rounds or (1 if options.quick else 8)
+    rounds = options.rounds or (1 if options.quick else 6)
     cells = [(name, int(batch)) for name, _, batch in (word.rpartition(":") for word in options.trunks)]
     write_record("exchange", [compared(name, batch, rounds) for name, batch in cells], options, about)
 

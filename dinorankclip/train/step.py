@@ -93,7 +93,8 @@ class Watch:
         terms = torch.stack([*self._terms.values(), norm.new_zeros(())]).isfinite()
         refused = distributed.any_on_device(1.0 - (terms.all() & norm.isfinite()).float())
         torch.maximum(self.bad, refused, out=self.bad)
-        self._steps.append((step, list(self._terms), terms, list(grads), norms.isfinite()))
+        self._steps.append((step, list(self._terms), terms, list(grads), torch.cat([norms, norm[None]]).isfinite()))
+        self._terms = {}
         return norm
 
     def look(self) -> None:
@@ -103,7 +104,7 @@ class Watch:
             return
         rank = distributed.world().rank
         bad = [distributed.any_process(not bool(terms.all() & grads.all()))[0] for _, _, terms, _, grads in steps]
-        at, names, terms, parameters, grads = steps[bad.index(True) if any(bad) else 0]
+        at, names, terms, parameters, grads = steps[bad.index(True)]
         broken = [name for name, good in zip(names, terms.tolist()) if not good]
         if distributed.any_process(bool(broken))[0]:
             raise NonFinite(broken, f"on process {rank}", at)

@@ -74,7 +74,11 @@ def main(argv: list[str] | None = None) -> None:
     about = machine_now(1)
     rounds = options.rounds or (1 if options.quick else 6)
     cells = [(name, int(batch)) for name, _, batch in (word.rpartition(":") for word in options.trunks)]
-    write_record("exchange", [compared(name, batch, rounds) for name, batch in cells], options, about)
+    found = []
+    for name, batch in cells:
+        found.append(compared(name, batch, rounds))
+        print(found[-1].as_markdown(), flush=True)
+    write_record("exchange", found, options, about)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_rows_of_pairs_come_from_the_store_of_scores(model, pairs, tmp_path, cap
     from dinorankclip.evaluate.embeddings import EmbeddingStore
 
     monkeypatch.setattr(
-        "dinorankclip.search.embed_collection.EmbeddingStore", lambda: EmbeddingStore(tmp_path / "store")
+        "dinorankclip.search.embed_pieces.EmbeddingStore", lambda: EmbeddingStore(tmp_path / "store")
     )
     main(["embed", str(model), "--data", str(pairs), "--out", "first"])
     assert "before" not in capsys.readouterr().out

@@ -13,8 +13,10 @@ import torch
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.open_data import open_captions, open_images
 from dinorankclip.models.loaded import load_model
-from dinorankclip.search import embed_collection
+from dinorankclip.pieces.run import make_pieces
+from dinorankclip.search import embed_collection, embed_pieces
 from dinorankclip.search.embed_collection import COLUMNS, EmbeddingFolder
+from dinorankclip.search.embed_pieces import EmbedPieces
 from dinorankclip.types import UserError
 from tests.models.model_making import photo, saved, small_model
 
@@ -42,14 +44,10 @@ def photos(tmp_path_factory):
 
 
 def embed(out: Path, model, images=None, captions=None, half=False, part=PART):
-    folder = EmbeddingFolder(
-        out, embed_collection.plan_of(model, images, captions, part), {"model": "m"}, model.dim, half
-    )
+    pieces = EmbedPieces(out, model, images, captions, half, part)
+    folder = pieces.lead({"model": "m"})
     if not folder.complete:
-        if images is not None:
-            embed_collection.embed_images(folder, model, images, part)
-        if captions is not None:
-            embed_collection.embed_captions(folder, model, captions, part)
+        make_pieces(pieces, show=False)
         folder.finish()
     return folder
 
@@ -129,7 +127,7 @@ def killed(run, monkeypatch_target, name, countdown):
         (embed_collection, "write_json", 2),  # a part is on disk, not yet in the manifest
         (embed_collection, "write_json", 6),  # among the captions
         (embed_collection, "one_line", 7),  # some files of a part are longer, others not
-        (embed_collection, "embed_rows", 3),  # between parts
+        (embed_pieces, "embed_rows", 3),  # between parts
         (embed_collection, "write_parquet", 2),  # while finishing
         (embed_collection, "write_json", 8),  # all but the last word
     ],
@@ -160,7 +158,7 @@ def test_finished_parts_are_not_computed_again(tmp_path, model, photos):
 def test_the_second_call_finds_it_complete(tmp_path, model, photos, monkeypatch):
     embed(tmp_path / "out", model, open_images(photos))
     before = contents(tmp_path / "out")
-    monkeypatch.setattr(embed_collection, "embed_rows", None)  # would fail if it were called
+    monkeypatch.setattr(embed_pieces, "embed_rows", None)  # would fail if it were called
     assert embed(tmp_path / "out", model, open_images(photos)).rows("images") == 8
     assert contents(tmp_path / "out") == before
 
@@ -229,9 +227,9 @@ def test_odd_keys_stay_on_their_lines(tmp_path, model):
 
 def test_without_pyarrow_there_are_the_numpy_files(tmp_path, model, photos, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    images = open_images(photos)
-    folder = EmbeddingFolder(tmp_path / "out", embed_collection.plan_of(model, images, None), {}, model.dim, False)
-    embed_collection.embed_images(folder, model, images)
+    pieces = EmbedPieces(tmp_path / "out", model, open_images(photos), None)
+    folder = pieces.lead({})
+    make_pieces(pieces, show=False)
     assert folder.finish() is False
     assert sorted(contents(tmp_path / "out")) == ["damaged.tsv", "image_keys.txt", "images.npy", "manifest.json"]
     assert embed_collection.write_parquet(tmp_path / "x", tmp_path / "out" / "images.npy", {}) is False

@@ -11,7 +11,7 @@ import tyro
 
 from dinorankclip.commands.shared import load_quietly
 from dinorankclip.config import FindingSettings
-from dinorankclip.pieces.contract import HERE, WhereFlags, Work
+from dinorankclip.pieces.contract import HERE, Where, Work
 from dinorankclip.types import CaptionSource, ImageSource, UserError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def embed(
     half: bool = False,
     device: str = "auto",
     reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
-    where: WhereFlags = HERE,
+    where: Annotated[Where, tyro.conf.arg(name="")] = HERE,
 ) -> None:
     """Embed images, captions or both: rows with their keys. The same command again resumes, on any number of workers.
 

@@ -14,6 +14,7 @@ pack.py             writes pairs and classification sets
 paths.py            refuses paths that cannot be right, before anything heavy is imported
 python_pairs.py     pairs of a Python program: torch data sets, lists and iterables of (image, captions)
 readers.py          readers of data named NAME:ARGUMENT, plugged in or given in Python
+row_pieces.py          blocks of such rows as pieces of work
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
 samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
 scenes/             the built-in data

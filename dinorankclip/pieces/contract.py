@@ -6,9 +6,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from dinorankclip.types import UserError
 
@@ -21,7 +19,11 @@ class Pieces(ABC):
     title: str  # names the progress bar
     unit: str = "item"
     identity: str  # a digest of all that the pieces depend on: every worker must see the same
-    sizes: Sequence[int]  # items of each piece
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Sequence[int]:
+        """Return the items of each piece."""
 
     @abstractmethod
     def missing(self) -> list[int]:
@@ -30,6 +32,9 @@ class Pieces(ABC):
     @abstractmethod
     def make(self, number: int, progress: Progress) -> None:
         """Compute a piece and commit it. Any number of processes may do so at once, even with the same piece."""
+
+    def prepare(self) -> None:  # noqa: B027 (most work needs no preparation)
+        """Do what the first piece needs. Only the leading process does so, if a piece is missing."""
 
     def gather(self) -> None:  # noqa: B027 (most work has nothing to join)
         """Join what is there. Only the leading process does so: after pieces were made, and at the end."""
@@ -98,4 +103,3 @@ class Where:
 
 
 HERE = Where()
-WhereFlags = Annotated[Where, tyro.conf.arg(name="")]  # its flags have no prefix

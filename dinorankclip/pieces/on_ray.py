@@ -171,7 +171,8 @@ class _Dealer:
                 self.left.discard(number)
             self.idle.append(actor)
         while self.todo and self.idle:
-            self.busy[self.idle[-1].make.remote(self.todo[0])] = self.idle.pop(), self.todo.popleft()
+            actor, number = self.idle.pop(), self.todo.popleft()
+            self.busy[actor.make.remote(number)] = actor, number
 
     def _refused(self, refusal: str) -> None:
         """Go on without a machine that cannot open the work, as long as there is another one."""

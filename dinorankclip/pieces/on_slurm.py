@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.extras import naming_extras
+from dinorankclip.io import home
 from dinorankclip.pieces.account import Account
 from dinorankclip.pieces.contract import Pieces, Progress, SlurmSettings, Where
 from dinorankclip.pieces.crew import POLL, Crew, work_share
@@ -69,7 +70,7 @@ def run_on_slurm(
     shares = min(where.workers or where.slurm.parallel, len(missing))
     environment = {name: value for name, value in os.environ.items() if name.startswith("DINORANKCLIP_")}
     elements = [Share(str(crew.folder), share, shares, environment, os.getcwd()) for share in range(shares)]
-    logs = crew.folder.parent / ".slurm"
+    logs = home() / "slurm" / crew.folder.name.removeprefix(".")
     gpus = 0 if device == "cpu" else int(where.slurm.cluster == "slurm")
     jobs = submit(elements, logs, pieces.title.replace(" ", "-"), where.slurm, gpus)
     shown, looked = 0.0, 0.0

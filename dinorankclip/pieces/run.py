@@ -27,6 +27,7 @@ def make_pieces(
     missing = pieces.missing()
     distributed.wait_for_all()  # all ranks look before one of them writes, so that they see the same
     if missing:
+        distributed.leader_first(pieces.prepare)
         total = sum(pieces.sizes)
         bar = tqdm(
             desc=pieces.title, initial=total - sum(pieces.sizes[number] for number in missing), total=total,

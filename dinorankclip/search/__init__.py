@@ -3,7 +3,8 @@
 Call it to search: `dinorankclip.search("starter", "photos", "a red mug")`; the arguments are in
 `help(dinorankclip.api.searching.search)`.
 
-embed_collection.py    `embed`: images and captions → a folder of .npy and Parquet files that survives a kill
+embed_collection.py    `embed`: a folder of .npy and Parquet files that survives a kill
+embed_pieces.py        the parts of that folder as pieces of work, joined in order
 index.py               embeddings of a folder of photos, brought up to date when photos change; recent queries
 photo_search.py        `search`: the query, the index, and a model that is loaded only when it is needed
 served.py              `search` through a running `serve`: its note, and the questions to it

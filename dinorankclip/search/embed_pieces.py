@@ -89,7 +89,10 @@ class EmbedPieces(Pieces):
         for side, source in sides:
             count = 0 if source is None else len(source)
             self._places += [(side, range(at, min(at + part, count))) for at in range(0, count, part)]
-        self.sizes = [len(places) for _, places in self._places]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(places) for _, places in self._places]
 
     def lead(self, about: dict[str, Any]) -> EmbeddingFolder:
         """Open the folder, new or begun, in the process that joins parts."""

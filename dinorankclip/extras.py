@@ -47,6 +47,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "parquet": {"pyarrow": "pyarrow"},
     "trackers": {"wandb": "wandb", "mlflow": "mlflow-skinny"},
     "umap": {"umap": "umap-learn"},
+    "ray": {"ray": "ray"},
 }
 # Packages that another one brings, by the module whose extra brings it.
 _BROUGHT_BY = {"starlette": "fastapi", "pydantic": "fastapi"}

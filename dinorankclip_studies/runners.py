@@ -1,4 +1,4 @@
-"""Implements `study run`: adopts results, tunes, makes all runs here, by SLURM or by Ray, keeps results.json up to date.
+"""Implements `study run`: adopts results, tunes, makes all runs here, by SLURM or Ray, keeps results.json.
 
 With SLURM an array job runs the same queue (through submitit). Each element runs `dinorankclip study work FOLDER --only
 KEY`, so locks, results and failures are those of a local study. An element that reaches its time limit is submitted

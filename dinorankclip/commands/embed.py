@@ -56,6 +56,7 @@ def embed(
     from dinorankclip.io import one_at_a_time
     from dinorankclip.models.loaded import try_out
     from dinorankclip.pieces.run import make_pieces
+    from dinorankclip.search.embed_collection import PART
     from dinorankclip.search.embed_pieces import known_rows
 
     if data is None and images is None and captions is None:
@@ -67,7 +68,7 @@ def embed(
     world = distributed.join(device)
     settings = {
         "model": model, "out": str(out), "images": images, "captions": captions, "data": data, "split": split,
-        "half": half, "device": device, "reading": asdict(reading),
+        "half": half, "device": device, "part": PART, "reading": asdict(reading),
     }  # fmt: skip
     pieces = open_work(settings)
     try_out(pieces.model)  # before a folder is made, because a broken model must leave none
@@ -108,7 +109,7 @@ def open_work(settings: dict[str, Any]) -> EmbedPieces:
     texts: CaptionSource | None = open_captions(captions, reading, split) if captions is not None else pairs
     loaded = load_quietly(settings["model"], distributed.own_device(device))
     out = Path(settings["out"])
-    return EmbedPieces(out, loaded, pictures, texts, settings["half"], max_pixels=reading.max_pixels)
+    return EmbedPieces(out, loaded, pictures, texts, settings["half"], settings["part"], reading.max_pixels)
 
 
 def _counts(folder: EmbeddingFolder) -> str:

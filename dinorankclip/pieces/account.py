@@ -22,9 +22,8 @@ class Account:
 
     def __str__(self) -> str:
         total, workers = sum(self.made.values()), [name for name, pieces in self.made.items() if pieces]
-        text = (
-            f"{total} piece{'s' * (total != 1)} in {self.seconds:.0f} s, {sum(self.core_seconds.values()):.0f} core-s"
-        )
+        spent = f"{self.seconds:.0f} s, {sum(self.core_seconds.values()):.0f} core-seconds"
+        text = f"{total} piece{'s' * (total != 1)} in {spent}"
         if len(workers) > 1 or self.lost:
             text += ", by " + ", ".join(f"{name} ({self.made[name]})" for name in workers[:_SHOWN])
             text += f" and {len(workers) - _SHOWN} more" if len(workers) > _SHOWN else ""

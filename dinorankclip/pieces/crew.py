@@ -135,6 +135,9 @@ class Crew:
             return False  # it was done just now
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(worker)
+        if path.with_name(f"{number}{_DONE}").exists():  # it was done since `done` was read
+            path.unlink(missing_ok=True)
+            return False
         return True
 
     def mark_done(self, number: int) -> None:

@@ -27,7 +27,7 @@ LOOK = 1.0  # seconds between looks at the notes of workers
 TRIALS = 3  # of a piece whose workers are lost, or which fails
 STARTS = 30  # of workers that are lost before they have opened the work
 STORE_BYTES = 80_000_000  # for Ray's own objects: nothing of ours lies there
-WAITING_AFTER = 20.0  # seconds without any worker after which this is said
+WAITING_AFTER = 60.0  # seconds without any worker at a piece after which this is said
 
 
 def run_on_ray(
@@ -192,10 +192,12 @@ class _Dealer:
 
     def _show(self) -> None:
         items = sum(note.items for note in self.crew.read_notes())
-        self.bar.update(max(0.0, items - self.items))
-        self.items = max(items, self.items)
+        if items > self.items:  # a lost worker's unfinished piece is not counted back
+            self.bar.update(items - self.items)
+            self.items = items
         if any(number is not None for _, number in self.busy.values()):
             self.spoken = time.monotonic()
         elif time.monotonic() - self.spoken > WAITING_AFTER:
-            self.bar.write(f"waiting for a free place for a worker ({self.resources}); Ctrl-C stops", file=sys.stderr)
+            places = ", ".join(f"{number} {name.removeprefix('num_')}" for name, number in self.resources.items())
+            self.bar.write(f"no worker has begun: they load, or wait for a free place ({places})", file=sys.stderr)
             self.spoken = time.monotonic()

@@ -79,8 +79,9 @@ def run_on_slurm(
             time.sleep(POLL)
             notes, over = crew.read_notes(), False
             items = sum(note.items for note in notes)
-            advance(items - shown)
-            shown = items
+            if items > shown:  # a lost worker's unfinished piece is not counted back
+                advance(items - shown)
+                shown = items
             pieces.gather()
             if time.monotonic() - looked > _LOOK_AT_JOBS or where.slurm.cluster != "slurm":
                 over, looked = all(job.done() for job in jobs), time.monotonic()

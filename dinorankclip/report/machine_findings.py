@@ -31,6 +31,7 @@ NEEDED_BY = {
     "parquet": "Parquet tables",
     "trackers": "curves in wandb and mlflow",
     "umap": "projections by UMAP",
+    "ray": "long work on a Ray cluster (--on ray)",
 }
 # Weights that pip installs: teacher → module, and the line that installs the module.
 WEIGHTS = {

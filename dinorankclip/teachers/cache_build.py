@@ -36,6 +36,7 @@ from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.samples import permutation
 from dinorankclip.io import digest, write_bytes
+from dinorankclip.pieces.account import Account
 from dinorankclip.pieces.contract import HERE, Pieces, Progress, Where, Work
 from dinorankclip.pieces.run import make_pieces
 from dinorankclip.teachers import cache_format
@@ -76,6 +77,7 @@ class CacheBuilder(Pieces):
     show: bool = True
 
     unit = "item"
+    account = Account()
 
     def __post_init__(self) -> None:
         self.world, self.title = distributed.world(), f"{self.folder.name}: features"
@@ -107,7 +109,7 @@ class CacheBuilder(Pieces):
             self.say(f"{self.folder} is complete already")
             return manifest
         try:
-            make_pieces(self, where, work, self.folder, self.show)
+            self.account = make_pieces(self, where, work, self.folder, self.show)
         except KeyboardInterrupt:
             self.say(f"\nstopped: what is finished stays in {self.folder}; the same command goes on from there")
             raise

@@ -143,6 +143,30 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path, model, photos, where, 
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
+def test_parts_made_in_any_order_give_the_same_bytes(tmp_path, model, photos):
+    images, captions = open_images(photos), open_captions(photos)
+    embed(tmp_path / "whole", model, images, captions)
+    leading, elsewhere = (EmbedPieces(tmp_path / "out", model, images, captions, part=PART) for _ in range(2))
+    folder = leading.lead({"model": "m"})
+    assert elsewhere.identity == leading.identity and elsewhere.missing() == [0, 1, 2, 3, 4, 5]
+    for number in (5, 1, 3):
+        elsewhere.make(number, lambda items: None)
+        leading.gather()
+    assert folder.items("images") == 0 and leading.missing() == elsewhere.missing() == [0, 2, 4]
+    leading.make(0, lambda items: None)
+    leading.gather()
+    assert folder.items("images") == 8 and len(list((tmp_path / "out" / ".parts").iterdir())) == 2
+    (tmp_path / "out" / ".parts" / "texts-0000000000.npz").write_bytes(b"damaged")
+    after_a_kill = EmbedPieces(tmp_path / "out", model, images, captions, part=PART)
+    folder = after_a_kill.lead({"model": "m"})
+    for number in (2, 3, 4):
+        after_a_kill.make(number, lambda items: None)
+        after_a_kill.gather()
+    folder.finish()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert not (tmp_path / "out" / ".parts").exists()
+
+
 def test_finished_parts_are_not_computed_again(tmp_path, model, photos):
     images = open_images(photos)
     plan = embed_collection.plan_of(model, images, None, PART)

@@ -151,8 +151,8 @@ def with_ray(kind: str, out: str, kill: bool) -> dict[str, Any]:
     from ray.cluster_utils import Cluster
 
     common = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=common | {"node_ip_address": "127.0.0.1"})
-    second = cluster.add_node(**common, node_ip_address="127.0.0.2")
+    cluster = Cluster(initialize_head=True, head_node_args=common)
+    second = cluster.add_node(**common)
     try:
         begin = time.monotonic()
         flags = ["--on", "ray", "--ray.address", cluster.address] if kind == "study" else ["ray", cluster.address]
@@ -219,7 +219,7 @@ def main() -> None:
     out = options.out.absolute()
     options.folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
-    os.environ |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     os.chdir(options.folder)
     prepare(options.items)
     rows = []

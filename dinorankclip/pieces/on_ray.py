@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from dinorankclip.extras import naming_extras
 from dinorankclip.pieces.account import Account
-from dinorankclip.pieces.contract import Pieces, RaySettings, Where
+from dinorankclip.pieces.contract import Pieces, Where
 from dinorankclip.pieces.crew import Crew
 from dinorankclip.system import usable_cores
 from dinorankclip.types import UserError, first_line
@@ -33,27 +33,29 @@ WAITING_AFTER = 60.0  # seconds without any worker at a piece after which this i
 def run_on_ray(
     pieces: Pieces, missing: list[int], crew: Crew, where: Where, device: str, bar: tqdm, account: Account
 ) -> None:
+    address = where.ray.address or os.environ.get("RAY_ADDRESS")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if not address:  # read when Ray is imported; by default it takes loopback on macOS and Windows alone
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     with naming_extras("--on ray", "ray"):
         import ray
-    _connect(ray, where.ray)
+    _connect(ray, address)
     try:
         _Dealer(ray, pieces, missing, crew, where, device, bar, account).run()
     finally:
         ray.shutdown()  # actors end with the call; a Ray of our own ends, too
 
 
-def _connect(ray: Any, settings: RaySettings) -> None:
+def _connect(ray: Any, address: str | None) -> None:
     """Join a running cluster, or start Ray on this machine alone: on loopback, without pages, reports or downloads."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    address = settings.address or os.environ.get("RAY_ADDRESS")
     quiet = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     try:
         if address:
             ray.init(address=address, **quiet)
         else:
             ray.init(
-                address="local", num_cpus=usable_cores(), include_dashboard=False, _node_ip_address="127.0.0.1",
+                address="local", num_cpus=usable_cores(), include_dashboard=False,
                 object_store_memory=STORE_BYTES, **quiet,
             )  # fmt: skip
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:

@@ -2,13 +2,19 @@
 
 import json
 import multiprocessing
+import os
 import platform
+import socket
 import threading
 import time
 
 import pytest
+import torch
 
+from dinorankclip import distributed
+from dinorankclip.checked_files import read_json
 from dinorankclip.extras import MissingPackage
+from dinorankclip.io import write_json
 from dinorankclip.pieces import crew
 from dinorankclip.pieces.account import Account
 from dinorankclip.pieces.contract import RaySettings, SlurmSettings, Where, Work
@@ -181,3 +187,27 @@ def test_only_names_travel():
     assert set(Note("w").__dict__) == {
         "worker", "host", "process", "beat", "pieces", "items", "again", "core_seconds", "ended", "error",
     }  # fmt: skip
+
+
+def _rank(rank, port, folder):
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    distributed.join("cpu")
+    account = make_pieces(Squares(folder, seconds=0.3 if rank == 0 else 0.01, count=12), show=rank == 0)
+    if rank == 0:
+        write_json(folder / "account.json", account.made)
+    distributed.leave()
+
+
+def test_ranks_of_torchrun_take_the_next_number_when_they_are_free(tmp_path, free_port):
+    torch.multiprocessing.spawn(_rank, (free_port, tmp_path), nprocs=2)
+    made = read_json(tmp_path / "account.json")
+    (tmp_path / "account.json").unlink()
+    assert read(tmp_path) == squares(12) and sum(made.values()) == 12
+    assert made["rank 0"] < made["rank 1"]  # the slow rank gets fewer
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]

@@ -1,5 +1,7 @@
 """Ray: a worker that dies costs its piece; errors name the machine; nothing is left behind."""
 
+import os
+
 import pytest
 
 from dinorankclip.pieces.contract import RaySettings, Where
@@ -7,6 +9,7 @@ from dinorankclip.pieces.run import make_pieces
 from dinorankclip.types import UserError
 from tests.pieces.squares import Squares, read, squares, work
 
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # loopback alone
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'dinorankclip[ray]'")
 TWO = Where("ray", workers=2)
 
@@ -19,11 +22,8 @@ def made(folder, **settings):
 @pytest.fixture(scope="module")
 def cluster():
     """One Ray for all tests here, because each start takes seconds."""
-    import os
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     context = ray.init(
-        address="local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False,
         object_store_memory=80_000_000,
     )  # fmt: skip
     yield context

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 PART = 64  # items of a piece
+PACE = float(os.environ.get("PACE", "0"))  # seconds that each piece takes besides its work
 STUDY = """
 name = "lost"
 title = "two cells"
@@ -47,6 +49,30 @@ changes = { "loss.order" = 2 }
 """
 
 
+def open_embed(settings: dict[str, Any]) -> Any:
+    from dinorankclip.commands.embed import open_work
+
+    return _paced(open_work(settings))
+
+
+def open_cache(settings: dict[str, Any]) -> Any:
+    from dinorankclip.teachers.cache_request import open_work
+
+    return _paced(open_work(settings))
+
+
+def _paced(pieces: Any) -> Any:
+    """Let each piece take PACE seconds more, so that a kill finds workers in the middle of a piece."""
+    make = pieces.make
+
+    def slow(number: int, progress: Callable[[float], object]) -> None:
+        time.sleep(PACE)
+        make(number, progress)
+
+    pieces.make = slow
+    return pieces
+
+
 def work(kind: str, out: str, runner: list[str]) -> None:
     """Make one folder, in a process of its own: what the command does, with smaller pieces."""
     from dinorankclip import distributed
@@ -58,25 +84,21 @@ def work(kind: str, out: str, runner: list[str]) -> None:
     where = Where(on or "here", 2, RaySettings(address), SlurmSettings(cluster="local"))  # type: ignore[arg-type]
     reading = {"image_column": "image"}
     if kind == "embed":
-        from dinorankclip.commands.embed import open_work
-
         settings = {
             "model": "model", "out": out, "images": None, "captions": None, "data": "pairs", "split": "train",
             "half": False, "device": "cpu", "part": PART, "reading": reading,
         }  # fmt: skip
-        pieces = open_work(settings)
+        pieces = open_embed(settings)
         distributed.leader_first(lambda: pieces.lead({}))
-        account = make_pieces(pieces, where, Work("dinorankclip.commands.embed:open_work", settings, "cpu"), Path(out))
+        account = make_pieces(pieces, where, Work("bench.lost_workers:open_embed", settings, "cpu"), Path(out))
         if pieces.folder is not None and not pieces.folder.complete:
             pieces.folder.finish()
     else:
-        from dinorankclip.teachers import cache_request
-
         spec = {"data": "pairs", "teacher": "efficientnet-lite0", "input_size": 64, "split": ["train"]}
         layout = {"keep": "gram", "coding": "8bit", "rows": PART, "captions": PART}
         settings = {"out": out, "spec": spec | {"layout": layout}, "reading": reading, "device": "cpu"}
-        builder = cache_request.open_work(settings)
-        builder.finished(where, Work("dinorankclip.teachers.cache_request:open_work", settings, "cpu"))
+        builder = open_cache(settings)
+        builder.finished(where, Work("bench.lost_workers:open_cache", settings, "cpu"))
         account = builder.account
     if distributed.world().leads:
         print("account:", account, flush=True)
@@ -107,8 +129,10 @@ def finish(process: subprocess.Popen, begin: float) -> dict[str, Any]:
 def digest_of(kind: str, out: str) -> str:
     """Return a digest of all that was made; of a study: of its runs' scores."""
     if kind == "study":
-        runs = json.loads(Path(out, "results.json").read_text())["runs"]
-        data = json.dumps(sorted((run["cell"], run["seed"], sorted(run["scores"].items())) for run in runs))
+        from dinorankclip_studies.results import Results
+
+        runs = Results.load(Path(out, "results.json")).runs
+        data = json.dumps(sorted((run.cell, run.seed, sorted(run.scores.items())) for run in runs))
         return hashlib.sha256(data.encode()).hexdigest()[:16]
     summary = hashlib.sha256()
     for path in sorted(path for path in Path(out).iterdir() if path.is_file() and not path.name.startswith(".")):
@@ -131,11 +155,20 @@ def begun(kind: str, out: str) -> int:
 
 def killed_in_the_middle(kind: str, out: str, process: subprocess.Popen, kill: Callable[[], object]) -> None:
     """Wait until two pieces are there and another is being made, then kill a worker."""
-    while process.poll() is None and begun(kind, out) < 2:
+    while process.poll() is None and (begun(kind, out) < 2 or not both_at_work(kind, out)):
         time.sleep(0.01)
     if process.poll() is not None:
         raise SystemExit(f"{kind} {out} ended before the kill:\n{process.communicate()[0][-2000:]}")
     kill()
+
+
+def both_at_work(kind: str, out: str) -> bool:
+    """Return whether both workers have made a piece; true where no notes tell: torchrun, and runs of a study."""
+    notes = []
+    for path in Path(out).glob(".work-*/notes/[!.]*"):
+        with contextlib.suppress(OSError, ValueError):
+            notes.append(json.loads(path.read_text())["pieces"])
+    return kind == "study" or not list(Path(out).glob(".work-*")) or sum(pieces > 0 for pieces in notes) == 2
 
 
 def processes_with(words: str) -> list[int]:
@@ -212,6 +245,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=["embed", "cache", "study"])
+    parser.add_argument("--runners", nargs="+", help="only these, after one process: ray killed slurm torchrun")
     parser.add_argument("--items", type=int, default=640)
     parser.add_argument("--folder", type=Path, default=Path("built/lost-workers"))
     parser.add_argument("--out", type=Path, default=Path("docs/bench"))
@@ -235,8 +269,13 @@ def main() -> None:
         if kind != "study":
             runners["torchrun, a rank killed"] = lambda out, kind=kind: with_torchrun(kind, out)
         expected = None
+        words = {"two Ray nodes": "ray", "two Ray nodes, one killed": "killed"}
         for name, make in runners.items():
+            short = words.get(name) or ("slurm" if "submitit" in name else name.partition(",")[0])
+            if options.runners and name != "one process" and short not in options.runners:
+                continue
             folder = f"{kind}-{name.replace(',', '').replace(' ', '-')}"
+            shutil.rmtree(folder, ignore_errors=True)
             result = make(folder)
             try:
                 found = digest_of(kind, folder)

@@ -248,9 +248,7 @@ def main() -> None:
     parser.add_argument("--runners", nargs="+", help="only these, after one process: ray killed slurm torchrun")
     parser.add_argument("--items", type=int, default=640)
     parser.add_argument("--folder", type=Path, default=Path("built/lost-workers"))
-    parser.add_argument("--out", type=Path, default=Path("docs/bench"))
     options = parser.parse_args()
-    out = options.out.absolute()
     options.folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     os.environ |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -285,7 +283,6 @@ def main() -> None:
             rows.append({"work": kind, "runner": name, "same": found == expected, "bytes": found} | result)
             print(json.dumps({k: v for k, v in rows[-1].items() if k != "tail" or found != expected}), flush=True)
             Path("rows.json").write_text(json.dumps(rows))
-    print(out)
 
 
 if __name__ == "__main__":

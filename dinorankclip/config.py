@@ -316,6 +316,8 @@ class BudgetSettings:
     """auto (the GPU if there is one), cpu, cuda or cuda:N."""
     threads: int | None = None
     """CPU threads of each process; by default torch's choice."""
+    compile: bool = False
+    """Compile the towers with torch.compile, for training alone: CLIP's plain towers. Values agree up to rounding."""
 
 
 @dataclass(frozen=True)

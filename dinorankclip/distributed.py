@@ -1,7 +1,8 @@
 """Finds the rank of a process and makes the exchanges that training needs. One process needs no torch.distributed.
 
 A loss follows this convention: each process returns the mean over its own rows, the loss of a step is the mean over
-processes, and `mean_gradients` after backward gives the gradient of that mean.
+processes, and `mean_gradients` after backward gives the gradient of that mean. `GradientExchange` gives the same while
+backward runs. Numbers of the host travel between hosts (gloo), also beside GPUs: no GPU is waited for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -19,6 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 from dinorankclip.lost_process import PATIENCE, answer_within, living, noticing, wait_for
 from dinorankclip.types import UserError, first_line
 
+BUCKET = 1 << 23  # numbers of gradients that travel together
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
@@ -64,17 +67,17 @@ def join(device: str = "cpu") -> World:
 
 
 def _init(on_gpu: bool) -> None:
-    """Start the group. With gloo, exchanges of a step end after a time that is shorter than the leading process may
-    take to score, so waits for that process have a group of their own. nccl keeps one patience for both."""
-    backend, timeout = ("nccl", PATIENCE) if on_gpu else ("gloo", answer_within())
+    """Start the group. Exchanges of a step end after a time that is shorter than the leading process may take to score,
+    so waits for that process have a group of their own, between hosts."""
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     try:
         store, rank, size = next(rendezvous("env://"))
         # torchrun --max-restarts keeps its store: what processes of an earlier attempt wrote there must not be found.
         store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         _meeting.store = dist.PrefixStore("roll call", store)
         group = dist.PrefixStore("group", store)
-        dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=timeout)
-        _meeting.patient = None if on_gpu else dist.new_group(timeout=PATIENCE)
+        dist.init_process_group(backend, store=group, rank=rank, world_size=size, timeout=answer_within())
+        _meeting.patient = dist.new_group(timeout=PATIENCE, backend="gloo")
     except RuntimeError as error:
         raise UserError(
             f"process {os.environ.get('RANK')} cannot connect to the others ({first_line(error)}); start all of them "
@@ -112,7 +115,7 @@ def leave() -> None:
 def world() -> World:
     """Return the rank of this process and the size of its group: 0 and 1 unless a group was joined."""
     if dist.is_available() and dist.is_initialized():
-        on_gpu = dist.get_backend() == "nccl"
+        on_gpu = "nccl" in dist.get_backend_config()
         local_rank = torch.cuda.current_device() if on_gpu else int(os.environ.get("LOCAL_RANK", "0"))
         return World(dist.get_rank(), dist.get_world_size(), local_rank)
     return World()
@@ -146,25 +149,107 @@ def gather_integers(rows: Tensor) -> Tensor:
     return torch.cat(_all_gathered(rows.to(_device()).contiguous())).cpu()
 
 
-def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = 1 << 23) -> None:
+def mean_gradients(parameters: Iterable[torch.nn.Parameter], bucket: int = BUCKET) -> None:
     """Average gradients over processes, in buckets of about `bucket` numbers. A missing gradient stays missing, so the
     same parameters must have gradients on every process."""
-    if world().size == 1:
-        return
-    buckets: list[list[Tensor]] = []
-    room = 0
-    for grad in (parameter.grad for parameter in parameters if parameter.grad is not None):
-        if not buckets or room < grad.numel() or buckets[-1][0].dtype != grad.dtype:
-            buckets.append([])
-            room = bucket
-        buckets[-1].append(grad)
-        room -= grad.numel()
-    for grads in buckets:
-        flat = torch.cat([grad.reshape(-1) for grad in grads])
-        _all_reduce(flat)
-        flat /= dist.get_world_size()
-        for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
-            grad.copy_(part.view_as(grad))
+    GradientExchange([list(parameters)], bucket).finish()
+
+
+class GradientExchange:
+    """Averages gradients over processes, while the backward pass that computes them still runs.
+
+    Parameters lie in buckets that depend on their order and sizes alone, so that sums round alike in every step and
+    after a resume. `during_backward` surrounds the last backward pass of a step: a bucket whose gradients are all there
+    leaves at once. `finish` sends the others, waits, and writes the means. A parameter may lack a gradient, on every
+    process alike; its bucket then waits for `finish`.
+
+    Buckets leave in one order everywhere: the order in which the leading process had them complete in its first step.
+    """
+
+    def __init__(self, parts: Iterable[Sequence[torch.nn.Parameter]], bucket: int = BUCKET) -> None:
+        """`parts` never share a bucket: a part whose gradients are late or missing holds back none of another part."""
+        self._buckets: list[list[torch.nn.Parameter]] = []
+        for part in parts:
+            room = 0
+            for at, parameter in enumerate(part):
+                if at == 0 or room < parameter.numel() or self._buckets[-1][0].dtype != parameter.dtype:
+                    self._buckets.append([])
+                    room = bucket
+                self._buckets[-1].append(parameter)
+                room -= parameter.numel()
+        self._order: list[int] = []  # in which buckets leave during backward; empty before it was learnt
+        self._complete: list[int] = []  # buckets in the order in which this step completed them
+        self._missing: list[int] = []  # gradients that a bucket waits for; empty outside `during_backward`
+        self._sent: dict[int, tuple[Tensor, list[Tensor], dist.Work]] = {}
+        self._listens = False
+
+    @contextlib.contextmanager
+    def during_backward(self) -> Iterator[None]:
+        """Send complete buckets during the backward pass in this block, the last one of a step."""
+        if world().size == 1:
+            yield
+            return
+        if not self._listens:
+            for number, bucket in enumerate(self._buckets):
+                for parameter in bucket:
+                    parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
+            self._listens = True
+        self._missing = [len(bucket) for bucket in self._buckets]
+        self._complete, self._sent = [], {}
+        try:
+            yield
+        finally:
+            self._missing = []
+
+    def _arrived(self, number: int, _parameter: Tensor) -> None:
+        if not self._missing:  # an earlier pass, to whose gradients more are added
+            return
+        self._missing[number] -= 1
+        if self._missing[number] == 0:
+            self._complete.append(number)
+            for ready in self._order[len(self._sent) :]:
+                if self._missing[ready] > 0:
+                    break
+                self._send(ready)
+
+    def _send(self, number: int) -> None:
+        grads = [parameter.grad for parameter in self._buckets[number] if parameter.grad is not None]
+        if grads:
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            with noticing(_meeting.store):
+                self._sent[number] = flat, grads, dist.all_reduce(flat, async_op=True)
+
+    def finish(self) -> None:
+        """Send what has not left yet, wait, and replace each gradient by its mean."""
+        if world().size == 1:
+            return
+        for number in range(len(self._buckets)):
+            if number not in self._sent:
+                self._send(number)
+        for flat, grads, work in self._sent.values():
+            with noticing(_meeting.store):
+                work.wait()
+            flat /= dist.get_world_size()
+            for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
+                grad.copy_(part.view_as(grad))
+        if self._complete and not self._order:
+            self._order = self._leaders(self._complete)
+        self._sent = {}
+
+    def _leaders(self, complete: list[int]) -> list[int]:
+        """Return the leading process's order of complete buckets."""
+        order = torch.full((len(self._buckets),), -1, device=_device())
+        order[: len(complete)] = torch.tensor(complete)
+        with noticing(_meeting.store):
+            dist.broadcast(order, src=0)
+        return [number for number in order.tolist() if number >= 0]
+
+
+def any_on_device(flag: Tensor) -> Tensor:
+    """Return the largest value of a tensor over processes, without waiting for a GPU."""
+    if world().size > 1:
+        _all_reduce(flag, dist.ReduceOp.MAX)
+    return flag
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
@@ -288,4 +373,5 @@ def _all_gathered(mine: Tensor) -> list[Tensor]:
 
 
 def _device() -> str:
-    return f"cuda:{torch.cuda.current_device()}" if dist.get_backend() == "nccl" else "cpu"
+    """Return where numbers of the host are exchanged: between hosts, unless the group knows GPUs alone."""
+    return "cpu" if "cpu:" in dist.get_backend_config() else f"cuda:{torch.cuda.current_device()}"

@@ -6,7 +6,7 @@ Shapes: B pairs of a batch, L tokens of a caption, D embedding width, S image si
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -122,6 +122,14 @@ class Batch:
     teacher_features: dict[str, Tensor] = field(default_factory=dict)  # batch first
     damage: list[tuple[str, str]] = field(default_factory=list)  # (key, cause) of samples that were replaced
     groups: Tensor | None = None  # int64 [B, C]: pairs that share an id are no negatives of each other; < 0: no id
+
+    def pin_memory(self) -> Batch:
+        """Return the batch in page-locked memory, from which a GPU copies while the host goes on. torch's DataLoader
+        calls this in a thread. Groups stay: they are compared on the host."""
+        second = None if self.second_texts is None else self.second_texts.pin_memory()
+        features = {name: tensor.pin_memory() for name, tensor in self.teacher_features.items()}
+        images, texts = self.images.pin_memory(), self.texts.pin_memory()
+        return replace(self, images=images, texts=texts, second_texts=second, teacher_features=features)
 
 
 class TeacherFeatureProvider(Protocol):

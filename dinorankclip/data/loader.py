@@ -89,8 +89,10 @@ class PairLoader:
         teacher_features: TeacherFeatureProvider | None = None,
         rows: ImageRows | None = None,
         second_captions: SecondCaptionProvider | None = None,
+        pinned: bool = False,
     ) -> None:
         self._reading = reading = reading or ReadingSettings()
+        self._pinned = pinned  # for a GPU
         if batch % world:
             raise UserError(f"a batch of {batch} cannot be divided equally over {world} processes")
         if len(source) < batch:
@@ -116,7 +118,7 @@ class PairLoader:
         dataset, numbers = (
             (self._stream(self.step), None) if self._stream else (self._steps, itertools.count(self.step))
         )
-        with contextlib.closing(run_workers(dataset, numbers, self._reading)) as batches:
+        with contextlib.closing(run_workers(dataset, numbers, self._reading, self._pinned)) as batches:
             for batch in batches:
                 if isinstance(batch, Refusal):
                     raise UserError(batch.text)
@@ -183,7 +185,9 @@ def _order(seed: int, epoch: int, size: int) -> np.ndarray:
     return permutation(seed, epoch, size)  # sorting ten million draws takes seconds
 
 
-def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSettings) -> Generator[Any, None, None]:
+def run_workers(
+    dataset: Any, numbers: Iterable[int] | None, reading: ReadingSettings, pinned: bool = False
+) -> Generator[Any, None, None]:
     """Yield `dataset[n]` for each n, in order; or all that an iterable data set yields (`numbers` None).
 
     Workers are forked: they start in milliseconds, need no second import of torch and share the index and the BPE table
@@ -202,6 +206,7 @@ def run_workers(dataset: Any, numbers: Iterable[int] | None, reading: ReadingSet
         prefetch_factor=PREFETCH if workers else None,
         timeout=reading.patience if workers else 0,
         multiprocessing_context=start_method() if workers else None,
+        pin_memory=pinned,
         generator=torch.Generator(),  # the default draws from torch's global stream: resumes would differ
     )
     # Only this process handles Ctrl-C and SIGTERM. They wait until `_start_worker` ignores them: torch takes a SIGTERM

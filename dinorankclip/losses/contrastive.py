@@ -60,7 +60,7 @@ def info_nce_rows(
     partner = torch.arange(len(image), device=image.device)[own]
     texts, images = scale * image[own] @ text.T, scale * text[own] @ image.T
     if groups is not None:
-        removed = other_positives(groups.to(image.device), partner)
+        removed = other_positives(groups.to(image.device, non_blocking=True), partner)
         texts, images = (logits.masked_fill(removed, float("-inf")) for logits in (texts, images))
     image_to_text = F.cross_entropy(texts, partner, reduction="none")
     text_to_image = F.cross_entropy(images, partner, reduction="none")

@@ -124,7 +124,7 @@ class DistillationLoss(nn.Module):
         if criterion == "crd":
             return {"crd": losses.crd_loss(self.projectors[name](student), teacher.to(student.dtype))}
         items = losses.rkd_items(len(student), self.seed, progress.step, self.settings.relational_items)
-        items = items.to(student.device)
+        items = items.to(student.device, non_blocking=True)
         relational = {"relational": losses.rkd_loss(student[items], teacher[items])}
         if criterion == "rkd":
             return relational

@@ -193,8 +193,8 @@ def agreement(objective: Objective, inputs: Inputs) -> Terms:
     thresholds = objective.alip_thresholds
     if objective.training:  # the batch moves the thresholds before they are applied to it, as in ALIP
         moved = thresholds.lerp(cosines.mean(1).to(thresholds), 1 - ALIP_MOMENTUM)
-        if moved.isfinite().all():  # a step that will be refused must leave no trace
-            thresholds.copy_(moved)
+        # A step that will be refused must leave no trace; the device decides, so that nothing waits for it.
+        thresholds.copy_(torch.where(moved.isfinite().all(), moved, thresholds))
     text_second, text_image, second_image = cosines[:, own]
     sample, of_text, of_second = alip_weights(text_second, text_image, second_image, thresholds)
     first, second = (sample * of_text * first_rows).mean(), (sample * of_second * second_rows).mean()

@@ -74,7 +74,11 @@ def sorting(order: Tensor, n_items: int) -> tuple[Tensor, Tensor]:
     places = order
     if length < n_items:
         others = torch.ones(n_rows, n_items, dtype=torch.bool, device=order.device).scatter_(1, order, False)
-        places = torch.cat([order, others.nonzero()[:, 1].view(n_rows, n_items - length)], 1)
+        if order.device.type == "cpu":
+            remaining = others.nonzero()[:, 1].view(n_rows, n_items - length)
+        else:  # counting non-zero entries would wait for the device
+            remaining = others.byte().argsort(dim=1, descending=True, stable=True)[:, : n_items - length]
+        places = torch.cat([order, remaining], 1)
     ranks = torch.arange(n_items, device=order.device).expand_as(places)
     return places, torch.empty_like(places).scatter_(1, places, ranks)
 

@@ -282,7 +282,7 @@ class RankingLoss(nn.Module):
         """Return the terms of equation 8: each is the half-sum over its two lists, each the mean over own rows."""
         if self.order == 0:  # every remaining item is equally likely: log(M!/(M-K)!), a constant
             count = len(images) - (not self.include_self)
-            constant = images.new_tensor(math.lgamma(count + 1) - math.lgamma(count - length + 1))
+            constant = images.new_full((), math.lgamma(count + 1) - math.lgamma(count - length + 1))
             return {"in": constant, "cross": constant}
         image_text, text_image = images[own] @ texts.T, texts[own] @ images.T
         image_image, text_text = images[own] @ images.T, texts[own] @ texts.T
@@ -367,7 +367,7 @@ class RankingLoss(nn.Module):
         if groups is None:
             removed = torch.zeros(len(rows), len(items), dtype=torch.bool, device=items.device)
         else:
-            removed = other_positives(groups.to(items.device), rows)
+            removed = other_positives(groups.to(items.device, non_blocking=True), rows)
         return removed if self.include_self else removed.scatter_(1, rows[:, None], True)
 
     def _warn_of_long_lists(self, rows: int, items: Tensor, length: int) -> None:

@@ -50,7 +50,7 @@ def sigmoid_rows(
     """
     partner = torch.arange(len(image), device=image.device)[own]
     scale, bias = (torch.as_tensor(number, dtype=image.dtype, device=image.device) for number in (scale, bias))
-    groups = None if groups is None else groups.to(image.device)
+    groups = None if groups is None else groups.to(image.device, non_blocking=True)
     return applied(_SigmoidRows, image[own], text, scale, bias, partner, groups)
 
 

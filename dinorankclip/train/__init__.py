@@ -9,8 +9,10 @@ frozen_rows.py    training with a frozen image side, whose rows are computed onc
 aligned_setup.py  model, batch and epochs of `--recipe aligned`
 tower_rows.py     rows of frozen towers, computed once: every image, every different caption
 loop.py           the training loop: fetch, gradients, step, log, score, save
-step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, the update
+step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, the update; on a
+                  GPU, what was not finite
 muon.py           Muon: orthogonal steps of the matrices inside transformer blocks
+compiled.py       towers compiled for training (`--budget.compile`)
 clock.py          pairs a second, and core-seconds of the steps
 whole_checkpoints.py  finds damaged checkpoints before a run resumes, and sets them aside
 checkpoints.py    the training state, its checkpoint folders; why a run ended early, and the command that goes on

@@ -34,6 +34,7 @@ from dinorankclip.stored_settings import settings_from_json
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
 from dinorankclip.train.checkpoints import TrainingState
+from dinorankclip.train.compiled import compile_towers
 from dinorankclip.train.distil_setup import (
     FakeTeacherCache,
     anchor_loss,
@@ -106,6 +107,8 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
     objective.to(placement.device)
     if objective.needs_teacher:
         _provide_summaries(model, cache)
+    if settings.budget.compile:
+        compile_towers(model)
     loader = PairLoader(
         train,
         model.image_spec,
@@ -119,6 +122,7 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
         second_captions=second,
+        pinned=placement.device.type == "cuda",
     )
     length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)

@@ -38,7 +38,7 @@ from dinorankclip.types import Progress
 
 TIMED_STEPS = 3
 METHOD_SETTINGS = ("preset", "method", "loss.", "distil.", "fusion.", "anchor.")  # comparable runs may differ in these
-NEUTRAL_SETTINGS = ("budget.chunk", "budget.device", "record.")  # these do not change gradients
+NEUTRAL_SETTINGS = ("budget.chunk", "budget.compile", "budget.device", "record.")  # these do not change gradients
 SPLIT_SETTINGS = ("val_fraction", "val_most", "group_column", "epoch_samples")  # these select the held-out images
 NONE_HELD_OUT = "the model was trained on these pairs"
 OTHERS_HELD_OUT = "divided in another way than for the model's training: it was trained on some of these pairs"
@@ -61,8 +61,10 @@ def dry_run(
             begin = time.perf_counter()
             batch = next(batches)
             ready = time.perf_counter()
-            backward(state.model, state.objective, batch, progress, placement, settings.budget.chunk)
+            chunk = settings.budget.chunk
+            backward(state.model, state.objective, batch, progress, placement, chunk, updater=state.updater)
             state.updater.step(progress, state.model.logit_scale)
+            state.updater.look()
             if placement.device.type == "cuda":
                 torch.cuda.synchronize()
             if step > 0:

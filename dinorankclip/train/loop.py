@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from torch import Tensor
 from tqdm import tqdm
 
 from dinorankclip import distributed
@@ -79,9 +80,14 @@ def pretrain(
             for batch in batches:
                 progress = Progress(state.step, length.steps, length.epochs)
                 log, compare = due(state.step, record, length.steps)
-                terms = backward(state.model, state.objective, batch, progress, placement, budget.chunk, log, compare)
+                terms = backward(
+                    state.model, state.objective, batch, progress, placement, budget.chunk, log, compare, state.updater
+                )
                 norm = state.updater.step(progress, state.model.logit_scale)
                 state.step += 1
+                ends, is_last = state.step % length.steps_per_epoch == 0, state.step == length.steps
+                if log or ends:
+                    state.updater.look()
                 bar.update(budget.batch)
                 clock.tick()
                 state.core_seconds = clock.core_seconds
@@ -93,12 +99,12 @@ def pretrain(
                         callbacks("log", state.step, length.steps, numbers, run)
                     damaged.append()
                     bar.set_postfix(loss=f"{numbers['loss']:.3f}", refresh=False)
-                ends, is_last = state.step % length.steps_per_epoch == 0, state.step == length.steps
                 epoch_ends = ends or is_last
                 if is_last or (ends and state.step // length.steps_per_epoch % record.score_every == 0):
                     score(state, evaluators, records, length, bar, callbacks)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:
+                    state.updater.look()
                     checkpoints.save(state, folder, record.keep)
                     clock.pause()
                 if leaving and state.step < length.steps:
@@ -106,6 +112,8 @@ def pretrain(
                 if state.step == length.steps:
                     break
     except (NonFinite, BrokenModel) as error:
+        if isinstance(error, NonFinite) and error.step is not None:
+            state.step = error.step
         if isinstance(error, NonFinite) and state.step > 0:
             # The step was not applied: parameters and moments are those of the last finished step, which need not be
             # good. So this checkpoint stands beside the others and replaces none of them.
@@ -126,12 +134,12 @@ def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:
     return compare or step in (0, total - 1) or (step + 1) % record.log_every == 0, compare
 
 
-def step_numbers(terms: LossTerms, norm: float, state: TrainingState, progress: Progress) -> dict[str, float]:
+def step_numbers(terms: LossTerms, norm: Tensor, state: TrainingState, progress: Progress) -> dict[str, float]:
     """Return the numbers of a log line; losses and the objective's report are means over processes."""
     losses = {"loss": float(terms.total.detach())}
     losses |= {f"loss/{name}": float(value.detach()) for name, value in terms.terms.items()}
     return distributed.mean_over_processes(losses | terms.report) | {
-        "gradient norm": norm,
+        "gradient norm": float(norm),
         "learning rate": state.updater.rate(progress.step),
         "epoch": progress.epoch,
         **undamped_shares(state.updater.optimizers, state.updater.parameters.items()),

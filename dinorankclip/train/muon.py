@@ -100,22 +100,34 @@ class Muon(torch.optim.Optimizer):
                 continue
             parameters = [parameter for _, parameter in moving]
             gradients = [parameter.grad for parameter in parameters]
+            bad = getattr(self, "found_inf", None)  # as torch's fused optimisers have it: 1 on the device skips a step
             for parameter in parameters:
                 if not self.state[parameter]:
                     self.state[parameter]["momentum"] = torch.zeros_like(parameter)
             momenta = [self.state[parameter]["momentum"] for parameter in parameters]
+            kept = 1 - group["lr"] * group["weight_decay"]
+            if bad is not None:
+                gradients = [torch.where(bad > 0, *both) for both in zip(momenta, gradients)]
+                kept = torch.where(bad > 0, 1.0, kept)
             torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
             looked_ahead = list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
-            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_mul_(parameters, kept)
             for pieces in _by_shape([name for name, _ in moving], looked_ahead).values():
-                self._move(parameters, looked_ahead, pieces, group["lr"], group["iterations"])
+                self._move(parameters, looked_ahead, pieces, group["lr"], group["iterations"], bad)
 
     @staticmethod
     def _move(
-        parameters: list[Tensor], directions: list[Tensor], pieces: list[Piece], rate: float, iterations: int
+        parameters: list[Tensor],
+        directions: list[Tensor],
+        pieces: list[Piece],
+        rate: float,
+        iterations: int,
+        bad: Tensor | None,
     ) -> None:
         stack = torch.stack([_wide(directions[piece.parameter], piece) for piece in pieces])
         steps = orthogonal_everywhere(stack, iterations)
+        if bad is not None:
+            steps = torch.where(bad > 0, 0.0, steps)
         size = rate * SIZE * math.sqrt(stack.shape[-1])
         targets = [_wide(parameters[piece.parameter], piece) for piece in pieces]
         torch._foreach_add_(targets, list(steps.unbind()), alpha=-size)

@@ -5,10 +5,12 @@ encode all chunks without a graph; take the loss and its gradient at the embeddi
 chunk again, with a graph, and push its rows of that gradient through. The loss only ever sees whole-batch embeddings,
 so any loss will do, and the result is the gradient of one pass.
 The learning rate is a function of the step alone, so a resumed run follows the same curve.
+On a GPU a step waits for nothing: whether it was finite stays there (`Watch`), and so does the decision to apply it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from fnmatch import fnmatchcase
@@ -59,12 +61,60 @@ class Model(Protocol):
 class NonFinite(UserError):
     """Reports that a step was not taken because a loss term or the gradient is infinite or not a number."""
 
-    def __init__(self, broken: list[str], where: str):
+    def __init__(self, broken: list[str], where: str, step: int | None = None):
+        self.step = step  # steps done before it; None: the caller's count holds, since no step was taken after it
         names = ", ".join(broken) if broken else "nothing here, see the other processes' messages"
         super().__init__(
             f"not finite {where}: {names}. The step was not taken. Usual causes: a learning rate too high, "
             "a damaged input, or weights that had already diverged."
         )
+
+
+class Watch:
+    """Keeps on the device what was not finite, so that the host need not wait to learn that a step was good.
+
+    `bad` turns from 0 to 1 at the first step that must not be applied, on every process. The optimisers leave weights
+    and moments alone from then on, so that the host may learn of it later, at `look`, and finds nothing changed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.bad = torch.zeros((), device=device)
+        self._terms: dict[str, Tensor] = {}
+        self._steps: list[tuple[int, list[str], Tensor, list[str], Tensor]] = []  # since the last look
+
+    def note_terms(self, terms: dict[str, Tensor]) -> None:
+        self._terms = {name: value.detach().float() for name, value in terms.items()}
+
+    def note_step(self, step: int, named: dict[str, nn.Parameter]) -> Tensor:
+        """Note terms and averaged gradients of the step after `step` steps. Return the norm of all gradients."""
+        grads = {name: p.grad for name, p in named.items() if p.grad is not None}
+        norms = torch.stack([norm.float() for norm in torch._foreach_norm(list(grads.values()))])
+        norm = torch.linalg.vector_norm(norms)
+        terms = torch.stack([*self._terms.values(), norm.new_zeros(())]).isfinite()
+        refused = distributed.any_on_device(1.0 - (terms.all() & norm.isfinite()).float())
+        torch.maximum(self.bad, refused, out=self.bad)
+        self._steps.append((step, list(self._terms), terms, list(grads), torch.cat([norms, norm[None]]).isfinite()))
+        self._terms = {}
+        return norm
+
+    def look(self) -> None:
+        """Wait for the steps noted so far. Raise, on every process, if one of them was not applied."""
+        steps, self._steps = self._steps, []
+        if not steps or not self.bad.item():
+            return
+        rank = distributed.world().rank
+        bad = [distributed.any_process(not bool(terms.all() & grads.all()))[0] for _, _, terms, _, grads in steps]
+        at, names, terms, parameters, grads = steps[bad.index(True)]
+        broken = [name for name, good in zip(names, terms.tolist()) if not good]
+        if distributed.any_process(bool(broken))[0]:
+            raise NonFinite(broken, f"on process {rank}", at)
+        broken = [name for name, good in zip(parameters, grads.tolist()) if not good]
+        raise NonFinite(_gradients_of(broken), "after averaging over all processes", at)
+
+
+def _gradients_of(broken: list[str]) -> list[str]:
+    more = [f"and {len(broken) - MOST_NAMED} more"] if len(broken) > MOST_NAMED else []
+    return [f"the gradient of {name}" for name in broken[:MOST_NAMED]] + more or ["the gradient's norm"]
 
 
 def backward(
@@ -76,12 +126,16 @@ def backward(
     chunk: int | None = None,
     detailed: bool = False,
     compare_terms: bool = False,
+    updater: Updater | None = None,
 ) -> LossTerms:
     """Leave gradients in the parameters of model and objective; return the loss terms of this process's rows.
 
     `detailed` asks the objective for the numbers of a log line; `compare_terms` adds the norm of each term's gradient
-    at the embeddings and the cosines between terms (a backward pass of the loss for each term).
+    at the embeddings and the cosines between terms (a backward pass of the loss for each term). With the `updater` that
+    applies the gradients, they are exchanged while they are computed, and its watch checks the terms.
     """
+    sending = updater.exchange.during_backward if updater else contextlib.nullcontext
+    watch = updater.watch if updater else None
     device = placement.device
     whole = (batch.images, batch.texts, batch.second_texts)
     size = chunk or len(batch.keys)
@@ -104,7 +158,8 @@ def backward(
             embeddings = model(*chunks[0])
         named = {name: e.float() for name, e in embeddings.named.items()}
         terms = loss_of(named)
-        _backward_to_embeddings(terms, [e for e in named.values() if compare_terms and e.requires_grad])
+        with sending():
+            _backward_to_embeddings(terms, [e for e in named.values() if compare_terms and e.requires_grad], watch)
         return terms
 
     learning = _learning_names(model, chunks[0], placement) if compare_terms else set()
@@ -117,7 +172,7 @@ def backward(
     leaves = {name: torch.cat([part[name] for part in parts]).float().requires_grad_() for name in parts[0]}
     after = random_state(device)
     terms = loss_of(leaves)
-    _backward_to_embeddings(terms, [leaf for name, leaf in leaves.items() if name in learning])
+    _backward_to_embeddings(terms, [leaf for name, leaf in leaves.items() if name in learning], watch)
     start = 0
     for part, state in zip(chunks, states):
         set_random_state(state, device)  # dropout, if any, repeats itself
@@ -126,7 +181,8 @@ def backward(
         stop = start + size
         grads = {n: leaf.grad for n, leaf in leaves.items() if leaf.grad is not None and named[n].requires_grad}
         own_rows = [grad[start:stop].to(named[n].dtype) for n, grad in grads.items()]
-        torch.autograd.backward([named[n] for n in grads], own_rows)
+        with sending() if stop >= len(batch.keys) else contextlib.nullcontext():
+            torch.autograd.backward([named[n] for n in grads], own_rows)
         start = stop
     set_random_state(after, device)
     return terms
@@ -141,17 +197,25 @@ def _learning_names(model: Model, part: tuple[Tensor | None, ...], placement: Pl
     return {name for name, e in named.items() if e.requires_grad}
 
 
-def _backward_to_embeddings(terms: LossTerms, compared_at: list[Tensor]) -> None:
+def _backward_to_embeddings(terms: LossTerms, compared_at: list[Tensor], watch: Watch | None) -> None:
     """Run the backward pass; first compare the terms' gradients at the embeddings `compared_at`, if any. Raises on
-    every process if a term of any process is not finite, before a backward pass whose exchanges would hang."""
+    every process if a term of any process is not finite, before a backward pass whose exchanges would hang. With a
+    `watch` every process runs the pass, and the watch tells later."""
+    if watch is not None:
+        watch.note_terms(terms.terms)
+    else:
+        _demand_finite(terms)
+    if compared_at:
+        terms.report |= gradient_report(terms.terms, compared_at)
+    terms.total.backward()
+
+
+def _demand_finite(terms: LossTerms) -> None:
     names = list(terms.terms)
     finite = torch.stack([terms.terms[name].detach().float() for name in names]).isfinite().tolist()
     broken = [name for name, good in zip(names, finite) if not good]
     if distributed.any_process(bool(broken))[0]:
         raise NonFinite(broken, f"on process {distributed.world().rank}")
-    if compared_at:
-        terms.report |= gradient_report(terms.terms, compared_at)
-    terms.total.backward()
 
 
 def random_state(device: torch.device) -> Tensor:
@@ -270,6 +334,10 @@ class Updater:
         if not self.parameters:
             raise UserError("--optim.freeze freezes everything: nothing is left to train")
         self.optimizers = optimisers(named, settings)
+        by_part = ([p for n, p in self.parameters.items() if n.startswith(f"{part}.")] for part in modules)
+        self.exchange = distributed.GradientExchange(by_part)
+        device = next(iter(self.parameters.values())).device
+        self.watch = Watch(device) if device.type != "cpu" else None
         self.settings = settings
         self.total_steps = total_steps
         self.warmup = warmup_length(total_steps, settings.warmup_steps)
@@ -278,26 +346,35 @@ class Updater:
         """Return the rate of the schedule; a parameter uses `rate_factor` times this rate."""
         return learning_rate(step, self.total_steps, self.settings.lr, self.warmup)
 
-    def step(self, progress: Progress, logit_scale: nn.Parameter) -> float:
+    def step(self, progress: Progress, logit_scale: nn.Parameter) -> Tensor:
         """Average the gradients over processes, check, clip, apply and clear them; clamp the temperature. Returns the
         norm of the gradients before clipping."""
-        distributed.mean_gradients(self.parameters.values())
-        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads)
-        if not torch.isfinite(norm):
-            refusal = NonFinite(self._broken_gradients(), "after averaging over all processes")
-            self._clear()
-            raise refusal
+        self.exchange.finish()
+        if self.watch is not None:
+            norm = self.watch.note_step(progress.step, self.parameters)
+        else:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
+            if not torch.isfinite(norm):
+                refusal = NonFinite(self._broken_gradients(), "after averaging over all processes")
+                self._clear()
+                raise refusal
         if self.settings.clip_norm is not None:
             clip_gradients(self.parameters, self.settings.clip_norm, norm, self.settings.clip_apart)
         for optimizer in self.optimizers:
+            if self.watch is not None:
+                optimizer.found_inf = self.watch.bad  # type: ignore[attr-defined]  # as GradScaler has a step skipped
             for group in optimizer.param_groups:
                 group["lr"] = group["rate_factor"] * self.rate(progress.step)
             optimizer.step()
         self._clear()
         with torch.no_grad():
             logit_scale.clamp_(0.0, LARGEST_LOGIT_SCALE)
-        return float(norm)
+        return norm
+
+    def look(self) -> None:
+        """Raise `NonFinite` if a step since the last look was not applied; on a GPU this waits for the steps."""
+        if self.watch is not None:
+            self.watch.look()
 
     def _clear(self) -> None:
         for parameter in self.parameters.values():
@@ -305,8 +382,7 @@ class Updater:
 
     def _broken_gradients(self) -> list[str]:
         broken = [n for n, p in self.parameters.items() if p.grad is not None and not p.grad.isfinite().all()]
-        more = [f"and {len(broken) - MOST_NAMED} more"] if len(broken) > MOST_NAMED else []
-        return [f"the gradient of {name}" for name in broken[:MOST_NAMED]] + more or ["the gradient's norm"]
+        return _gradients_of(broken)
 
     def state(self) -> dict[str, Tensor]:
         """Return the optimiser state by parameter name, as plain tensors."""

@@ -86,7 +86,8 @@ def steps_within(cost: StepCost, minutes: float | None, core_seconds: float | No
 
 def step_cost(parts: RunParts) -> StepCost:
     """Time real steps of a run, which spoil its weights. The result is the same on every process."""
-    length, model = parts.length, parts.state.model
+    length, model, updater = parts.length, parts.state.model, parts.state.updater
+    chunk = parts.settings.budget.chunk
     progress = Progress(length.steps - 1, length.steps, length.epochs)  # late in a run all orders of the loss act
     with closing(iter(parts.loader)) as batches:
 
@@ -94,8 +95,9 @@ def step_cost(parts: RunParts) -> StepCost:
             clock, cores = time.perf_counter(), core_time()
             for _ in range(count):
                 batch = next(batches)
-                backward(model, parts.state.objective, batch, progress, parts.placement, parts.settings.budget.chunk)
-                parts.state.updater.step(progress, model.logit_scale)
+                backward(model, parts.state.objective, batch, progress, parts.placement, chunk, updater=updater)
+                updater.step(progress, model.logit_scale)
+            updater.look()
             if parts.placement.device.type == "cuda":
                 torch.cuda.synchronize()
             mean = distributed.mean_over_processes({"s": time.perf_counter() - clock, "cores": core_time() - cores})

@@ -30,15 +30,16 @@ def main() -> None:
     with closing(iter(parts.loader)) as batches:
         for step, batch in zip(range(STEPS), batches):
             progress = Progress(step, STEPS, settings.budget.epochs)
+            chunk, updater = settings.budget.chunk, parts.state.updater
             terms = backward(
-                parts.state.model, parts.state.objective, batch, progress, parts.placement, settings.budget.chunk
+                parts.state.model, parts.state.objective, batch, progress, parts.placement, chunk, updater=updater
             )
-            parameters = parts.state.updater.parameters
-            distributed.mean_gradients(parameters.values())
+            parameters = updater.parameters
+            updater.exchange.finish()
             loss = distributed.mean_over_processes({"loss": float(terms.total.detach())})["loss"]
             found[f"{step}/loss"] = torch.tensor(loss)
             found |= {f"{step}/{n}": p.grad.clone() for n, p in parameters.items() if p.grad is not None}
-            parts.state.updater.step(progress, parts.state.model.trunk.logit_scale)
+            updater.step(progress, parts.state.model.trunk.logit_scale)
     if distributed.world().leads:
         save_file(found, out)
     distributed.leave()

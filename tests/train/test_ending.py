@@ -4,6 +4,8 @@ import json
 import shlex
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from dinorankclip.commands.train import parse, run
 from dinorankclip.config import as_dict
@@ -11,9 +13,11 @@ from dinorankclip.models.loaded import BrokenModel
 from dinorankclip.report.run_findings import examine_run
 from dinorankclip.train import loop
 from dinorankclip.train.checkpoints import Diverged, train_command
-from dinorankclip.train.step import NonFinite
+from dinorankclip.train.step import NonFinite, Updater, Watch
 from dinorankclip.types import UserError
 from tests.train.running import small_pairs
+
+PLACES = ("host", "device")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +68,24 @@ def test_without_a_better_checkpoint_the_run_begins_anew_at_a_lower_rate(pairs, 
     assert restart and settings.optim.lr == 1e-3  # the preset's own
     assert run(settings, restart, dry=False)
     assert (tmp_path / "run" / "scores.json").is_file() and not (tmp_path / "run" / "ended.json").exists()
+
+
+def test_a_host_that_learns_of_it_later_leaves_the_same_checkpoint(pairs, tmp_path, monkeypatch):
+    """As on a GPU: the step after the first is not finite, and nobody asks before the end of the epoch."""
+    at_once = diverge(flags(pairs, tmp_path / "host", "--optim.lr", "1e30"))
+
+    class Watched(Updater):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.watch = Watch(torch.device("cpu"))
+
+    monkeypatch.setattr("dinorankclip.train.assemble.Updater", Watched)
+    later = diverge(flags(pairs, tmp_path / "device", "--optim.lr", "1e30"))
+    assert later == at_once.replace(str(tmp_path / "host"), str(tmp_path / "device"))
+    states = [load_file(tmp_path / name / "checkpoints" / "step-1" / "training.safetensors") for name in PLACES]
+    both = [load_file(tmp_path / name / "checkpoints" / "step-1" / "model.safetensors") for name in PLACES]
+    for one, other in (both, states):
+        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_from_the_best_checkpoint_a_new_run_goes_on(pairs, tmp_path, monkeypatch):

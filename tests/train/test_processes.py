@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from tests.train.running import run_to_end, small_pairs
 
 SCRIPT = Path(__file__).with_name("record_gradients.py")
+EXCHANGE = Path(__file__).with_name("compare_exchange.py")
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +66,26 @@ def test_every_method_on_two_processes_in_chunks_equals_one_shot(pairs, tmp_path
     # entry of a step is small beside their rounding.
     close = 1e-4 if method == "siglip" else 1e-5
     assert losses < 1e-5 and gradients < close, (losses, gradients)
+
+
+def test_gradients_exchanged_during_backward_are_those_exchanged_after_it(pairs, tmp_path):
+    """Bit for bit, of towers, students, fusion, heads and anchor, in one pass and in two; some have no gradient."""
+    common = ["--data", pairs, "--model.trunk", "drc-tiny", "--budget.batch", 16, "--budget.threads", 1]
+    common = [str(word) for word in ("--preset", "scenes", *common, "--reading.workers", 0)]
+    chunked = ["--budget.chunk", "3"]
+    cases = {
+        "rank": ["--method", "rank", "--loss.order", "3"],
+        "taught": ["--recipe", "taught", "--distil.teacher-size", "64", "--distil.cache", "auto"],
+        "full": ["--method", "dinorankclip", "--distil.teacher-size", "64", "--distil.cache", "auto"],
+        "distil": ["--method", "distil", "--distil.teacher-size", "64", "--distil.cache", "auto"],
+    }
+    cases = {name: [*common, *flags] for name, flags in cases.items()}
+    cases |= {f"{name} in chunks": [*cases[name], *chunked] for name in ("rank", "full")}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    run_to_end([*torchrun, str(EXCHANGE), str(tmp_path / "out"), json.dumps(cases)])
+    found = json.loads((tmp_path / "out").read_text())
+    assert found.keys() == cases.keys()
+    for name, case in found.items():
+        assert case["same"], name
+        assert case["gradients"] > 20 and 3 <= case["during backward"] <= case["buckets"], (name, case)
+    assert found["distil"]["without"] > 20  # the trunk does not learn

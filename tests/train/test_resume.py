@@ -86,6 +86,28 @@ def test_a_group_that_is_started_again_by_torchrun_ends_bit_identical(pairs, tmp
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "broken"))
 
 
+@LINUX
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [1, 4])
+def test_a_checkpoint_of_two_processes_goes_on_with_another_number(pairs, tmp_path, processes):
+    """Killed at step 5 of 12 after a checkpoint of step 4: the losses of the other steps are those of two processes."""
+    run, flags = tmp_path / "run", ("--budget.steps", "12", "--method", "rank", "--loss.order", "2")
+    run_to_end(command(pairs, tmp_path / "whole", *flags, processes=2))
+    assert run_until(command(pairs, run, *flags, processes=2), run, 5, signal.SIGKILL) != 0
+    states = json.loads((run / "checkpoints" / "last" / "training.json").read_text())
+    assert states["processes"] == 2 and states["step"] in (4, 6)
+    said = run_to_end(command(pairs, run, *flags, processes=processes))
+    assert "resuming from" in said.stdout + said.stderr
+    expected, found = losses(tmp_path / "whole"), losses(run)
+    assert found.keys() == expected.keys() == set(range(1, 13))
+    assert max(abs(found[step] - expected[step]) for step in expected) < 1e-5
+
+
+def losses(run: Path) -> dict[int, float]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 

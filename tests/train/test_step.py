@@ -151,7 +151,7 @@ def test_clipped_apart_a_large_gradient_of_students_leaves_the_trunk_alone(apart
         p.grad = torch.full_like(p, size[name.split(".")[1]])
     seen = {}
     updater.optimizers[0].step = lambda: seen.update({n: p.grad.clone() for n, p in updater.parameters.items()})
-    total = updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0)))
+    total = float(updater.step(Progress(0, 10, 1), nn.Parameter(torch.tensor(1.0))))
     assert total == pytest.approx(math.sqrt(9 + 4000**2 + 0.25), rel=1e-6)  # the log has the norm of all
     apart_shares = {"trunk": 1 / 3, "image_student": 1 / 4000, "image_fusion": 1.0}
     share = apart_shares if apart else dict.fromkeys(size, 1 / total)

@@ -31,6 +31,7 @@ class _Meeting:
 
     store: dist.Store | None = None
     patient: dist.ProcessGroup | None = None
+    shared: int = 0  # `SharedNumbers` so far: all processes make them in the same order
 
 
 _meeting = _Meeting()
@@ -96,6 +97,13 @@ def _gpu_of(local_rank: int) -> int:
             f"process {local_rank} of this machine has no GPU: --nproc-per-node {visible} starts as many as it has GPUs"
         )
     return 0 if visible == 1 else local_rank
+
+
+def own_device(device: str) -> str:
+    """Return the GPU of this rank in place of "auto" or "cuda"; for one process, and without GPUs, `device` itself."""
+    if world().size == 1 or dist.get_backend() != "nccl" or device not in ("auto", "cuda"):
+        return device
+    return f"cuda:{torch.cuda.current_device()}"
 
 
 def leave() -> None:
@@ -316,6 +324,39 @@ def wait_for_all() -> None:
     if world().size > 1:
         with noticing(_meeting.store):
             dist.barrier(group=_meeting.patient)
+
+
+class SharedNumbers:
+    """Hands each number of a list to the process that asks first, and counts items over all processes. Every process
+    must make it at the same place of its work."""
+
+    def __init__(self) -> None:
+        _meeting.shared += 1
+        self._name, self._counted, self._rest = f"shared {_meeting.shared}", 0, 0.0
+
+    def take(self, numbers: Sequence[int]) -> Iterator[int]:
+        """Yield the numbers that this process is to do, out of those that all processes have."""
+        size, rank, store = world().size, world().rank, _meeting.store
+        if size == 1 or store is None:  # a group that a test made itself has no store to count in
+            yield from numbers[rank::size]
+            return
+        while (place := self._add("taken", 1) - 1) < len(numbers):
+            yield numbers[place]
+
+    def count(self, items: float) -> float:
+        """Count items of this process; return the items of all processes since the last call."""
+        if world().size == 1 or _meeting.store is None:
+            return items
+        self._rest += items
+        whole, before = int(self._rest), self._counted
+        self._rest -= whole
+        self._counted = self._add("items", whole)
+        return self._counted - before
+
+    def _add(self, what: str, number: int) -> int:
+        assert _meeting.store is not None
+        with noticing(_meeting.store):
+            return _meeting.store.add(f"{self._name}/{what}", number)
 
 
 def _all_reduce(values: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:

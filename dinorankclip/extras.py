@@ -49,6 +49,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "umap": {"umap": "umap-learn"},
     "remote": {"fsspec": "fsspec", "aiohttp": "aiohttp"},
     "index": {"usearch": "usearch", "numkong": "numkong"},
+    "ray": {"ray": "ray"},
 }
 # Packages that another one brings, by the module whose extra brings it.
 _BROUGHT_BY = {"starlette": "fastapi", "pydantic": "fastapi"}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from dinorankclip.pieces.contract import RaySettings, Where
+from dinorankclip.pieces.contract import SlurmSettings as ArraySettings
 from dinorankclip.system import usable_cores
 from dinorankclip.types import UserError
 
@@ -62,23 +64,11 @@ AS_PLANNED = NumberSettings()
 
 
 @dataclass(frozen=True)
-class SlurmSettings:
+class SlurmSettings(ArraySettings):
     """Sets where and how an array job runs."""
 
     submit: Annotated[bool, tyro.conf.arg(aliases=["--slurm"])] = False
     """Submit an array job instead of running here."""
-    partition: str | None = None
-    account: str | None = None
-    hours: float = 24.0
-    """Time limit of a run; a run that needs longer continues when it is submitted again."""
-    cpus: int = 16
-    """For each GPU process."""
-    memory_gb: int = 64
-    """For each GPU process."""
-    parallel: int = 16
-    """Elements of the array that run at a time."""
-    cluster: Literal["slurm", "local", "debug"] = "slurm"
-    """local and debug run the elements on this machine, as a trial."""
 
 
 def plan(
@@ -149,6 +139,8 @@ def run(
     only: tuple[str, ...] = (),
     keep: bool = False,
     slurm: SlurmSettings = SlurmSettings(),  # noqa: B008 (frozen)
+    on: Literal["here", "slurm", "ray"] = "here",
+    ray: RaySettings = RaySettings(),  # noqa: B008 (frozen)
     adopt: Path | None = None,
     models: bool = False,
     numbers: Given = AS_PLANNED,
@@ -164,6 +156,8 @@ def run(
         only: Only these cells.
         keep: Keep all checkpoints; by default the last model of seed 0 stays, without its optimiser.
         slurm: An array job instead of processes here. Built-in scenes are made here, before it.
+        on: here, slurm (as --slurm), or ray: one run for each core or GPU of a Ray cluster that shares this disk.
+        ray: Which Ray, and what a run gets of it.
         adopt: A results.json of another machine, or its folder: its runs count as finished. It holds no models;
             reports leave out pictures that need a model, --docs keeps those drawn earlier from the same runs.
         models: Make runs again that were adopted without the model that a picture needs.
@@ -177,10 +171,12 @@ def run(
     if unknown:
         raise UserError(f"study {name} has no cell {unknown[0]}: there are {', '.join(known)}")
     folder = folder or default_folder(study.name)
+    where = Where(on, workers, ray)
+    slurm = replace(slurm, submit=slurm.submit or on == "slurm")
     gpus = gpus_of_a_run(study.gpus, slurm, gpus_per_cell)
     processes = max(processes_per_cell, gpus, 1)
     workers = workers or default_workers(processes)
-    StudyRunner(study, folder, workers, slurm, processes, gpus, only, keep, adopt, models).run()
+    StudyRunner(study, folder, workers, slurm, processes, gpus, only, keep, adopt, models, where).run()
 
 
 def report(

@@ -18,9 +18,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from dinorankclip.commands.entry import in_words
+from dinorankclip.io import digest
+from dinorankclip.pieces.contract import Pieces, Progress
 from dinorankclip.teachers.cache_request import CacheSpec
+from dinorankclip.types import UserError
 from dinorankclip_studies import run_cell, run_queue
 from dinorankclip_studies.run_cell import RunMaker
 from dinorankclip_studies.run_times import Costs, duration
@@ -31,32 +35,68 @@ STARTED = 60.0  # seconds after which a worker has surely started
 STOP_PATIENCE, STOP_REQUESTS = 120.0, 4  # seconds that workers get to save, and the number of requests
 
 
+class StudyRuns(Pieces):
+    """The runs of a study as pieces of work. A run is committed by its result.json, or by the record of its failure;
+    its lock keeps processes apart, since a run is trained in its place."""
+
+    title, unit = "study", "run"
+
+    def __init__(self, folder: Path, maker: RunMaker, keys: Sequence[str]) -> None:
+        self.folder, self.maker = folder, maker
+        self.runs, self.sets = run_queue.read_queue(folder, keys)
+        self.identity = digest(*keys)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [1] * len(self.runs)
+
+    def missing(self) -> list[int]:
+        return [at for at, run in enumerate(self.runs) if not run_queue.is_over(self.folder, run.key)]
+
+    def make(self, number: int, progress: Progress) -> None:
+        self.make_some(self.runs[number : number + 1])
+        if number in self.missing():
+            run = self.runs[number]
+            raise UserError(f"{run.cell}, seed {run.seed}: another process holds its lock, or a signal stopped it")
+        progress(1)
+
+    def make_some(self, runs: Sequence[Run]) -> None:
+        """Make those of the runs that no other process has. A run that fails is recorded, and the next is taken."""
+
+        def ready(run: Run) -> bool:
+            with logged(self.folder / run_queue.LOGS / "caches.log"):
+                return run_cell.cache_is_ready(self.folder, run, self.maker.make_cache)
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        # A training loop installs its own signal handlers on top of these.
+        taken = run_queue.take_runs(self.folder, runs, ready)
+        with on_stop_signal(interrupt), contextlib.suppress(KeyboardInterrupt), contextlib.closing(taken):
+            for run, lock in taken:
+                with logged(self.folder / run_queue.LOGS / f"{run.key}.log"):
+                    try:
+                        if not self.maker.make(run, self.sets, lock):
+                            return
+                    except Exception as error:
+                        text = in_words(error)
+                        if text is None:
+                            traceback.print_exc()
+                            text = f"{type(error).__name__}: {error}"
+                        print(f"error: {text}", flush=True)
+                        run_queue.record_failure(self.folder, run, text)
+
+
+def open_work(settings: dict[str, Any]) -> StudyRuns:
+    """Open the runs of a study in a worker elsewhere."""
+    folder = Path(settings["folder"])
+    return StudyRuns(folder, RunMaker(folder, settings["processes"], settings["keep"]), settings["keys"])
+
+
 def work(folder: Path, maker: RunMaker, keys: Sequence[str]) -> None:
-    """Make the open runs among `keys`. A run that fails is recorded, and the next run is taken."""
-    runs, sets = run_queue.read_queue(folder, keys)
-
-    def ready(run: Run) -> bool:
-        with logged(folder / run_queue.LOGS / "caches.log"):
-            return run_cell.cache_is_ready(folder, run, maker.make_cache)
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    # A training loop installs its own signal handlers on top of these.
-    taken = run_queue.take_runs(folder, runs, ready)
-    with on_stop_signal(interrupt), contextlib.suppress(KeyboardInterrupt), contextlib.closing(taken):
-        for run, lock in taken:
-            with logged(folder / run_queue.LOGS / f"{run.key}.log"):
-                try:
-                    if not maker.make(run, sets, lock):
-                        return
-                except Exception as error:
-                    text = in_words(error)
-                    if text is None:
-                        traceback.print_exc()
-                        text = f"{type(error).__name__}: {error}"
-                    print(f"error: {text}", flush=True)
-                    run_queue.record_failure(folder, run, text)
+    """Make the open runs among `keys`."""
+    runs = StudyRuns(folder, maker, keys)
+    runs.make_some(runs.runs)
 
 
 def stop_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""Implements `study run`: adopts results, tunes, makes all runs here or by SLURM, keeps results.json up to date.
+"""Implements `study run`: adopts results, tunes, makes all runs here, by SLURM or Ray, keeps results.json.
 
 With SLURM an array job runs the same queue (through submitit). Each element runs `dinorankclip study work FOLDER --only
 KEY`, so locks, results and failures are those of a local study. An element that reaches its time limit is submitted
@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 from dinorankclip.checksums import sealed
 from dinorankclip.extras import naming_extras
 from dinorankclip.io import one_at_a_time, write_json
+from dinorankclip.pieces import on_slurm
+from dinorankclip.pieces.contract import HERE, Where, Work
+from dinorankclip.pieces.run import make_pieces
 from dinorankclip.run_files import CHECKPOINTS
 from dinorankclip.train.loop import CHOOSES_BEST
 from dinorankclip.types import UserError
@@ -44,7 +47,7 @@ from dinorankclip_studies.results import (
     with_near_misses,
     write_record,
 )
-from dinorankclip_studies.run_cell import KEPT_SEED, tidy_finished
+from dinorankclip_studies.run_cell import KEPT_SEED, forget_caches, tidy_finished
 from dinorankclip_studies.run_queue import forget_failures, is_failed, is_finished, is_running, write_queue
 from dinorankclip_studies.run_times import Costs
 from dinorankclip_studies.study import Run, Scenes, Study, distinct
@@ -74,6 +77,7 @@ class StudyRunner:
     keep: bool = False
     adopt: Path | None = None
     models: bool = False
+    where: Where = HERE
 
     def run(self) -> None:
         """Make all missing runs; raise SystemExit if some are missing afterwards."""
@@ -113,6 +117,8 @@ class StudyRunner:
             flags = ["--processes-per-cell", str(self.processes)] + (["--keep"] if self.keep else [])
             if self.slurm.submit:
                 self._submit(runs, flags)
+            elif self.where.on == "ray":
+                self._make_on_ray(runs)
             else:
                 costs = Costs(self.folder, runs, self.study)
                 gpus = shared_gpus(self.workers, self.processes, visible_gpus())
@@ -142,6 +148,13 @@ class StudyRunner:
         for job in jobs:
             job.wait()
 
+    def _make_on_ray(self, runs: list[Run]) -> None:
+        keys = [run.key for run in distinct(runs) if not is_finished(self.folder, run.key)]
+        forget_caches(self.folder)
+        settings = {"folder": str(self.folder), "processes": self.processes, "keep": self.keep, "keys": keys}
+        work = Work("dinorankclip_studies.queue_workers:open_work", settings, "cpu" if not self.gpus else "cuda")
+        make_pieces(work.open(), self.where, work, self.folder)
+
     def finished(self) -> int:
         """Count the finished runs of the study."""
         runs = distinct(self.study.runs(rates(read_tuned(self.folder))))
@@ -166,30 +179,15 @@ def submit(
     folder: Path, runs: Sequence[Run], settings: SlurmSettings, gpus: int, flags: Sequence[str], name: str
 ) -> list[Any]:
     """Submit every run that is neither finished nor running, and return submitit's jobs."""
-    with naming_extras("SLURM"):
-        import submitit
     keys = [run.key for run in distinct(runs)]
     waiting = [key for key in keys if not is_finished(folder, key) and not is_running(folder, key)]
     if not waiting:
         return []
-    try:
-        executor = submitit.AutoExecutor(folder / "slurm", cluster=settings.cluster)
-    except RuntimeError as error:
-        raise UserError(f"no SLURM here ({error}); --slurm.cluster local tries it out on this machine") from error
-    parameters = {"name": f"study-{name}", "timeout_min": int(settings.hours * 60)}
-    if settings.cluster == "slurm":
-        parameters |= {
-            "gpus_per_node": gpus,
-            "cpus_per_task": settings.cpus * max(gpus, 1),
-            "mem_gb": settings.memory_gb * max(gpus, 1),
-            "slurm_array_parallelism": settings.parallel,
-        }
-        given = {"slurm_partition": settings.partition, "slurm_account": settings.account}
-        parameters |= {name: value for name, value in given.items() if value}
-    executor.update_parameters(**parameters)
+    with naming_extras("SLURM"):
+        from submitit.helpers import CommandFunction
     worker = [sys.executable, "-m", "dinorankclip", "study", "work", str(folder), *flags]
-    with executor.batch():
-        return [executor.submit(submitit.helpers.CommandFunction([*worker, "--only", key])) for key in waiting]
+    elements = [CommandFunction([*worker, "--only", key]) for key in waiting]
+    return on_slurm.submit(elements, folder / "slurm", f"study-{name}", settings, gpus)
 
 
 def make_scenes(scenes: Scenes) -> None:

@@ -7,7 +7,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("losses", "data", "teachers", "models", "train", "evaluate", "search", "report", "serve", "api", "commands")
+ROOMS = (
+    "losses",
+    "pieces",
+    "data",
+    "teachers",
+    "models",
+    "train",
+    "evaluate",
+    "search",
+    "report",
+    "serve",
+    "api",
+    "commands",
+)
 EQUATIONS = ("contrastive", "plackett_luce", "plackett_luce_blocked", "distillation", "resampling")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dinorankclip.api.checks import check_interval, check_known
 from dinorankclip.config import FindingSettings
-from dinorankclip.io import demand_writable, digest, home, whole_file
+from dinorankclip.io import demand_writable, digest, home, whole_file, write_text
+from dinorankclip.pieces.contract import HERE, Pieces, Progress, Where, Work
 from dinorankclip.run_files import PICTURES, is_run
 from dinorankclip.types import UserError
 
@@ -61,6 +62,7 @@ def score(
     precision: str = "auto",
     threads: int | None = None,
     reading: FindingSettings | None = None,
+    where: Where = HERE,
     loaded: Callable[[LoadedModel], None] = lambda model: None,
     report: Callable[[SetResult], None] = lambda result: None,
 ) -> Scored:
@@ -69,7 +71,7 @@ def score(
         dinorankclip.score("runs/first", ["scenes"]).value("scenes-pairs", "mean R@1")
 
     The options are those of `dinorankclip score --help`. `loaded` is called with the model before the first set,
-    `report` with the result of each set when it is done.
+    `report` with the result of each set when it is done. Workers `where` embed the sets; scores are taken here.
     """
     import torch
 
@@ -78,18 +80,21 @@ def score(
     from dinorankclip.evaluate.scores_file import step_of, write_scores
     from dinorankclip.evaluate.suite import SuiteOptions, SuiteResult, all_scorers, run_suite
     from dinorankclip.models.loaded import load_model
+    from dinorankclip.pieces.run import make_pieces
     from dinorankclip.train.cost import run_data
 
     check_interval(level, draws)
     if threads is not None and threads < 1:
         raise UserError(f"--threads {threads}: at least 1")
-    model, wanted = str(model), [sets] if isinstance(sets, str | Path) else list(sets)
+    model, wanted = str(model), [str(sets)] if isinstance(sets, str | Path) else list(map(str, sets))
+    if where.on != "here" and not cache:
+        raise UserError(f"--on {where.on}: workers hand over rows in the store of embeddings; leave out --no-cache")
     scorers = all_scorers(equal_captions=not captions_apart)
     chosen = known_metrics(tuple(metrics), [scorer.name for scorer in scorers])
     shifts = tuple(parse_shift(text) for text in shift)
     demand(plane)
     trained_on = run_data(model)
-    places = [place for where in wanted for place in locate_sets(str(where), sets_root, reading, trained_on, split)]
+    places = [place for name in wanted for place in locate_sets(name, sets_root, reading, trained_on, split)]
     if threads is not None:
         torch.set_num_threads(threads)
     folder = Path(out) if out is not None else default_out(model)
@@ -104,12 +109,85 @@ def score(
         report(result)
         write_scores(folder, ready, SuiteResult({result.name: result}, level=level), step)  # a later set may fail
 
+    if where.on != "here":
+        settings = {
+            "model": model, "sets": wanted, "sets_root": str(sets_root), "split": split, "max_damaged": max_damaged,
+            "metrics": chosen, "device": device, "precision": precision, "threads": threads,
+            "reading": asdict(reading) if reading is not None else None,
+        }  # fmt: skip
+        pieces = SetPieces(ready, places, scorers, options)
+        pieces.forget_failures()
+        make_pieces(pieces, where, Work(f"{__name__}:open_work", settings, device), FOLDER / "sets" / pieces.identity)
     results = run_suite(ready, places, scorers, store, options, report=keep)
     if chosen is None or "fidelity" in chosen:
         _add_fidelity(model, ready, results, options, report)
     file = write_scores(folder, ready, results, step)
     drawn = draw_pictures(results, folder / PICTURES, chosen, plane) if pictures else 0
     return Scored(results.sets, results.errors, Path(file), drawn)
+
+
+class SetPieces(Pieces):
+    """Sets to embed as pieces of work: rows go to the store of embeddings, and a mark says that a set is done.
+
+    A set that cannot be embedded is marked, too: whoever scores it afterwards finds out why."""
+
+    title, unit = "embedding sets", "set"
+
+    def __init__(
+        self, model: LoadedModel, places: list[SetLocation], scorers: list[Any], options: SuiteOptions
+    ) -> None:
+        self.model, self.places, self.scorers, self.options = model, places, scorers, options
+        self.identity = digest(model.identity, model.placement.precision, *(place.where for place in places))
+
+    @property
+    def sizes(self) -> list[int]:
+        return [1] * len(self.places)
+
+    def _mark(self, number: int) -> Path:
+        place, options = self.places[number], self.options
+        parts = (place.name, place.where, options.split, options.metrics, options.max_damaged)
+        name = digest(self.model.identity, self.model.placement.precision, *parts)
+        return home() / "embeddings" / "sets" / name
+
+    def missing(self) -> list[int]:
+        return [number for number in range(len(self.places)) if not self._mark(number).is_file()]
+
+    def forget_failures(self) -> None:
+        for number in range(len(self.places)):
+            if self._mark(number).is_file() and self._mark(number).stat().st_size:
+                self._mark(number).unlink()
+
+    def make(self, number: int, progress: Progress) -> None:
+        from dinorankclip.evaluate.embeddings import EmbeddingStore
+        from dinorankclip.evaluate.suite import embed_set
+
+        failure = ""
+        try:
+            embed_set(self.model, self.places[number], self.scorers, EmbeddingStore(), self.options)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        self._mark(number).parent.mkdir(parents=True, exist_ok=True)
+        write_text(self._mark(number), failure)
+        progress(1)
+
+
+def open_work(settings: dict[str, Any]) -> SetPieces:
+    """Open the model in a worker elsewhere, and find the sets."""
+    import torch
+
+    from dinorankclip.evaluate.suite import SuiteOptions, all_scorers
+    from dinorankclip.models.loaded import load_model
+    from dinorankclip.train.cost import run_data
+
+    if settings["threads"] is not None:
+        torch.set_num_threads(settings["threads"])
+    model, split = settings["model"], settings["split"]
+    reading = FindingSettings(**settings["reading"]) if settings["reading"] is not None else None
+    root, trained_on = Path(settings["sets_root"]), run_data(model)
+    places = [place for name in settings["sets"] for place in locate_sets(name, root, reading, trained_on, split)]
+    metrics = tuple(settings["metrics"]) if settings["metrics"] is not None else None
+    options = SuiteOptions(metrics, split, settings["max_damaged"])
+    return SetPieces(load_model(model, settings["device"], settings["precision"]), places, all_scorers(), options)
 
 
 def locate_sets(

@@ -12,6 +12,7 @@ from dinorankclip import run_files as files
 from dinorankclip.config import TrainSettings, as_dict, with_changes
 from dinorankclip.given_settings import settings_from
 from dinorankclip.methods import REGISTRY
+from dinorankclip.pieces.contract import HERE, Where
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     restart: bool = False,
     stop: StopRequest | None = None,
+    where: Where = HERE,
     **changes: Any,
 ) -> TrainedRun:
     """Train a model, or resume a run, and return the run.
@@ -78,6 +80,7 @@ def train(
         callbacks: Functions of an `Event`, called at each log line, score and end (train/callbacks.py).
         restart: Move an existing run folder aside and start again.
         stop: A request that another part of the program can make (`stop.ask()`).
+        where: Who computes teacher features and rows of frozen towers before training (`--on` of the command).
         changes: Settings by name: groups as mappings, budget={"epochs": 3}, or dotted names, **{"loss.order": 2}.
 
     The same call again resumes the run. Training draws from seeds of its own: torch's random state and number of
@@ -92,7 +95,7 @@ def train(
     if chosen.run is None:
         chosen = with_changes(chosen, {"run": default_run(chosen)})
     called = Callbacks(callbacks)
-    finished = run_training(chosen, restart, stop=stop or StopRequest(), callbacks=called)
+    finished = run_training(chosen, restart, stop=stop or StopRequest(), callbacks=called, where=where)
     folder = folder_of(chosen)
     if called.error is not None:
         raise called.error
@@ -157,6 +160,7 @@ def run_training(
     dry: bool = False,
     stop: StopRequest | None = None,
     callbacks: Callbacks | None = None,
+    where: Where = HERE,
 ) -> bool:
     """Train and score the held-out parts. Return False if the run was stopped on request, with everything saved."""
     from dinorankclip import distributed
@@ -194,8 +198,8 @@ def run_training(
             refuse_longer(folder, as_dict(settings))
         claim(folder, as_dict(settings), restart)
         device = choose(settings.budget.device, "fp32", world.local_rank).device
-        make_missing_cache(requested, device, Path(settings.distil.cache or ""))
-        return _train(assemble(measured(settings, folder)), folder, stop, callbacks)
+        make_missing_cache(requested, device, Path(settings.distil.cache or ""), where)
+        return _train(assemble(measured(settings, folder), where=where), folder, stop, callbacks)
 
 
 @contextmanager

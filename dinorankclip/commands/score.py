@@ -14,6 +14,7 @@ from dinorankclip.api.scoring import score as score_model
 from dinorankclip.commands.shared import call_verb
 from dinorankclip.config import FindingSettings
 from dinorankclip.formatting import bare, written
+from dinorankclip.pieces.contract import HERE, Where
 from dinorankclip.run_files import PICTURES, REPORT, is_run
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def score(
     precision: str = "auto",
     threads: int | None = None,
     reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
+    where: Annotated[Where, tyro.conf.arg(name="")] = HERE,
 ) -> None:
     """Score a model on evaluation sets: zero-shot, retrieval, linear probe, shift, modality gap, ranking quality.
 
@@ -50,6 +52,7 @@ def score(
       dinorankclip score runs/first --sets data/caltech101 data/flickr8k --metrics zero-shot retrieval
       dinorankclip score open_clip:ViT-B-32:weights.safetensors --sets imagenet1k imagenet-r --sets-root sets
       dinorankclip score runs/first --sets photos.csv --split all
+      dinorankclip score runs/first --sets-root sets --sets imagenet1k caltech101 --on ray --ray.address head:6379
       dinorankclip score --catalogue
 
     A set is a folder in the clip-benchmark layout, a folder of such folders, a name of the catalogue, `scenes`
@@ -78,6 +81,7 @@ def score(
         precision: auto, fp32 or bf16.
         threads: CPU threads; by default torch's choice.
         reading: How pairs of your own are found and divided; by default as in the run, of data it was trained on.
+        where: Who embeds the sets, one set a piece; scores are taken here.
     """
     from dinorankclip.commands.report import write_run
 
@@ -86,7 +90,7 @@ def score(
         model, sets, metrics=metrics, out=out, split=split, sets_root=sets_root, shift=shift,
         captions_apart=captions_apart, level=level, draws=draws, max_damaged=max_damaged, cache=cache,
         pictures=pictures, plane=plane, device=device, precision=precision, threads=threads, reading=reading,
-        loaded=print_head, report=show,
+        where=where, loaded=print_head, report=show,
     )  # fmt: skip
     print(f"\nscores in {scored.file}")
     if scored.pictures:

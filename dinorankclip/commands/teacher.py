@@ -10,6 +10,7 @@ import tyro
 from dinorankclip.commands.entry import VERBS
 from dinorankclip.commands.shared import call_verb, check_at_least
 from dinorankclip.config import FindingSettings
+from dinorankclip.pieces.contract import HERE, Where
 from dinorankclip.teachers.registry import Modality, all_kinds, kinds_of, usages
 from dinorankclip.types import UserError
 
@@ -29,12 +30,14 @@ def cache(
     device: str = "auto",
     threads: int | None = None,
     reading: FindingSettings = FindingSettings(),  # noqa: B008 (frozen)
+    where: Annotated[Where, tyro.conf.arg(name="")] = HERE,
 ) -> None:
     """Compute a teacher's features once, for `train --distil.cache OUT`. The same command again resumes.
 
     Examples:
       dinorankclip teacher cache --data scenes --teacher efficientnet-lite0 --out built/teacher/scenes-lite0
       torchrun --nproc-per-node 8 -m -- dinorankclip teacher cache --data 'cc3m/*.tar' --out built/teacher/cc3m
+      dinorankclip teacher cache --data 'cc3m/*.tar' --out built/teacher/cc3m --on ray --ray.address head:6379
 
     Args:
         out: The folder of the cache, e.g. built/teacher/NAME.
@@ -47,6 +50,7 @@ def cache(
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
         threads: CPU threads of each process; by default torch's choice.
         reading: How pairs are found, as in train.
+        where: Who computes the shards.
     """
     import torch
 
@@ -60,7 +64,7 @@ def cache(
     if threads is not None:
         torch.set_num_threads(threads)
     spec = CacheSpec(data, teacher, input_size, text_teacher, CacheLayout(keep, coding), split)
-    cache_of_data(out, spec, reading, choose(device, "fp32", world.local_rank).device)
+    cache_of_data(out, spec, reading, choose(device, "fp32", world.local_rank).device, where)
     distributed.leave()
 
 

@@ -11,6 +11,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from dinorankclip.api.training import default_run, refuse_missing_plugin, train
 from dinorankclip.api.training import run_training as run
@@ -18,6 +21,7 @@ from dinorankclip.commands.shared import check_known
 from dinorankclip.config import TrainSettings
 from dinorankclip.given_settings import from_file
 from dinorankclip.methods import METHODS, REGISTRY
+from dinorankclip.pieces.contract import HERE, Where
 from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip.recipes import RECIPES
 from dinorankclip.types import UserError
@@ -38,6 +42,7 @@ Examples:
   dinorankclip train --config runs/first/config.json --run runs/again
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
+  dinorankclip train --recipe aligned --data 'photos/*.tar' --run runs/mine --on ray --ray.address head:6379
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'
 
 docs/from-open-clip.md names the flags here for each flag of open_clip's trainer.
@@ -54,6 +59,8 @@ class Invocation(TrainSettings):
     """Move an existing run folder aside and start again."""
     dry_run: bool = False
     """Time three real steps, print what the whole run would take, write nothing."""
+    where: Annotated[Where, tyro.conf.arg(name="")] = HERE
+    """Who computes teacher features and rows of frozen towers before training, which stays here."""
 
 
 def main(argv: list[str]) -> None:
@@ -67,7 +74,7 @@ def main(argv: list[str]) -> None:
         distributed.leave()
         return
     stop = StopRequest()
-    trained = train(settings, restart=restart, stop=stop)
+    trained = train(settings, restart=restart, stop=stop, where=_flags(argv).where)
     if trained.finished and distributed.world().leads:
         _close(trained.folder)
     # Not after an error: leaving waits for the other processes, which may wait for the one that failed.
@@ -100,16 +107,18 @@ def _close(folder: Path) -> None:
 def parse(argv: list[str]) -> tuple[TrainSettings, bool, bool]:
     """Return settings, restart and dry run: those of `--config`, or of preset, method and recipe named in `argv`,
     changed by the other flags."""
-    import tyro
-
-    base = _defaults(argv)
-    default = Invocation(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
-    flags = tyro.cli(Invocation, args=argv, default=default, description=HELP, prog="dinorankclip train")
+    flags = _flags(argv)
     settings = TrainSettings(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(TrainSettings)})
     refuse_missing_plugin(settings, flags.config)
     if settings.run is None:
         settings = dataclasses.replace(settings, run=default_run(settings))
     return settings, flags.restart, flags.dry_run
+
+
+def _flags(argv: list[str]) -> Invocation:
+    base = _defaults(argv)
+    default = Invocation(**{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
+    return tyro.cli(Invocation, args=argv, default=default, description=HELP, prog="dinorankclip train")
 
 
 def _defaults(argv: list[str]) -> TrainSettings:

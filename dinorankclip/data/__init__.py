@@ -15,6 +15,7 @@ paths.py            refuses paths that cannot be right, before anything heavy is
 python_pairs.py     pairs of a Python program: torch data sets, lists and iterables of (image, captions)
 readers.py          readers of data named NAME:ARGUMENT, plugged in or given in Python
 remote.py           shards on other machines, by URLs and ranges of bytes
+row_pieces.py          blocks of such rows as pieces of work
 row_store.py        rows that a model gives for items, computed in blocks and stored; used by train, score, search
 samples.py          one sample: random draws, view, pixels, caption; whole images in order for evaluation
 scenes/             the built-in data

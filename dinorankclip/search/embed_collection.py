@@ -10,7 +10,7 @@
 Rows are flushed, then the manifest, which records every file's length, is replaced. Bytes beyond that length were being
 written when the process died, and are cut off. Part boundaries do not change, so a resumed run gives the same bytes.
 Rows that `search` and `serve` (a folder of photos) or `score` and `explore` (pairs) have stored of the same model are
-taken as they are: they are equal up to rounding.
+taken as they are: they are equal up to rounding. embed_pieces.py makes the parts.
 Line breaks and tabs inside keys and captions are written as \\n, \\r and \\t.
 """
 
@@ -20,25 +20,20 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from dinorankclip.checked_files import UnfitFile, naming
 from dinorankclip.checksums import bytes_hash, file_hash, read_sealed, sealed
-from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
-from dinorankclip.data.open_data import ImageFiles, WithoutCaptions
-from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, embed_rows, npy_header
-from dinorankclip.evaluate.embeddings import EmbeddingStore
+from dinorankclip.data.row_store import npy_header
 from dinorankclip.io import digest, remove_left_files, whole_file, write_json
 from dinorankclip.json_shape import COUNT, FLAG, OBJECT, entries, named
-from dinorankclip.search.index import DAMAGED_FILE, PhotoIndex, computed_in, find_photos, index_folder
+from dinorankclip.search.index import computed_in
 from dinorankclip.stored_settings import flatten
-from dinorankclip.types import CaptionSource, ImageSource, Source, UserError
+from dinorankclip.types import CaptionSource, ImageSource, UserError
 
 Side = Literal["images", "texts"]
 MANIFEST, DAMAGED = "manifest.json", "damaged.tsv"
@@ -48,8 +43,6 @@ COLUMNS: dict[Side, dict[str, str]] = {  # files of the columns beside the embed
     "texts": {"key": "text_keys.txt", "caption": "texts.txt"},
 }
 PART = 2048  # most items that must be recomputed after a kill
-BATCH = 128
-CAPTIONS_AT_ONCE = 1024
 _GROWING = [DAMAGED] + [name for side, files in COLUMNS.items() for name in (f"{side}.npy", *files.values())]
 _HEADER = 128  # length of the header of an .npy file, in bytes
 _ROWS_AT_ONCE = 16384  # size of a row group of a Parquet file
@@ -208,6 +201,14 @@ class EmbeddingFolder:
         demand_as_written(self.folder, self.manifest)
 
 
+def committed_items(folder: Path) -> dict[Side, int]:
+    """Return how many items of each side a folder has, for a process that does not write to it."""
+    try:
+        return read_sealed(folder / MANIFEST, SHAPE)["items"]
+    except UnfitFile as error:
+        raise UserError(f"{folder / MANIFEST} is no manifest of embeddings ({error}); choose another --out") from None
+
+
 def _read_manifest(folder: Path, plan: dict[str, Any]) -> dict[str, Any] | None:
     """Return the manifest of a folder that belongs to this plan; None for a new folder."""
     path = folder / MANIFEST
@@ -282,93 +283,3 @@ def write_parquet(path: Path, rows: Path, columns: dict[str, Path]) -> bool:
             numbers = arrow.FixedSizeListArray.from_arrays(arrow.array(group.reshape(-1)), type=vector)
             writer.write_table(arrow.table([*words, numbers], schema=schema))
     return True
-
-
-@dataclass(frozen=True)
-class KnownRows:
-    """Holds rows [N, D] and causes [N] of all images of a source."""
-
-    rows: np.ndarray
-    causes: np.ndarray
-
-
-def known_rows(
-    model: Any, images: ImageSource, photos: Path | None, pairs: Source | None, max_pixels: int = MAX_PIXELS
-) -> KnownRows | None:
-    """Return rows that another command has stored: of a folder of `photos`, or of `pairs`; None if some are missing."""
-    if photos is not None and photos.is_dir() and isinstance(images, ImageFiles) and max_pixels == MAX_PIXELS:
-        with contextlib.suppress(*DAMAGED_FILE, UserError):
-            index = PhotoIndex.load(index_folder(photos) / f"{model.identity}.npz")
-            same = ImageFiles(photos, index.names).fingerprint == images.fingerprint
-            if same and index.computed == computed_in(model) and index.fits(find_photos(photos)):
-                return KnownRows(index.rows, index.causes)
-    if pairs is not None:
-        store = EmbeddingStore().stored_images(model, pairs, max_pixels)
-        # An item whose caption is damaged has no row there, and one here.
-        if store is not None and (store.causes == GOOD).all():
-            return KnownRows(store.rows(), store.causes)
-    return None
-
-
-def embed_images(
-    folder: EmbeddingFolder,
-    model: Any,
-    images: ImageSource,
-    part: int = PART,
-    max_pixels: int = MAX_PIXELS,
-    known: KnownRows | None = None,
-) -> None:
-    """Embed every image of a source (`data.images_only`, or pairs) that `folder` does not have yet; `known` rows are
-    taken as they are."""
-    source, threads = WithoutCaptions(images), max(2, min(8, os.cpu_count() or 1))
-    with _bar("images", folder.items("images"), len(source)) as bar:
-        for start in range(folder.items("images"), len(source), part):
-            places = range(start, min(start + part, len(source)))
-            if known is not None:
-                causes = known.causes[start : places.stop]
-                rows = {"image": known.rows[start : places.stop][causes == GOOD]}
-                bar.update(len(places))
-            else:
-                rows, causes = embed_rows(
-                    {"image": model.encode_image}, source, places, model.image_spec, batch=BATCH, threads=threads,
-                    max_pixels=max_pixels, progress=bar.update,
-                )  # fmt: skip
-            keys = [source.key(at) for at, cause in zip(places, causes) if cause == GOOD]
-            damaged = [(source.key(at), CAUSE_NAMES[cause]) for at, cause in zip(places, causes) if cause != GOOD]
-            refuse_transient(damaged)
-            folder.append("images", len(places), rows["image"], {"key": keys}, damaged)
-
-
-def embed_captions(folder: EmbeddingFolder, model: Any, captions: CaptionSource, part: int = PART) -> None:
-    """Embed every caption of a source that `folder` does not have yet; all captions of an image carry its key."""
-    with _bar("captions of", folder.items("texts"), len(captions)) as bar:
-        for start in range(folder.items("texts"), len(captions), part):
-            stop = min(start + part, len(captions))
-            keys: list[str] = []
-            texts: list[str] = []
-            damaged: list[tuple[str, str]] = []
-            for index in range(start, stop):
-                try:
-                    of_item = captions.captions(index)
-                except Damage as damage:
-                    damaged.append((captions.key(index), damage.cause))
-                    continue
-                keys += [captions.key(index)] * len(of_item)
-                texts += of_item
-            refuse_transient(damaged)
-            rows = [np.empty((0, model.dim), np.float32)]
-            for at in range(0, len(texts), CAPTIONS_AT_ONCE):
-                batch = texts[at : at + CAPTIONS_AT_ONCE]
-                rows.append(model.encode_text(batch).cpu().numpy())
-                bar.update((stop - start) * len(batch) / len(texts))
-            folder.append("texts", stop - start, np.concatenate(rows), {"key": keys, "caption": texts}, damaged)
-            bar.n = stop
-            bar.refresh()
-
-
-def _bar(title: str, done: int, total: int) -> tqdm:
-    """Show rate and time left on the error stream; nothing if all items are done already."""
-    return tqdm(
-        desc=title, initial=done, total=total, unit="item", disable=done == total, dynamic_ncols=True,
-        bar_format="{l_bar}{bar}| {n:.0f}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
-    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 1. The plan names teachers, data and coding. A folder belongs to one plan.
 2. If tokens are stored, the leading process fits their PCA on a fixed sample of the images of the first part.
-3. Images are dealt out in shards of 2048, in the order of the data; process r of W makes shards r, r + W, …
+3. Images are dealt out in shards of 2048, in the order of the data, to whoever is free (room `pieces`).
    The bytes of a shard depend on its images and the teacher alone. A killed extraction that is resumed, on any number
    of processes, therefore ends with the same bytes. Finished shards are not made again.
 4. Captions follow in the same way: each different caption once, in the order of first appearance.
@@ -16,6 +16,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,13 +30,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.torch import save
 from torch import Tensor
-from tqdm import tqdm
 
 from dinorankclip import distributed
 from dinorankclip.data.damage import Damage, refuse_transient
 from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.samples import permutation
-from dinorankclip.io import write_bytes
+from dinorankclip.io import digest, write_bytes
+from dinorankclip.pieces.account import Account
+from dinorankclip.pieces.contract import HERE, Pieces, Progress, Where, Work
+from dinorankclip.pieces.run import make_pieces
 from dinorankclip.teachers import cache_format
 from dinorankclip.teachers.cache_format import IMAGE_BASIS, REDUCED, TEXT_BASIS, CacheLayout, ImageRecord, TextRecord
 from dinorankclip.teachers.frozen_teacher import Teacher, TextTeacher, whole_images
@@ -56,43 +60,77 @@ def make_cache(
     show: bool = True,
 ) -> dict[str, Any]:
     """Make (or finish) the cache of undivided sources by part, and return the manifest. All processes must call it."""
-    folder = Path(folder)
-    layout = (layout or CacheLayout()).as_begun(folder)
-    builder = _CacheBuilder(folder, parts, teacher, text_teacher, layout, max_pixels, show)
-    plan = builder.plan()
-    distributed.leader_first(lambda: cache_format.claim(folder, plan))
-    if (folder / cache_format.MANIFEST).is_file():
-        manifest = cache_format.read_manifest(folder)
-        builder.say(f"{folder} is complete already")
-        return manifest
-    try:
-        builder.compute_features(plan)
-    except KeyboardInterrupt:
-        builder.say(f"\nstopped: what is finished stays in {folder}; the same command goes on from there")
-        raise
-    distributed.wait_for_all()
-    distributed.leader_first(lambda: builder.finish(plan))
-    return cache_format.read_manifest(folder)
+    builder = CacheBuilder(Path(folder), parts, teacher, text_teacher, layout or CacheLayout(), max_pixels, show)
+    return builder.finished(HERE, None)
 
 
 @dataclass
-class _CacheBuilder:
+class CacheBuilder(Pieces):
+    """Makes the shards of a cache as pieces of work: images part by part, then captions."""
+
     folder: Path
     parts: dict[str, Source]
     teacher: Teacher
     text_teacher: TextTeacher | None
     layout: CacheLayout
-    max_pixels: int
-    show: bool
+    max_pixels: int = MAX_PIXELS
+    show: bool = True
+
+    unit = "item"
+    account = Account()
 
     def __post_init__(self) -> None:
-        self.world = distributed.world()
+        self.world, self.title = distributed.world(), f"{self.folder.name}: features"
+        self.layout = self.layout.as_begun(self.folder)
+        self.plan = self._plan()
+        self.identity = digest(json.dumps(self.plan, sort_keys=True))
+
+    @cached_property
+    def _shards(self) -> list[tuple[str, int, range]]:
+        """Return part, number and items of every shard."""
+        items = {part: (len(source), self.layout.rows) for part, source in self.parts.items()}
+        if self.text_teacher is not None:
+            items[cache_format.TEXT] = len(self._captions), self.layout.captions
+        return [
+            (part, number, range(number * size, min(count, (number + 1) * size)))
+            for part, (count, size) in items.items()
+            for number in range(cache_format.shard_count(count, size))
+        ]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [len(places) for _, _, places in self._shards]
+
+    def finished(self, where: Where, work: Work | None) -> dict[str, Any]:
+        """Make (or finish) the cache, and return its manifest. All processes must call it."""
+        distributed.leader_first(lambda: cache_format.claim(self.folder, self.plan))
+        if (self.folder / cache_format.MANIFEST).is_file():
+            manifest = cache_format.read_manifest(self.folder)
+            self.say(f"{self.folder} is complete already")
+            return manifest
+        try:
+            self.account = make_pieces(self, where, work, self.folder, self.show)
+        except KeyboardInterrupt:
+            self.say(f"\nstopped: what is finished stays in {self.folder}; the same command goes on from there")
+            raise
+        distributed.leader_first(self.finish)
+        return cache_format.read_manifest(self.folder)
+
+    def missing(self) -> list[int]:
+        there = set(os.listdir(self.folder))
+        names = enumerate(cache_format.shard_name(part, number) for part, number, _ in self._shards)
+        return [place for place, name in names if name not in there]
+
+    def make(self, number: int, progress: Progress) -> None:
+        part, shard, places = self._shards[number]
+        write = self._write_captions if part == cache_format.TEXT else self._write_images
+        write(part, shard, places, progress)
 
     def say(self, text: str) -> None:
         if self.show and self.world.leads:
             print(text, flush=True)
 
-    def plan(self) -> dict[str, Any]:
+    def _plan(self) -> dict[str, Any]:
         teacher, size = self.teacher, self.teacher.input_size
         blank = teacher.dense(torch.zeros(1, 3, size, size, dtype=torch.uint8))
         width = blank.tokens.shape[-1]
@@ -126,19 +164,10 @@ class _CacheBuilder:
             }
         return plan
 
-    def compute_features(self, plan: dict[str, Any]) -> None:
-        """Write this process's share of all missing files."""
-        if self.layout.keep != "gram":
-            distributed.leader_first(self._fit_bases)
-        for part, source in self.parts.items():
-            self._write_images(part, source, cache_format.image_record(plan))
-        if self.text_teacher is not None:
-            self._write_captions(self.text_teacher, cache_format.text_record(plan))
-
-    def _fit_bases(self) -> None:
-        """Fit the PCA on images and captions whose choice depends on the data alone."""
+    def prepare(self) -> None:
+        """Fit the PCA of tokens on images and captions whose choice depends on the data alone."""
         path = self.folder / cache_format.BASIS
-        if path.exists():
+        if self.layout.keep == "gram" or path.exists():
             return
         source = next(iter(self.parts.values()))
         chosen = np.sort(permutation(0, 0, len(source))[:FIT_IMAGES])
@@ -157,25 +186,18 @@ class _CacheBuilder:
     def _bases(self) -> dict[str, np.ndarray]:
         return {} if self.layout.keep == "gram" else _read_bases(self.folder / cache_format.BASIS)
 
-    def _write_images(self, part: str, source: Source, record: ImageRecord) -> None:
-        shards = self._missing_shards(part, len(source), self.layout.rows)
-        total = sum(map(len, shards.values()))
-        self.say(
-            f"{part}: {len(source)} images × {record.bytes} bytes = {len(source) * record.bytes / 1e6:.1f} MB"
-            + (f"; {total} to go here" if total < len(source) else "")
-        )
-        with self._bar(part, total, "image") as bar:
-            for number, indices in shards.items():
-                data = np.zeros((len(indices), record.bytes), np.uint8)
-                batch: dict[int, Tensor] = {}  # row → image
-                for row, image in enumerate(self._read_images(source, indices)):
-                    if image is not None:
-                        batch[row] = image
-                    if batch and (len(batch) == BATCH or row == len(indices) - 1):
-                        data[list(batch)] = self._encode(record, torch.stack([*batch.values()]))
-                        batch = {}
-                    bar.update(1)
-                write_bytes(self.folder / cache_format.shard_name(part, number), data.tobytes())
+    def _write_images(self, part: str, shard: int, places: range, progress: Progress) -> None:
+        record = cache_format.image_record(self.plan)
+        data = np.zeros((len(places), record.bytes), np.uint8)
+        batch: dict[int, Tensor] = {}  # row → image
+        for row, image in enumerate(self._read_images(self.parts[part], places)):
+            if image is not None:
+                batch[row] = image
+            if batch and (len(batch) == BATCH or row == len(places) - 1):
+                data[list(batch)] = self._encode(record, torch.stack([*batch.values()]))
+                batch = {}
+            progress(1)
+        write_bytes(self.folder / cache_format.shard_name(part, shard), data.tobytes())
 
     def _read_images(self, source: Source, indices: Sequence[int] | np.ndarray) -> Iterator[Tensor | None]:
         return whole_images(source, indices, self.teacher.preprocessing, self.max_pixels, ahead=2 * BATCH)
@@ -188,16 +210,12 @@ class _CacheBuilder:
             values["tokens"] = (tokens @ self._bases[IMAGE_BASIS].T).reshape(len(tokens), -1)
         return record.encode(**values)
 
-    def _write_captions(self, teacher: TextTeacher, record: TextRecord) -> None:
-        captions, basis = self._captions, self._bases.get(TEXT_BASIS)
-        shards = self._missing_shards(cache_format.TEXT, len(captions), self.layout.captions)
-        self.say(f"text: {len(captions)} different captions")
-        with self._bar("text", sum(map(len, shards.values())), "caption") as bar:
-            for number, indices in shards.items():
-                chunk = captions[indices.start : indices.stop]
-                data, offsets = encode_captions(chunk, teacher, record, basis, bar)
-                self._write_array(cache_format.offsets_name(number), offsets)
-                write_bytes(self.folder / cache_format.shard_name(cache_format.TEXT, number), data)
+    def _write_captions(self, part: str, shard: int, places: range, progress: Progress) -> None:
+        assert self.text_teacher is not None
+        chunk, record = self._captions[places.start : places.stop], cache_format.text_record(self.plan)
+        data, offsets = encode_captions(chunk, self.text_teacher, record, self._bases.get(TEXT_BASIS), progress)
+        self._write_array(cache_format.offsets_name(shard), offsets)
+        write_bytes(self.folder / cache_format.shard_name(part, shard), data)
 
     @cached_property
     def _captions(self) -> list[str]:
@@ -215,7 +233,7 @@ class _CacheBuilder:
                     refuse_transient([(source.key(index), damage.cause)])
         return list(captions)
 
-    def finish(self, plan: dict[str, Any]) -> None:
+    def finish(self) -> None:
         """Write the keys and the manifest."""
         for part, source in self.parts.items():
             self._write_keys(part, cache_format.hashes(source.key(index) for index in range(len(source))))
@@ -223,8 +241,8 @@ class _CacheBuilder:
         if self.text_teacher is not None:
             self._write_keys(cache_format.TEXT, cache_format.hashes(self._captions))
             licences["text"] = self.text_teacher.licence
-        damaged = sum(self._count_damaged(part, cache_format.image_record(plan).bytes) for part in self.parts)
-        manifest = cache_format.finish(self.folder, plan, damaged, licences)
+        damaged = sum(self._count_damaged(part, cache_format.image_record(self.plan).bytes) for part in self.parts)
+        manifest = cache_format.finish(self.folder, self.plan, damaged, licences)
         size = sum(manifest["files"].values())
         without = f", {damaged} damaged ones left out" if damaged else ""
         self.say(f"{self.folder}: {sum(map(len, self.parts.values()))} images{without}, {size / 1e6:.1f} MB")
@@ -244,17 +262,6 @@ class _CacheBuilder:
         files = (np.memmap(self.folder / cache_format.shard_name(part, number), np.uint8, "r") for number in shards)
         return sum(int((file[::size] == 0).sum()) for file in files)
 
-    def _missing_shards(self, part: str, items: int, size: int) -> dict[int, range]:
-        """Return the items of each shard that this process has yet to write."""
-        own = range(self.world.rank, cache_format.shard_count(items, size), self.world.size)
-        missing = [number for number in own if not (self.folder / cache_format.shard_name(part, number)).exists()]
-        return {number: range(number * size, min(items, (number + 1) * size)) for number in missing}
-
-    def _bar(self, title: str, total: int, unit: str) -> tqdm:
-        """Return a progress bar for this process's share."""
-        hidden = not (self.show and self.world.leads) or total == 0
-        return tqdm(total=total, desc=title, unit=unit, disable=hidden, mininterval=1.0, dynamic_ncols=True)
-
 
 def _read_bases(path: Path) -> dict[str, np.ndarray]:
     try:
@@ -264,7 +271,7 @@ def _read_bases(path: Path) -> dict[str, np.ndarray]:
 
 
 def encode_captions(
-    captions: Sequence[str], teacher: TextTeacher, record: TextRecord, basis: np.ndarray | None, bar: tqdm
+    captions: Sequence[str], teacher: TextTeacher, record: TextRecord, basis: np.ndarray | None, progress: Progress
 ) -> tuple[bytes, np.ndarray]:
     """Return all records, one after the other, and their offsets, the end included: int64 [N + 1].
 
@@ -283,7 +290,7 @@ def encode_captions(
             reduced = None if basis is None else words @ basis.T
             for row, data in zip(rows, record.encode(words, reduced, summaries[rows])):
                 records[batch[row]] = data
-        bar.update(len(batch))
+        progress(len(batch))
     return b"".join(records), np.cumsum([0, *map(len, records)], dtype=np.int64)
 
 

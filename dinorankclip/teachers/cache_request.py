@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,16 @@ from dinorankclip.data.decode import MAX_PIXELS
 from dinorankclip.data.open_data import open_stored, splits_of
 from dinorankclip.data.splits import undivided
 from dinorankclip.io import digest, home
+from dinorankclip.pieces.contract import HERE, Where, Work
 from dinorankclip.teachers import cache_format
-from dinorankclip.teachers.cache_build import HELD_OUT, make_cache
+from dinorankclip.teachers.cache_build import HELD_OUT, CacheBuilder
 from dinorankclip.teachers.cache_format import CacheLayout
 from dinorankclip.teachers.registry import open_teacher, open_text_teacher
 from dinorankclip.types import Source, UserError
 
 AUTOMATIC = home() / "teacher"
 SAMPLED = 500  # images whose captions are counted
+_FINDING = fields(FindingSettings)  # settings of a run have more, which do not matter here
 SAMPLES, SAMPLE_BYTES = 64, 4096  # images of a table, or pieces of a weights file, that are hashed
 
 
@@ -50,14 +52,33 @@ class CacheSpec:
         return f"{self.teacher}{size}{text}" + (", with tokens" if self.keeps_tokens else "")
 
 
-def cache_of_data(out: str | Path, spec: CacheSpec, reading: FindingSettings, device: torch.device) -> dict[str, Any]:
+def cache_of_data(
+    out: str | Path, spec: CacheSpec, reading: FindingSettings, device: torch.device, where: Where = HERE
+) -> dict[str, Any]:
     """Make (or finish) the cache and return its manifest. All processes must call it."""
+    settings = {
+        "out": str(out), "spec": asdict(spec), "reading": {f.name: getattr(reading, f.name) for f in _FINDING},
+        "device": str(device),
+    }  # fmt: skip
+    builder = _builder(Path(out), spec, reading, device)
+    if distributed.world().leads and builder.teacher.card.note:
+        print(f"{builder.teacher.name}: {builder.teacher.card.note}")
+    return builder.finished(where, Work(f"{__name__}:open_work", settings, device.type))
+
+
+def open_work(settings: dict[str, Any]) -> CacheBuilder:
+    """Open data and teachers in a worker elsewhere."""
+    spec = settings["spec"] | {"layout": CacheLayout(**settings["spec"]["layout"])}
+    spec["split"] = tuple(spec["split"])
+    device = torch.device(settings["device"])
+    return _builder(Path(settings["out"]), CacheSpec(**spec), FindingSettings(**settings["reading"]), device)
+
+
+def _builder(out: Path, spec: CacheSpec, reading: FindingSettings, device: torch.device) -> CacheBuilder:
     parts = undivided_parts(spec, reading)
     teacher = open_teacher(spec.teacher, spec.input_size).to(device)
     text_teacher = open_text_teacher(spec.text_teacher).to(device) if spec.text_teacher else None
-    if distributed.world().leads and teacher.card.note:
-        print(f"{teacher.name}: {teacher.card.note}")
-    return make_cache(out, parts, teacher, text_teacher, spec.layout, reading.max_pixels)
+    return CacheBuilder(out, parts, teacher, text_teacher, spec.layout, reading.max_pixels)
 
 
 def undivided_parts(spec: CacheSpec, reading: FindingSettings) -> dict[str, Source]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,9 +12,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import TrainSettings
+from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
+from dinorankclip.data.row_pieces import RowPieces
 from dinorankclip.data.second_captions import open_second_captions
 from dinorankclip.device import Placement, choose, keep_freed_memory
 from dinorankclip.losses.objective import Objective
@@ -24,8 +26,11 @@ from dinorankclip.models.foreign import foreign_model, is_foreign
 from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion_start_words
 from dinorankclip.models.open_clip_weights import refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
+from dinorankclip.pieces.contract import HERE, Where, Work
+from dinorankclip.pieces.run import make_pieces
 from dinorankclip.presets import default_settings
 from dinorankclip.run_files import CHECKPOINTS
+from dinorankclip.stored_settings import settings_from_json
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
 from dinorankclip.train.checkpoints import TrainingState
@@ -39,11 +44,11 @@ from dinorankclip.train.distil_setup import (
     students_and_fusion,
     teach,
 )
-from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images
+from dinorankclip.train.frozen_rows import FrozenImages, freeze_image_side, frozen_images, image_maker, max_damaged_of
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
 from dinorankclip.train.step import Updater, freeze
-from dinorankclip.train.tower_rows import tower_rows
+from dinorankclip.train.tower_rows import open_tower_pieces, tower_rows
 from dinorankclip.train.whole_checkpoints import newest_whole
 from dinorankclip.types import Source, UserError
 
@@ -65,9 +70,9 @@ class RunParts:
     frozen: FrozenImages | None = None  # rows of all images, if the image side does not learn
 
 
-def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
+def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) -> RunParts:
     """Join the processes, open the data, build model, objective and optimiser. Writes no run folder.
-    With `dry`, random features replace the results of long preparations."""
+    With `dry`, random features replace the results of long preparations. Workers `where` compute frozen rows."""
     world = distributed.join(settings.budget.device)
     keep_freed_memory()
     if settings.budget.threads is not None:
@@ -77,20 +82,19 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     say(placement.reason)
     if placement.device.type == "cuda":
         torch.cuda.set_device(placement.device)  # the default GPU of this process
-    train = open_pairs(settings.data, settings.reading, "train")
-    splits = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
-    held_out = {split: open_stored(settings.data, settings.reading, split) for split in splits}
+    train, held_out = _open_parts(settings)
+    deal = partial(_deal_rows, settings, where)
     model = build_model(settings).to(placement.device)
     freeze(model, settings.optim.freeze)
     frozen = None
     tokenizer: Any = model.tokenizer()
     if isinstance(model, AlignedModel):
-        frozen, tokenizer = tower_rows(model, {"train": train, **held_out}, settings.reading, dry)
+        frozen, tokenizer = tower_rows(model, {"train": train, **held_out}, settings.reading, dry, deal)
         if settings.init is None:
             set_scales(model, frozen, tokenizer, train)
     elif settings.model.frozen_image_tower:
         freeze_image_side(model)
-        frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
+        frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry, deal)
     model.train()  # after freezing: frozen batch norms keep their statistics
     _refuse_batch_statistics(model, settings)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer, settings.seed)
@@ -125,6 +129,30 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
     state = TrainingState(model, objective, updater, data)
     return RunParts(settings, placement, state, length, tokenizer, loader, train, held_out, frozen)
+
+
+def _open_parts(settings: TrainSettings) -> tuple[Source, dict[str, Source]]:
+    train = open_pairs(settings.data, settings.reading, "train")
+    splits = ("val", "test") if "test" in splits_of(settings.data, settings.reading) else ("val",)
+    return train, {split: open_stored(settings.data, settings.reading, split) for split in splits}
+
+
+def _deal_rows(settings: TrainSettings, where: Where, pieces: RowPieces, name: str) -> None:
+    work = Work(f"{__name__}:open_rows", {"settings": as_dict(settings), "rows": name}, settings.budget.device)
+    make_pieces(pieces, where, work, pieces.folder)
+
+
+def open_rows(stored: dict[str, Any]) -> RowPieces:
+    """Open the rows of one part, or of the captions, in a worker elsewhere."""
+    settings, name = settings_from_json(stored["settings"]), stored["rows"]
+    placement = choose(settings.budget.device, settings.budget.precision)
+    train, held_out = _open_parts(settings)
+    parts = {"train": train, **held_out}
+    model = build_model(settings).to(placement.device)
+    if isinstance(model, AlignedModel):
+        return open_tower_pieces(model, parts, settings.reading, name)
+    model.eval()
+    return image_maker(model, settings.reading).pieces(parts[name], name, max_damaged_of(name, settings.reading))
 
 
 def build_model(settings: TrainSettings) -> AnyModel:

@@ -23,6 +23,7 @@ from dinorankclip.losses.anchor import AnchorLoss
 from dinorankclip.losses.distillation_terms import Branch, DistillationLoss, keeping_for, needed
 from dinorankclip.methods import AUTO, traits_of
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
+from dinorankclip.pieces.contract import HERE, Where
 from dinorankclip.teachers.cache_format import REDUCED, CacheLayout, Keep
 from dinorankclip.teachers.cache_read import WHOLE_VIEW, TeacherCache, half_as_fine
 from dinorankclip.teachers.cache_request import CacheSpec, amount, automatic_folder, cache_of_data, is_complete
@@ -84,7 +85,9 @@ def with_cache(settings: TrainSettings, dry: bool = False) -> TrainSettings:
     return replace(settings, distil=replace(settings.distil, cache=str(folder)))
 
 
-def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Path | None = None) -> None:
+def make_missing_cache(
+    settings: TrainSettings, device: torch.device, folder: Path | None = None, where: Where = HERE
+) -> None:
     """Build the cache that `auto` stands for, unless it is complete. Every process must call this. `folder` is the
     one that `with_cache` chose, if known; otherwise its name is computed from all of the data."""
     if settings.distil.cache != AUTO:
@@ -97,7 +100,7 @@ def make_missing_cache(settings: TrainSettings, device: torch.device, folder: Pa
         say(f"caching the teacher's features in {folder}, once for all runs on this data")
         with _alone(folder):
             if distributed.any_process(not is_complete(folder))[0]:
-                cache_of_data(folder, spec, settings.reading, device)
+                cache_of_data(folder, spec, settings.reading, device, where)
 
 
 def cache_spec_of(settings: TrainSettings) -> CacheSpec:

@@ -5,7 +5,7 @@ Every image of every part is therefore embedded once, as evaluation shows it (no
 stored rows instead of pixels, and a step costs as much as the text side. Scoring decodes no image either.
 
 Rows lie in built/features/KEY (see data/row_store.py). KEY is a digest of everything that they depend on: other
-weights, another image or another size lead to other rows. Process r of W computes blocks r, r + W, … of a part.
+weights, another image or another size lead to other rows. Blocks are dealt out to whoever is free (room `pieces`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from dinorankclip import distributed
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage, DamageCount
 from dinorankclip.data.open_data import WithoutCaptions
+from dinorankclip.data.row_pieces import RowPieces
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD, RowStore, can_read, embed_rows
 from dinorankclip.data.streams import refuse_stream
 from dinorankclip.io import digest, home
@@ -33,6 +32,8 @@ from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import refuse_non_finite
 from dinorankclip.models.trunk import without_start
 from dinorankclip.models.weights_file import identity, weights_hash
+from dinorankclip.pieces.contract import Progress
+from dinorankclip.pieces.run import make_pieces
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import ImageRows, ImageSpec, Source, UserError
 
@@ -77,31 +78,53 @@ def image_identity(model: JointModel) -> str:
     return identity(design, weights_hash(weights))
 
 
+Deal = Callable[[RowPieces, str], object]  # makes the missing rows; the second is their name: "train", "captions", …
+
+
+def deal_here(pieces: RowPieces, name: str) -> None:
+    make_pieces(pieces)
+
+
+def image_maker(model: JointModel, reading: ReadingSettings) -> RowMaker:
+    encode = partial(model.encode_image, normalize=False)
+    return RowMaker(encode, image_identity(model), model.image_spec, model.dim, reading.max_pixels)
+
+
 def frozen_images(
-    model: JointModel, parts: dict[str, Source], reading: ReadingSettings, dry: bool = False
+    model: JointModel, parts: dict[str, Source], reading: ReadingSettings, dry: bool = False, deal: Deal = deal_here
 ) -> FrozenImages:
     """Return rows of all parts after computing the missing rows. Every process must call this.
     A dry run prints the cost of the computation instead, and uses random rows."""
-    encode = partial(model.encode_image, normalize=False)
-    maker = RowMaker(encode, image_identity(model), model.image_spec, model.dim, reading.max_pixels)
-    learning = model.training
+    maker, learning = image_maker(model, reading), model.training
     model.eval()
+    rows = rows_of_parts(maker, parts, "image side", reading, dry, deal)
+    model.train(learning)
+    return FrozenImages(rows, maker.identity, image_identity)
+
+
+def rows_of_parts(
+    maker: RowMaker, parts: dict[str, Source], what: str, reading: ReadingSettings, dry: bool, deal: Deal
+) -> dict[str, ImageRows]:
+    """Return the rows of every part; random ones in a dry run that would have to compute them."""
     rows: dict[str, ImageRows] = {}
     for part, source in parts.items():
-        refuse_stream(source, "--model.frozen-image-tower finds embeddings by the image's place")
+        refuse_stream(source, "a frozen image side finds embeddings by the image's place")
         stored = not maker.store(source).missing()
-        words, size = f"frozen image side: {len(source)} {part} images", f"{len(source) * model.dim * 4 / 1e6:.1f} MB"
+        words, size = f"frozen {what}: {len(source)} {part} images", f"{len(source) * maker.dim * 4 / 1e6:.1f} MB"
         if dry and not stored:
             minutes = maker.seconds(source) / 60
             say(f"{words}, embedded once: {minutes:.1f} min, {size} in {maker.folder(source)}; random rows below")
-            rows[part] = partial(random_row, model.dim)
+            rows[part] = partial(random_row, maker.dim)
         else:
             # As with pixels, damage stops a run in the training part only, and before the long computation ends.
-            made = maker.make(source, part, reading.max_damaged if part == "train" else 1.0)
+            made = maker.make(source, part, max_damaged_of(part, reading), deal)
             say(f"{words}, {'stored before' if stored else 'embedded once'} ({size} in {made.folder})")
             rows[part] = made
-    model.train(learning)
-    return FrozenImages(rows, maker.identity, image_identity)
+    return rows
+
+
+def max_damaged_of(part: str, reading: ReadingSettings) -> float:
+    return reading.max_damaged if part == "train" else 1.0
 
 
 @dataclass(frozen=True)
@@ -119,40 +142,22 @@ class RowMaker:
         data = (source.fingerprint, source.stamps().tobytes())
         return FOLDER / digest("image rows", FORMAT, self.identity, self.image, self.max_pixels, *data)
 
-    def store(self, source: Source) -> RowStore:
+    def pieces(self, source: Source, name: str, max_damaged: float = 1.0) -> RowPieces:
+        """Return the blocks of a source as pieces of work. `name` labels the progress bar."""
         about = {"image side": self.identity, "preprocessing": asdict(self.image), "data": source.fingerprint}
-        return RowStore(self.folder(source), len(source), about | {"images": len(source)})
+        damage = DamageCount(max_damaged)
+        return RowPieces(
+            f"embedding {name}", "image", self.folder(source), len(source), self.dim, about | {"images": len(source)},
+            lambda block, progress: self._rows(source, block, damage, progress), partial(can_read, source),
+        )  # fmt: skip
 
-    def make(self, source: Source, name: str, max_damaged: float = 1.0) -> StoredRows:
-        """Compute the missing rows of a source. Every process must call this. `name` labels the progress bar."""
-        store, world = self.store(source), distributed.world()
-        missing = store.missing(partial(can_read, source))
-        todo = missing[world.rank :: world.size]
-        distributed.wait_for_all()  # all processes read the store before one writes, so their shares fit together
-        distributed.leader_first(lambda: self._write(source, lambda: store.reserve(self.dim)) if missing else None)
-        total, damage = sum(map(len, todo)), DamageCount(max_damaged)
-        with tqdm(
-            total=total, desc=f"embedding {name}", unit="image", disable=not (world.leads and total), mininterval=1.0,
-            dynamic_ncols=True,
-        ) as bar:  # fmt: skip
-            for block in todo:
-                self._write(source, partial(store.write, block, *self._rows(source, block, damage, bar.update)))
-        distributed.wait_for_all()
-        if self.store(source).missing():
-            raise UserError(
-                f"{self.folder(source).resolve()} lacks rows that another process computed: all machines must share "
-                "that disk"
-            )
+    def store(self, source: Source) -> RowStore:
+        return self.pieces(source, "").store()
+
+    def make(self, source: Source, name: str, max_damaged: float = 1.0, deal: Deal = deal_here) -> StoredRows:
+        """Compute the missing rows of a source. Every process must call this."""
+        deal(self.pieces(source, name, max_damaged), name)
         return StoredRows(self.folder(source), len(source))
-
-    def _write(self, source: Source, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            raise UserError(
-                f"{self.folder(source).resolve()} cannot be written ({error.strerror}): the embeddings of "
-                f"{len(source)} images need {len(source) * self.dim * 4 / 1e6:.0f} MB there"
-            ) from error
 
     def seconds(self, source: Source) -> float:
         """Estimate the time that the missing rows would take one process, from one batch."""
@@ -162,7 +167,7 @@ class RowMaker:
         return sum(map(len, self.store(source).missing())) * (time.perf_counter() - begin) / max(1, len(first))
 
     def _rows(
-        self, source: Source, block: range, damage: DamageCount, progress: Callable[[int], object] = lambda count: None
+        self, source: Source, block: range, damage: DamageCount, progress: Progress = lambda count: None
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, causes = embed_rows(
             {"embedding": self.encode}, WithoutCaptions(source), block, self.image, batch=BATCH,

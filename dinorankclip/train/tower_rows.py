@@ -2,7 +2,7 @@
 
 Rows lie in built/features/KEY (see data/row_store.py), like those of a frozen image tower (frozen_rows.py). KEY is a
 digest of everything that they depend on, so runs on the same data with the same towers share them. Captions have rows
-of their own: each different caption once, in the order of first appearance. Process r of W computes blocks r, r + W, …
+of their own: each different caption once, in the order of first appearance. Blocks are dealt out to whoever is free.
 
 Tokens are stored reduced. Their basis is fitted to a fixed sample of the training images and captions, and stored
 beside the rows: the next run on this data finds the same basis, and with it the same rows.
@@ -17,26 +17,35 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from dinorankclip import distributed
 from dinorankclip.config import ReadingSettings
 from dinorankclip.data.damage import Damage
-from dinorankclip.data.row_store import GOOD, RowStore
+from dinorankclip.data.row_pieces import RowPieces
+from dinorankclip.data.row_store import GOOD
 from dinorankclip.data.samples import iterate_pairs
 from dinorankclip.data.splits import SplitPart
-from dinorankclip.data.streams import refuse_stream
 from dinorankclip.io import digest, write_bytes
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.weights_file import read_weights
+from dinorankclip.pieces.contract import Progress
 from dinorankclip.teachers.cache_build import fit_basis
-from dinorankclip.train.frozen_rows import FOLDER, FrozenImages, RowMaker, random_row
+from dinorankclip.train.frozen_rows import (
+    FOLDER,
+    Deal,
+    FrozenImages,
+    RowMaker,
+    deal_here,
+    max_damaged_of,
+    rows_of_parts,
+)
 from dinorankclip.train.run_folder import say
-from dinorankclip.types import ImageRows, Source, UserError
+from dinorankclip.types import Source, UserError
 
 FORMAT = 1
 FIT_IMAGES, FIT_CAPTIONS = 256, 2048  # sample sizes for fitting the bases
 CAPTIONS_AT_ONCE = 128
+CAPTIONS = "captions"  # the name of their rows, beside the names of parts
 
 
 class CaptionRows:
@@ -54,7 +63,7 @@ class CaptionRows:
 
 
 def tower_rows(
-    model: AlignedModel, parts: dict[str, Source], reading: ReadingSettings, dry: bool = False
+    model: AlignedModel, parts: dict[str, Source], reading: ReadingSettings, dry: bool = False, deal: Deal = deal_here
 ) -> tuple[FrozenImages, CaptionRows]:
     """Return rows of all images and captions after computing the missing rows, and set the model's bases and scales.
 
@@ -63,27 +72,48 @@ def tower_rows(
     model.eval()
     cards = model.image_tower.teacher.card, model.text_tower.teacher.card
     say("frozen towers: " + " and ".join(f"{card.name} ({card.licence})" for card in cards))
-    for source in parts.values():
-        refuse_stream(source, "--recipe aligned finds features by the image's place")
     captions = different_captions(parts.values())
     if not dry:
-        _set_bases(model, parts["train"], captions, reading)
-    encode = torch.inference_mode()(lambda images: model.image_rows(model.normalised(images.to(model.device))))
-    dim = model.layouts["image"].dim
-    maker = RowMaker(encode, branch_identity(model, "image"), model.image_spec, dim, reading.max_pixels)
-    rows: dict[str, ImageRows] = {}
-    for part, source in parts.items():
-        stored = not maker.store(source).missing()
-        words, size = f"frozen towers: {len(source)} {part} images", f"{len(source) * dim * 4 / 1e6:.0f} MB"
-        if dry:
-            say(f"{words}, {'stored before' if stored else f'looked at once, {maker.seconds(source) / 60:.1f} min'}")
-            rows[part] = partial(random_row, dim)
-            continue
-        made = maker.make(source, part, reading.max_damaged if part == "train" else 1.0)
-        say(f"{words}, {'stored before' if stored else 'looked at once'} ({size} in {made.folder})")
-        rows[part] = made
-    texts = _random_captions(model, captions) if dry else _caption_rows(model, captions)
+        set_bases(model, parts["train"], captions, reading)
+    rows = rows_of_parts(tower_maker(model, reading), parts, "towers", reading, dry, deal)
+    if dry:
+        return FrozenImages(rows, rows_identity(model), rows_identity), _random_captions(model, captions)
+    pieces = caption_pieces(model, captions)
+    missing = pieces.store().missing()
+    deal(pieces, CAPTIONS)
+    words = "read once" if missing else "read before"
+    say(f"frozen towers: {len(captions)} different captions, {words} ({len(captions) * pieces.dim * 4 / 1e6:.0f} MB)")
+    texts = CaptionRows(captions, pieces.store().rows())
     return FrozenImages(rows, rows_identity(model), rows_identity), texts
+
+
+def tower_maker(model: AlignedModel, reading: ReadingSettings) -> RowMaker:
+    encode = torch.inference_mode()(lambda images: model.image_rows(model.normalised(images.to(model.device))))
+    identity, dim = branch_identity(model, "image"), model.layouts["image"].dim
+    return RowMaker(encode, identity, model.image_spec, dim, reading.max_pixels)
+
+
+def caption_pieces(model: AlignedModel, captions: list[str]) -> RowPieces:
+    """Return the blocks of the rows of captions as pieces of work."""
+    identity, dim = branch_identity(model, "text"), model.layouts["text"].dim
+
+    def compute(block: range, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
+        rows = embed_captions(model, captions[block.start : block.stop], progress)
+        return rows, np.full(len(block), GOOD, np.int8)
+
+    about = {"text side": identity, "captions": len(captions)}
+    folder = FOLDER / digest(identity, *captions)
+    return RowPieces("reading captions", "caption", folder, len(captions), dim, about, compute)
+
+
+def open_tower_pieces(model: AlignedModel, parts: dict[str, Source], reading: ReadingSettings, name: str) -> RowPieces:
+    """Return the pieces that `tower_rows` deals out under a name, in a worker elsewhere."""
+    model.eval()
+    captions = different_captions(parts.values())
+    set_bases(model, parts["train"], captions, reading)
+    if name == CAPTIONS:
+        return caption_pieces(model, captions)
+    return tower_maker(model, reading).pieces(parts[name], name, max_damaged_of(name, reading))
 
 
 def different_captions(sources: Iterable[Source]) -> list[str]:
@@ -112,7 +142,7 @@ def branch_identity(model: AlignedModel, branch: str) -> str:
     return digest("tower rows", FORMAT, branch, tower, layout, basis.cpu().numpy().tobytes())
 
 
-def _set_bases(model: AlignedModel, train: Source, captions: list[str], reading: ReadingSettings) -> None:
+def set_bases(model: AlignedModel, train: Source, captions: list[str], reading: ReadingSettings) -> None:
     """Give the model its bases: stored ones, or new ones fitted by the leading process."""
     widths = {branch: model.layouts[branch].width for branch in ("image", "text")}
     samples = {
@@ -158,37 +188,8 @@ def _caption_tokens(model: AlignedModel, captions: list[str]) -> Iterator[Tensor
         yield tokens[mask].cpu()
 
 
-def _caption_rows(model: AlignedModel, captions: list[str]) -> CaptionRows:
-    """Compute the missing rows of captions. Every process must call this."""
-    identity = branch_identity(model, "text")
-    folder, dim, world = FOLDER / digest(identity, *captions), model.layouts["text"].dim, distributed.world()
-    store = RowStore(folder, len(captions), {"text side": identity, "captions": len(captions)})
-    missing = store.missing()
-    todo = missing[world.rank :: world.size]
-    distributed.wait_for_all()  # all processes read the store before one writes
-    try:
-        distributed.leader_first(lambda: store.reserve(dim) if missing else None)
-        with tqdm(
-            total=sum(map(len, todo)), desc="reading captions", unit="caption", mininterval=1.0, dynamic_ncols=True,
-            disable=not (world.leads and todo),
-        ) as bar:  # fmt: skip
-            for block in todo:
-                rows = embed_captions(model, captions[block.start : block.stop], bar.update)
-                store.write(block, rows, np.full(len(block), GOOD, np.int8))
-    except OSError as error:
-        size = len(captions) * dim * 4 / 1e6
-        raise UserError(
-            f"{folder.resolve()} cannot be written ({error.strerror}): the features of {len(captions)} captions need "
-            f"{size:.0f} MB there"
-        ) from error
-    distributed.wait_for_all()
-    words = "read once" if missing else "read before"
-    say(f"frozen towers: {len(captions)} different captions, {words} ({len(captions) * dim * 4 / 1e6:.0f} MB)")
-    return CaptionRows(captions, RowStore(folder, len(captions)).rows())
-
-
 @torch.inference_mode()
-def embed_captions(model: AlignedModel, captions: Sequence[str], progress: Callable[[int], object]) -> np.ndarray:
+def embed_captions(model: AlignedModel, captions: Sequence[str], progress: Progress) -> np.ndarray:
     """Return the rows of captions, float32 [n, G]. Captions of like length go together, to pad them less."""
     order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
     table = np.empty((len(captions), model.layouts["text"].dim), np.float32)

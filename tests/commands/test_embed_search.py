@@ -78,9 +78,7 @@ def test_rows_of_pairs_come_from_the_store_of_scores(model, pairs, tmp_path, cap
     from dinorankclip.data.open_data import open_stored
     from dinorankclip.evaluate.embeddings import EmbeddingStore
 
-    monkeypatch.setattr(
-        "dinorankclip.search.embed_collection.EmbeddingStore", lambda: EmbeddingStore(tmp_path / "store")
-    )
+    monkeypatch.setattr("dinorankclip.search.embed_pieces.EmbeddingStore", lambda: EmbeddingStore(tmp_path / "store"))
     main(["embed", str(model), "--data", str(pairs), "--out", "first"])
     assert "before" not in capsys.readouterr().out
     EmbeddingStore(tmp_path / "store").images(load_model(model), open_stored(pairs, split="all"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,30 @@ def test_scores_table_items_and_pictures(here, capsys):
     main(["score", "run", "--sets", "sets", "--threads", "1", "--no-pictures"])
     assert sorted((here / "built" / "embeddings").iterdir()) == kept
     assert json.loads((here / "run" / "scores.json").read_text())["sets"] == stored["sets"]
+
+
+def test_sets_that_workers_embedded_give_the_same_scores(here, monkeypatch):
+    """A runner that only opens the work as a worker elsewhere does."""
+    from dinorankclip.pieces import run
+
+    def elsewhere(pieces, missing, where, work, place, bar, account):
+        opened = type(work)(work.opener, json.loads(json.dumps(work.settings)), work.device).open()
+        assert opened.identity == pieces.identity and opened.missing() == missing == [0, 1, 2]
+        for number in missing:
+            opened.make(number, lambda items: None)
+
+    (here / "sets" / "broken").mkdir()
+    write_captions(here / "sets" / "broken")
+    (here / "sets" / "broken" / "test" / "0.tar").write_bytes(b"no tar")
+    call = ["score", "run", "--sets", "sets", "--threads", "1", "--no-pictures"]
+    with pytest.raises(SystemExit):
+        main([*call, "--out", "one"])
+    shutil.rmtree(here / "built" / "embeddings")
+    monkeypatch.setattr(run, "_run_elsewhere", elsewhere)
+    with pytest.raises(SystemExit):
+        main([*call, "--out", "two", "--on", "ray"])
+    one, two = (json.loads((here / name / "scores.json").read_text()) for name in ("one", "two"))
+    assert one["sets"] == two["sets"] and set(one["set_errors"]) == set(two["set_errors"]) == {"broken"}
 
 
 def test_the_report_of_a_run_that_has_one_is_written_again(here, capsys):

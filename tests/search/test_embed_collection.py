@@ -13,8 +13,10 @@ import torch
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.open_data import open_captions, open_images
 from dinorankclip.models.loaded import load_model
-from dinorankclip.search import embed_collection
+from dinorankclip.pieces.run import make_pieces
+from dinorankclip.search import embed_collection, embed_pieces
 from dinorankclip.search.embed_collection import COLUMNS, EmbeddingFolder
+from dinorankclip.search.embed_pieces import EmbedPieces
 from dinorankclip.types import UserError
 from tests.models.model_making import photo, saved, small_model
 
@@ -42,14 +44,10 @@ def photos(tmp_path_factory):
 
 
 def embed(out: Path, model, images=None, captions=None, half=False, part=PART):
-    folder = EmbeddingFolder(
-        out, embed_collection.plan_of(model, images, captions, part), {"model": "m"}, model.dim, half
-    )
+    pieces = EmbedPieces(out, model, images, captions, half, part)
+    folder = pieces.lead({"model": "m"})
     if not folder.complete:
-        if images is not None:
-            embed_collection.embed_images(folder, model, images, part)
-        if captions is not None:
-            embed_collection.embed_captions(folder, model, captions, part)
+        make_pieces(pieces, show=False)
         folder.finish()
     return folder
 
@@ -129,7 +127,7 @@ def killed(run, monkeypatch_target, name, countdown):
         (embed_collection, "write_json", 2),  # a part is on disk, not yet in the manifest
         (embed_collection, "write_json", 6),  # among the captions
         (embed_collection, "one_line", 7),  # some files of a part are longer, others not
-        (embed_collection, "embed_rows", 3),  # between parts
+        (embed_pieces, "embed_rows", 3),  # between parts
         (embed_collection, "write_parquet", 2),  # while finishing
         (embed_collection, "write_json", 8),  # all but the last word
     ],
@@ -143,6 +141,30 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path, model, photos, where, 
     run()
     run(tmp_path / "whole")
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_parts_made_in_any_order_give_the_same_bytes(tmp_path, model, photos):
+    images, captions = open_images(photos), open_captions(photos)
+    embed(tmp_path / "whole", model, images, captions)
+    leading, elsewhere = (EmbedPieces(tmp_path / "out", model, images, captions, part=PART) for _ in range(2))
+    folder = leading.lead({"model": "m"})
+    assert elsewhere.identity == leading.identity and elsewhere.missing() == [0, 1, 2, 3, 4, 5]
+    for number in (5, 1, 3):
+        elsewhere.make(number, lambda items: None)
+        leading.gather()
+    assert folder.items("images") == 0 and leading.missing() == elsewhere.missing() == [0, 2, 4]
+    leading.make(0, lambda items: None)
+    leading.gather()
+    assert folder.items("images") == 8 and len(list((tmp_path / "out" / ".parts").iterdir())) == 2
+    (tmp_path / "out" / ".parts" / "texts-0000000000.npz").write_bytes(b"damaged")
+    after_a_kill = EmbedPieces(tmp_path / "out", model, images, captions, part=PART)
+    folder = after_a_kill.lead({"model": "m"})
+    for number in (2, 3, 4):
+        after_a_kill.make(number, lambda items: None)
+        after_a_kill.gather()
+    folder.finish()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert not (tmp_path / "out" / ".parts").exists()
 
 
 def test_finished_parts_are_not_computed_again(tmp_path, model, photos):
@@ -160,7 +182,7 @@ def test_finished_parts_are_not_computed_again(tmp_path, model, photos):
 def test_the_second_call_finds_it_complete(tmp_path, model, photos, monkeypatch):
     embed(tmp_path / "out", model, open_images(photos))
     before = contents(tmp_path / "out")
-    monkeypatch.setattr(embed_collection, "embed_rows", None)  # would fail if it were called
+    monkeypatch.setattr(embed_pieces, "embed_rows", None)  # would fail if it were called
     assert embed(tmp_path / "out", model, open_images(photos)).rows("images") == 8
     assert contents(tmp_path / "out") == before
 
@@ -229,9 +251,9 @@ def test_odd_keys_stay_on_their_lines(tmp_path, model):
 
 def test_without_pyarrow_there_are_the_numpy_files(tmp_path, model, photos, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    images = open_images(photos)
-    folder = EmbeddingFolder(tmp_path / "out", embed_collection.plan_of(model, images, None), {}, model.dim, False)
-    embed_collection.embed_images(folder, model, images)
+    pieces = EmbedPieces(tmp_path / "out", model, open_images(photos), None)
+    folder = pieces.lead({})
+    make_pieces(pieces, show=False)
     assert folder.finish() is False
     assert sorted(contents(tmp_path / "out")) == ["damaged.tsv", "image_keys.txt", "images.npy", "manifest.json"]
     assert embed_collection.write_parquet(tmp_path / "x", tmp_path / "out" / "images.npy", {}) is False

@@ -251,7 +251,7 @@ def test_captions_that_were_read_survive_a_stop(tmp_path, capsys):
         make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), stopped, layout)
     printed = capsys.readouterr()
     assert f"what is finished stays in {tmp_path / 'c'}" in printed.out
-    assert "144/192" in printed.err  # the bar knows of every batch, also within a file
+    assert "208/256" in printed.err  # all images, and captions batch by batch, also within a file
     assert (tmp_path / "c" / "text-00000.bin").exists() and not (tmp_path / "c" / "text-00001.bin").exists()
     layout = CacheLayout(captions=32)
     make_cache(tmp_path / "c", {"train": pictures}, local_teacher(), letter_teacher(), layout, show=False)

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -10,11 +11,12 @@ from safetensors.torch import load_file
 from dinorankclip import load_model
 from dinorankclip.checksums import CHECKSUMS
 from dinorankclip.commands.train import run
+from dinorankclip.config import as_dict
 from dinorankclip.models.aligned import TOWERS
 from dinorankclip.models.export_model import write_export
 from dinorankclip.models.folder import load_folder
 from dinorankclip.train.aligned_setup import batch_and_epochs, head_weight_for
-from dinorankclip.train.assemble import assemble
+from dinorankclip.train.assemble import assemble, open_rows
 from dinorankclip.train.step import backward
 from dinorankclip.types import Progress, UserError
 from tests.teachers.test_text_teachers import minilm_folder
@@ -61,6 +63,18 @@ def test_rows_equal_pixels(pairs):
     first = [group[0] for group in captions]
     ids = model.tokenizer()(first)
     torch.testing.assert_close(model.encode_text(ids), model.encode_text(parts.tokenizer(first)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["train", "captions"])
+def test_a_worker_elsewhere_opens_the_same_rows(pairs, name):
+    settings = settings_from(*FLAGS, "--data", pairs)
+    parts = assemble(settings)
+    pieces = open_rows({"settings": json.loads(json.dumps(as_dict(settings))), "rows": name})
+    assert pieces.missing() == []  # they are those of this run, by their name
+    before = np.array(pieces.store().rows())
+    rows, _ = pieces.compute(range(min(4, pieces.count)), lambda items: None)
+    np.testing.assert_allclose(rows, before[:4], atol=1e-5)
+    assert name == "captions" or parts.frozen.rows["train"].folder == pieces.folder
 
 
 def test_only_heads_and_fusions_learn(pairs):

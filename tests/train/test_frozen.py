@@ -22,7 +22,7 @@ from dinorankclip.models.folder import load_folder, save_model
 from dinorankclip.models.joint import FusionDesign, JointModel, Students
 from dinorankclip.stored_settings import difference
 from dinorankclip.train import checkpoints, frozen_rows
-from dinorankclip.train.assemble import assemble, resume
+from dinorankclip.train.assemble import assemble, open_rows, resume
 from dinorankclip.train.frozen_rows import IMAGE_SIDE, RowMaker
 from dinorankclip.train.step import backward
 from dinorankclip.types import ImageSpec, Progress, UserError
@@ -297,6 +297,18 @@ def test_a_second_run_and_another_method_use_the_rows_that_are_kept(pairs, start
     other = assemble(settings_of(pairs, *frozen(start, "--reading.max-pixels", "1000000")))
     assert "embedded once" in capsys.readouterr().out
     assert not folders & {rows.folder for rows in other.frozen.rows.values()}
+
+
+def test_a_worker_elsewhere_makes_the_same_rows(pairs, start, tmp_path, monkeypatch):
+    settings = settings_of(pairs, *frozen(start))
+    made = assemble(settings).frozen.rows["train"].folder
+    expected = files(made)
+    monkeypatch.setattr(frozen_rows, "FOLDER", tmp_path)
+    pieces = open_rows({"settings": json.loads(json.dumps(as_dict(settings))), "rows": "train"})
+    assert pieces.identity == made.name and pieces.missing() == [0] and pieces.sizes == [48]
+    pieces.prepare()
+    pieces.make(0, lambda items: None)
+    assert files(tmp_path / made.name) == expected and pieces.missing() == []
 
 
 @pytest.fixture

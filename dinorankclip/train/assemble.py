@@ -22,6 +22,7 @@ from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.folder import AnyModel, load_folder
 from dinorankclip.models.foreign import foreign_model, is_foreign
 from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion_start_words
+from dinorankclip.models.lora import correct
 from dinorankclip.models.open_clip_weights import refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.presets import default_settings
@@ -90,6 +91,11 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     elif settings.model.frozen_image_tower:
         freeze_image_side(model)
         frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry)
+    if settings.tune.lora_rank is not None:
+        tune = settings.tune
+        counts = correct(model, settings.tune.lora_rank, tune.lora_alpha, tune.lora_targets, settings.seed)
+        share = 100 * sum(counts.values()) / sum(t.numel() for t in model.own_state().values())
+        say(f"LoRA of rank {tune.lora_rank} on {len(counts)} matrices: {share:.2g} % of the model's parameters learn")
     model.train()  # after freezing: frozen batch norms keep their statistics
     _refuse_batch_statistics(model, settings)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer, settings.seed)

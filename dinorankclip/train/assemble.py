@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import TrainSettings
+from dinorankclip.config import ReadingSettings, TrainSettings
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
+from dinorankclip.data.replay import ReplayLoader
 from dinorankclip.data.second_captions import open_second_captions
 from dinorankclip.device import Placement, choose, keep_freed_memory
 from dinorankclip.losses.objective import Objective
@@ -59,7 +60,7 @@ class RunParts:
     state: TrainingState
     length: Length
     tokenizer: Any  # a Tokenizer, or the rows of captions of frozen towers
-    loader: PairLoader
+    loader: PairLoader | ReplayLoader
     train: Source
     held_out: dict[str, Source]
     frozen: FrozenImages | None = None  # rows of all images, if the image side does not learn
@@ -108,25 +109,43 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
     objective.to(placement.device)
     if objective.needs_teacher:
         _provide_summaries(model, cache)
-    loader = PairLoader(
+    replayed = _replayed(settings)
+    common: dict[str, Any] = {"seed": settings.seed, "rank": world.rank, "world": world.size}
+    loader: PairLoader | ReplayLoader = PairLoader(
         train,
         model.image_spec,
         tokenizer,
-        batch=settings.budget.batch,
-        seed=settings.seed,
+        batch=settings.budget.batch - replayed,
         reading=settings.reading,
-        rank=world.rank,
-        world=world.size,
+        **common,
         second_caption=traits_of(settings.method).second_caption,
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
         second_captions=second,
     )
+    if settings.tune.replay is not None:
+        reading = ReadingSettings(crop_scale=settings.reading.crop_scale, flip=settings.reading.flip)
+        other = open_pairs(settings.tune.replay, reading, "train")
+        second_loader = PairLoader(other, model.image_spec, tokenizer, batch=replayed, reading=reading, **common)
+        loader = ReplayLoader(loader, second_loader, other.fingerprint)
+        say(f"replay: {replayed} of {settings.budget.batch} pairs of a batch come from {settings.tune.replay}")
     length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
     data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
+    data += f"+{loader.identity}" if isinstance(loader, ReplayLoader) else ""
     state = TrainingState(model, objective, updater, data)
     return RunParts(settings, placement, state, length, tokenizer, loader, train, held_out, frozen)
+
+
+def _replayed(settings: TrainSettings) -> int:
+    """Return the pairs of a batch that are replayed, the same number on every process."""
+    if settings.tune.replay is None:
+        return 0
+    size = distributed.world().size
+    share = max(1, round(settings.budget.batch * settings.tune.replay_share / size)) * size
+    if share >= settings.budget.batch:
+        raise UserError(f"--tune.replay-share {settings.tune.replay_share:g} leaves no place for own pairs in a batch")
+    return share
 
 
 def build_model(settings: TrainSettings) -> AnyModel:

@@ -30,7 +30,7 @@ from dinorankclip.models.weights_file import tensor_shapes
 from dinorankclip.stored_settings import difference, is_among
 from dinorankclip.system import peak_memory
 from dinorankclip.teachers.cache_format import PLAN, read_plan_notes
-from dinorankclip.train.checkpoints import TrainingState
+from dinorankclip.train.checkpoints import TrainingState, newest
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
 from dinorankclip.train.step import backward
@@ -156,7 +156,9 @@ def spending(run: Path) -> Spending:
     settings = with_own_trunk(files.read_settings(run), last)
     numbers, environment = files.read_numbers(last), files.read_environment(run)
     steps = files.stored_scores(run).get("step", numbers.get("step"))
-    trained = _trained_parameters(last / files.TENSORS) if (last / files.TENSORS).is_file() else None
+    # The final weights of a fine-tuned run may be no checkpoint: the newest has the moments.
+    tensors = (last if (last / files.TENSORS).is_file() else newest(run / files.CHECKPOINTS) or last) / files.TENSORS
+    trained = _trained_parameters(tensors) if tensors.is_file() else None
     return Spending(
         settings,
         None if steps is None else steps * settings["budget"]["batch"],

@@ -97,14 +97,15 @@ def pretrain(
                 epoch_ends = ends or is_last
                 if is_last or (ends and state.step // length.steps_per_epoch % record.score_every == 0):
                     score(state, evaluators, records, length, bar, callbacks)
+                ending = is_last or stops_early(state, length, settings)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:
                     checkpoints.save(state, folder, record.keep)
                     clock.pause()
-                if leaving and state.step < length.steps:
-                    return False
-                if state.step == length.steps:
+                if ending:
                     break
+                if leaving:
+                    return False
     except (NonFinite, BrokenModel) as error:
         if isinstance(error, NonFinite) and state.step > 0:
             # The step was not applied: parameters and moments are those of the last finished step, which need not be
@@ -117,6 +118,14 @@ def pretrain(
         damaged.append()
         records.close()
     return True
+
+
+def stops_early(state: TrainingState, length: Length, settings: TrainSettings) -> bool:
+    """Return whether `tune.patience` validations went by without a better one. It depends on the state alone, so that
+    a run which stopped early does not go on when it is resumed."""
+    between = length.steps_per_epoch * settings.record.score_every
+    patience = settings.tune.patience
+    return patience is not None and state.best_step > 0 and state.step - state.best_step >= patience * between
 
 
 def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:

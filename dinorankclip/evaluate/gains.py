@@ -86,7 +86,7 @@ def gains(kind: str, part: str, before: Mapping[str, Any], after: Mapping[str, A
         a, b = (held.get(name) for held in (before, after))
         if a is None or b is None:
             continue
-        old, new = (np.asarray(each.items if isinstance(each, Score) else each.values) for each in (a, b))
+        old, new = (np.asarray(each.items if isinstance(each, Score) else each.values, np.float64) for each in (a, b))
         if old.shape != new.shape:  # damaged images came or went
             continue
         found = compare(old, new, b.clusters, weights=b.weights)

@@ -100,6 +100,8 @@ def one(
     log.parent.mkdir(exist_ok=True)
     with log.open("w") as file, contextlib.redirect_stdout(file):
         trained = dinorankclip.train(**settings)
+    if not trained.finished:
+        raise SystemExit(130)  # the same command goes on
     spent = {"minutes": (time.perf_counter() - clock) / 60, "core_seconds": time.process_time() - cores}
     held = trained.settings()
     folder = trained.folder / "checkpoints"

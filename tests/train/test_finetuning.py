@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import dinorankclip
-from dinorankclip.config import OptimSettings
+from dinorankclip.config import OptimSettings, as_dict, with_changes
 from dinorankclip.finetuning import LARGEST_RATE, Start, reasons, start_of
 from dinorankclip.models.folder import find_model, load_folder
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import load_model
 from dinorankclip.presets import default_settings
+from dinorankclip.stored_settings import as_begun, difference
 from dinorankclip.train.step import layer_factors, optimisers
 from dinorankclip.types import UserError
 from tests.train.running import settings_from, small_pairs
@@ -203,3 +204,13 @@ def test_parts_that_do_not_fit_are_refused(start):
     ):
         with pytest.raises(UserError, match=words):
             settings_from("--preset", "finetune", *flags)
+
+
+def test_a_run_of_an_older_version_goes_on_as_it_began(start):
+    flags = ["--preset", "finetune", "--init", start]
+    stored = as_dict(with_changes(default_settings("finetune"), {"init": str(start)}))
+    del stored["tune"], stored["optim"]["layer_decay"]
+    assert difference(stored, as_dict(settings_from(*flags))) != []
+    begun = as_begun(settings_from(*flags), stored)
+    assert difference(stored, as_dict(begun)) == [] and begun.optim.lr == 1e-4 and begun.optim.freeze == ()
+    assert as_begun(settings_from(*flags, "--optim.lr", "3e-6"), stored).optim.lr == 3e-6

@@ -5,7 +5,9 @@ import torch
 
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.lora import correct, corrections, merged_state
-from tests.train.test_frozen import SMALL
+from tests.train.running import small_pairs
+from tests.train.test_frozen import SMALL, model_folder
+from tests.train.test_processes import largest_differences, recorded
 
 TARGETS = ("*.resblocks.*weight",)
 
@@ -88,3 +90,15 @@ def test_the_targets_are_chosen_by_pattern():
     assert len(counts) == 2 and all("visual" in name for name in counts)
     with pytest.raises(Exception, match="matches no matrix"):
         corrected(targets=("*nothing*",))
+
+
+def test_two_processes_and_chunks_give_the_gradients_of_one(tmp_path):
+    pairs, start = small_pairs(tmp_path / "pairs"), tmp_path / "start"
+    start.mkdir()
+    model_folder(start, seed=3)
+    lora = {"init": str(start), "tune__lora_rank": 4, "optim__name": "adamw", "model__trunk": "drc-tiny"}
+    one = recorded(pairs, tmp_path / "one", 1, **lora)
+    assert all(".lora_" in name for name in one if name.startswith("3/model.")) and len(one) > 10 * 30
+    for name, processes, changes in (("two", 2, {}), ("chunked", 1, {"budget__chunk": 6})):
+        losses, gradients = largest_differences(one, recorded(pairs, tmp_path / name, processes, **lora | changes))
+        assert losses < 1e-5 and gradients < 1e-4

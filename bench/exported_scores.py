@@ -53,8 +53,7 @@ def onnx_rows(model: LoadedModel, folder: Path, photos: Sequence[bytes], texts: 
         for part in _parts(photos)
     ]
     captions = [
-        sessions["text"].run(None, {"ids": model.tokenizer(list(part), full=True).numpy()})[0]
-        for part in _parts(texts)
+        sessions["text"].run(None, {"ids": model.tokenizer(list(part), full=True).numpy()})[0] for part in _parts(texts)
     ]
     return torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(captions))
 

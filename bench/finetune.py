@@ -1,6 +1,6 @@
 """Fine-tunes trunks that were trained here on other data, and compares the ways to do it: own data and a general set.
 
-    python -m bench.finetune start --data DIR                       # the two starting models, about ten core-minutes each
+    python -m bench.finetune start --data DIR               # the two starting models, about ten core-minutes each
     python -m bench.finetune run   --data DIR --cells full old lora --seeds 3 --out docs/study/finetune
     python -m bench.finetune page  --out docs/study/finetune
 
@@ -41,16 +41,17 @@ HEAD = """\
 
 Made by `python -m bench.finetune page`; [predictions](predictions.md) were written before the first run.
 
-Two trunks were trained here (`drc-small`, 64 px, `--recipe taught`, 480 core-seconds each): `captions` on Flickr8k, PACS photo and flowers5,
-the start of the tasks cub and caltech; `names` on Caltech-101, CUB-100, PACS photo and flowers5 with the captions "a photo of a NAME", the start
-of the Flickr8k tasks. The general set of a start is a third of the held-out part of its own data. The blend is chosen on validation photos, and
-all numbers below are of test photos. Own score: image → text R@1 for names, that is zero-shot accuracy; mean recall for Flickr8k. Mean recall is
-the mean of R@1, R@5 and R@10 both ways. Cells: finetune_cells.toml; `full` has the defaults of the preset for these starts, `old` the rate 1e-4
-and the decay 0.2 that the preset had before. Numbers are per cent before → after (difference in points with a 95 % interval over images, the
-items averaged over seeds).
+Two trunks were trained here (`drc-small`, 64 px, `--recipe taught`, 480 core-seconds each): `captions` on Flickr8k,
+PACS photo and flowers5, the start of the tasks cub and caltech; `names` on Caltech-101, CUB-100, PACS photo and
+flowers5 with the captions "a photo of a NAME", the start of the Flickr8k tasks. The general set of a start is a third
+of the held-out part of its own data. The blend is chosen on validation photos; all numbers below are of test photos.
+Own score: image → text R@1 for names, that is zero-shot accuracy; mean recall for Flickr8k. Mean recall is the mean of
+R@1, R@5 and R@10 both ways. Cells: finetune_cells.toml; `full` has the defaults of the preset for these starts, `old`
+the rate 1e-4 and the decay 0.2 that the preset had before. Numbers are per cent before → after (difference in points
+with a 95 % interval over images, the items averaged over seeds).
 """
 TABLE_HEAD = """\
-| task | cell | seeds | own score | general set, mean recall | general set, image → text R@1 | α of the blend | rate | core-seconds |
+| task | cell | seeds | own score | general: mean recall | general: image → text R@1 | α | rate | core-seconds |
 | --- | --- | --: | --- | --- | --- | --- | --: | --: |"""
 TUNING_HEAD = """\
 | task | cell | rate | own validation, mean recall | general validation, mean recall |

@@ -104,13 +104,14 @@ def main(argv: list[str] | None = None) -> None:
         cells = [
             f"{100 * lora.trained / sum(p.numel() for p in JointModel(trunk_config(trunk)).parameters()):.2f} %",
             *(f"{value:.3f} s" for value in seconds),
-            f"{statistics.median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]", *(f"{peak:.0f} MB" for peak in peaks),
+            f"{statistics.median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]",
+            *(f"{peak:.0f} MB" for peak in peaks),
         ]  # fmt: skip
         rows.append({"trunk": f"{trunk}, {batch}", "cells": cells})
         print(rows[-1], flush=True)
     words = (
-        f"Rank {RANK}, default targets, AdamW, {args.rounds} alternating rounds, one thread, captions of {WORDS} tokens, "
-        "random weights. Ratio: median and range of core-seconds. Memory: peak of a process, the libraries included. "
+        f"Rank {RANK}, default targets, AdamW, {args.rounds} alternating rounds, one thread, captions of {WORDS} "
+        "tokens, random weights. Ratio: median and range of core-seconds. Memory: peak of a process, the libraries included. "
         f"Embeddings of the merged weights differ by at most {worst:.1e}."
     )
     args.out.mkdir(parents=True, exist_ok=True)

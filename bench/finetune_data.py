@@ -63,7 +63,9 @@ def prepare(data: Path) -> dict[str, Path]:
     if all((folder / "test.csv").is_file() for folder in folders.values()):
         return folders
     for name in ("flickr8k", *NAMES):
-        rows[name] = {part: list(pairs_of(data / name, part, photos)) for part in PARTS if (data / name / part).is_dir()}
+        rows[name] = {
+            part: list(pairs_of(data / name, part, photos)) for part in PARTS if (data / name / part).is_dir()
+        }
         if "val" not in rows[name]:
             test = rows[name]["test"]
             rows[name] |= {"val": test[::4], "test": [row for at, row in enumerate(test) if at % 4]}

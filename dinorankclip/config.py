@@ -299,7 +299,7 @@ class OptimSettings:
 
 @dataclass(frozen=True)
 class TuneSettings:
-    """Sets the fine-tuning of trained weights (--init, --model.weights): what learns, and what must not be forgotten."""
+    """Sets fine-tuning of trained weights (--init, --model.weights): what learns, and what must not be forgotten."""
 
     general: str | None = None
     """The general set, on which nothing should be lost: an evaluation set or pairs, as `score --sets` takes them. By

@@ -58,7 +58,9 @@ def _choose(parts: RunParts, folder: Path, best: Path | None) -> dict[str, Any]:
         elif best is None:
             say(f"note: {WHICH}; without it the trained weights are not blended with the start")
             return {}
-    _set(model, {name: tensor.clone().cpu() for name, tensor in model.own_state().items()}, end, about.get("alpha", 1.0))
+    _set(
+        model, {name: tensor.clone().cpu() for name, tensor in model.own_state().items()}, end, about.get("alpha", 1.0)
+    )
     parts.state.model = model.eval()
     place = folder / CHECKPOINTS / CHOSEN
     with whole_folder(place, replace=True) as aside:
@@ -71,7 +73,9 @@ def _choose(parts: RunParts, folder: Path, best: Path | None) -> dict[str, Any]:
 
 @torch.no_grad()
 def _set(model: AnyModel, start: dict[str, Tensor], end: dict[str, Tensor], alpha: float) -> None:
-    mixed = {n: torch.lerp(t, end[n], alpha) if t.is_floating_point() and alpha < 1 else end[n] for n, t in start.items()}
+    mixed = {
+        n: torch.lerp(t, end[n], alpha) if t.is_floating_point() and alpha < 1 else end[n] for n, t in start.items()
+    }
     model.load_state_dict(mixed, strict=False)
 
 

@@ -215,7 +215,12 @@ def _all_gains(parts: RunParts, folder: Path, scores: dict[str, Score]) -> list[
     start, end = build_model(settings), build_model(settings)
     end.load_state_dict(parts.state.model.own_state())  # low-rank corrections merged
     before, after = (
-        set_scores(LoadedModel(model, str(settings.init or settings.model.weights), parts.placement), general, part, EmbeddingStore())
+        set_scores(
+            LoadedModel(model, str(settings.init or settings.model.weights), parts.placement),
+            general,
+            part,
+            EmbeddingStore(),
+        )
         for model in (start, end)
     )
     return rows + list(gains(GENERAL, part, before, after))

@@ -8,7 +8,6 @@ alone. Differences are paired by item, with intervals over images.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ MOST_DAMAGED = 0.05  # share of images of a general set that may be unreadable
 SHOWN = ("i2t R@1", "t2i R@1", "i2t R@10", "t2i R@10", "T@1", "mean per class")
 WHICH = (
     "no general set is known, so nothing says what the model forgets: name pairs or an evaluation set that looks like "
-    "what it was trained on, --tune.general DATA (for published CLIP weights: some thousand pairs of COCO or Flickr30k, "
+    "what it was trained on, --tune.general DATA (for published CLIP weights: 1,000 pairs of COCO or Flickr30k, "
     "or the ImageNet validation set)"
 )
 

@@ -1,4 +1,4 @@
-"""Knows which names are models of other libraries or of a hub, and opens them: `open_clip:…`, `transformers:…`, `hub:…`."""
+"""Knows which names are models of other libraries or of a hub, and opens them."""
 
 from __future__ import annotations
 

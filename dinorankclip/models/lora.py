@@ -1,11 +1,11 @@
 """Trains low-rank corrections in place of matrices (LoRA, Hu et al. 2021): W + s·U·D, only U and D learn.
 
 A corrected matrix is computed when its module asks for it (torch's parametrizations), so every tower that open_clip
-or timm builds can be trained so. Plain linear layers and the blocks of open_clip_blocks.py take a shorter way,
-`low_rank_linear`: the same values and gradients without the gradient of W, which nobody needs.
+or timm builds can be trained so. Plain linear layers and the blocks of open_clip_blocks.py take a shorter way
+(`low_rank_linear`): the same values and gradients without the gradient of W, which nobody needs.
 
-`merged_state` gives the state of the model as if it had been trained in full. Checkpoints and exports hold that state, so
-that a corrected model opens like any other. Corrections themselves lie beside it in a checkpoint, for the resume.
+`merged_state` gives the state of the model as if it had been trained in full. Checkpoints and exports hold that state,
+so that a corrected model opens like any other. Corrections themselves lie beside it in a checkpoint, for the resume.
 
 Shapes: W [h, w], D [r, w], U [h, r], r the rank.
 """
@@ -74,7 +74,9 @@ def low_rank_linear(
         return F.linear(x, matrix if rows == slice(None) else matrix[rows], bias)
     held = inside[weight]
     correction: Any = held[0]
-    whole = _LowRankLinear.apply(x, held.original[rows], correction.lora_down, correction.lora_up[rows], correction.scale)
+    whole = _LowRankLinear.apply(
+        x, held.original[rows], correction.lora_down, correction.lora_up[rows], correction.scale
+    )
     return whole if bias is None else whole + bias
 
 

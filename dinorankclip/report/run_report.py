@@ -139,7 +139,8 @@ def _gains(page: Page, gained: list[dict[str, Any]], chosen: dict[str, Any]) -> 
     page.table(("set", "score", "before", "after", "gain", "95 % interval over images", "n"), rows, words=(0, 1))
     if (alpha := chosen.get("alpha")) is not None:
         page.text(
-            f"The model is a blend: {100 * alpha:.0f} % of the way from the starting weights to the trained ones.", "note"
+            f"The model is a blend: {100 * alpha:.0f} % of the way from the starting weights to the trained ones.",
+            "note",
         )
 
 

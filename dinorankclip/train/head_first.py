@@ -67,13 +67,15 @@ def train_heads(parts: RunParts) -> None:
             head.copy_(distributed.gather_rows(head.detach()[None])[0])
     if losses:
         ends = (sum(part) / len(part) for part in (losses[:per_epoch], losses[-per_epoch:]))
-        say("projections first: loss {:.3f} in the first epoch, {:.3f} in the last of {}".format(*ends, tune.head_epochs))
+        say(
+            "projections first: loss {:.3f} in the first epoch, {:.3f} in the last of {}".format(
+                *ends, tune.head_epochs
+            )
+        )
 
 
 @torch.inference_mode()
-def _features(
-    parts: RunParts, model: JointModel
-) -> tuple[Tensor, Tensor, list[list[tuple[int, str]]], np.ndarray]:
+def _features(parts: RunParts, model: JointModel) -> tuple[Tensor, Tensor, list[list[tuple[int, str]]], np.ndarray]:
     """Return what the projections read: of images [n, W], of captions [T, W]; the captions of each image, with their
     places among the T; and the places of the n images in the source."""
     source, device = parts.train, model.device

@@ -1,7 +1,6 @@
 """Fine-tuning trained weights: defaults by the start, layer decay, blend, early stop, heads first, replay."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -75,7 +74,9 @@ def test_each_default_is_printed_with_its_reason_and_danger_is_announced(start):
     lines = list(reasons(settings_from("--preset", "finetune", "--init", start)))
     assert len([line for line in lines if line.startswith("  ")]) == 6 and not [x for x in lines if "warning" in x]
     old = ("--optim.lr", "1e-3", "--optim.weight-decay", "0.2")
-    warned = [line for line in reasons(settings_from("--preset", "finetune", "--init", start, *old)) if "warning" in line]
+    warned = [
+        line for line in reasons(settings_from("--preset", "finetune", "--init", start, *old)) if "warning" in line
+    ]
     assert len(warned) == 2 and "--optim.lr 0.0001" in warned[0] and "--optim.weight-decay 0.01" in warned[1]
     published = ("--init", "open_clip:ViT-B-32:openai")
     warned = list(reasons(settings_from("--preset", "finetune", *published, "--optim.lr", "1e-4")))[-1]
@@ -121,7 +122,9 @@ def test_a_fine_tuned_run_compares_itself_with_its_start(pairs, start, general, 
 def test_the_blend_is_the_mixture_of_both_ends(pairs, start, general, tmp_path):
     run = tuned(pairs, start, tmp_path / "run", **{"tune.general": str(general), "tune.floor": 1.0})
     alpha = json.loads((run.folder / "scores.json").read_text())["chosen"]["alpha"]
-    begin, end, mixed = (load_folder(place).state_dict() for place in (start, run.folder / "checkpoints/step-6", run.folder))
+    begin, end, mixed = (
+        load_folder(place).state_dict() for place in (start, run.folder / "checkpoints/step-6", run.folder)
+    )
     for name, tensor in mixed.items():
         torch.testing.assert_close(tensor, torch.lerp(begin[name], end[name], alpha), rtol=0, atol=1e-6)
     again = tuned(pairs, start, run.folder, **{"tune.general": str(general), "tune.floor": 1.0})
@@ -138,7 +141,9 @@ def test_lora_resumes_bit_for_bit_and_is_saved_as_a_plain_model(pairs, start, tm
     whole = tuned(pairs, start, tmp_path / "whole", **lora)
     stop = lambda event: event.step < 3  # noqa: E731
     for _ in range(2):
-        cut = tuned(pairs, start, tmp_path / "cut", callbacks=[stop] if _ == 0 else [], **lora | {"record.log_every": 1})
+        cut = tuned(
+            pairs, start, tmp_path / "cut", callbacks=[stop] if _ == 0 else [], **lora | {"record.log_every": 1}
+        )
     assert cut.finished
     a, b = (load_folder(run.folder).state_dict() for run in (whole, cut))
     assert all(torch.equal(a[name], b[name]) for name in a)

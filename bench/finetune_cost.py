@@ -111,7 +111,7 @@ def main(argv: list[str] | None = None) -> None:
         print(rows[-1], flush=True)
     words = (
         f"Rank {RANK}, default targets, AdamW, {args.rounds} alternating rounds, one thread, captions of {WORDS} "
-        "tokens, random weights. Ratio: median and range of core-seconds. Memory: peak of a process, libraries included. "
+        "tokens, random weights. Ratio: median and range of core-seconds. Memory: peak of a process. "
         f"Embeddings of the merged weights differ by at most {worst:.1e}."
     )
     args.out.mkdir(parents=True, exist_ok=True)

@@ -23,11 +23,12 @@ from dinorankclip.evaluate.during_training import evaluators
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.gains import WHICH, general_set, mean_recall, parts_of, set_scores
 from dinorankclip.io import whole_folder
+from dinorankclip.methods import traits_of
 from dinorankclip.models.folder import WEIGHTS, AnyModel, save_model
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.models.weights_file import read_weights
 from dinorankclip.run_files import BEST, CHECKPOINTS, CHOSEN, LAST, NUMBERS
-from dinorankclip.train.assemble import RunParts, build_model
+from dinorankclip.train.assemble import RunParts, starting_model
 from dinorankclip.train.checkpoints import link, newest
 from dinorankclip.train.run_folder import say
 
@@ -39,7 +40,7 @@ def choose_end(parts: RunParts, folder: Path) -> dict[str, Any]:
     tune = parts.settings.tune
     best = (folder / CHECKPOINTS / BEST).resolve()
     early = tune.patience is not None and best.is_dir() and best != newest(folder / CHECKPOINTS)
-    if not (early or tune.blend):
+    if not (early or tune.blend) or not traits_of(parts.settings.method).contrasts:
         return {}
     about: dict[str, Any] = {}
     distributed.leader_first(lambda: about.update(_choose(parts, folder, best if early else None)))
@@ -47,7 +48,7 @@ def choose_end(parts: RunParts, folder: Path) -> dict[str, Any]:
 
 
 def _choose(parts: RunParts, folder: Path, best: Path | None) -> dict[str, Any]:
-    model = build_model(parts.settings).to(parts.placement.device)
+    model = starting_model(parts.settings).to(parts.placement.device)
     end = read_weights(best / WEIGHTS) if best else {n: t.cpu() for n, t in parts.state.model.own_state().items()}
     about: dict[str, Any] = {"checkpoint": best.name} if best else {}
     if best:

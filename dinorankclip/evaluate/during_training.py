@@ -41,7 +41,7 @@ from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import FEW_SCORED
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.run_files import BEFORE, BEFORE_ITEMS, FUSION, LAST, read_fusion
-from dinorankclip.train.assemble import RunParts, build_model
+from dinorankclip.train.assemble import RunParts, starting_model
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
 
@@ -182,7 +182,7 @@ def final_scores(
         faithful = take_fidelity(parts)
         stored: dict[str, Any] = {"checkpoint": LAST, "step": parts.state.step, "scores": numbers, "before": before}
         stored[HELD_OUT] = {split: source.fingerprint for split, source in parts.held_out.items()}
-        if before:
+        if before and (parts.settings.init or parts.settings.model.weights):
             stored |= {"gains": _all_gains(parts, folder, scores), "chosen": dict(chosen)}
         write_training_scores(folder, stored | ({"fidelity": faithful} if faithful else {}), scores)
         if numbers and stored.get("gains"):
@@ -212,17 +212,11 @@ def _all_gains(parts: RunParts, folder: Path, scores: dict[str, Score]) -> list[
         return rows
     part = parts_of(general)[1]
     say(f"general set: {general.name}, {part} part")
-    start, end = build_model(settings), build_model(settings)
+    start, end = starting_model(settings), starting_model(settings)
     end.load_state_dict(parts.state.model.own_state())  # low-rank corrections merged
-    before, after = (
-        set_scores(
-            LoadedModel(model, str(settings.init or settings.model.weights), parts.placement),
-            general,
-            part,
-            EmbeddingStore(),
-        )
-        for model in (start, end)
-    )
+    name = str(settings.init or settings.model.weights)
+    loaded = (LoadedModel(model, name, parts.placement) for model in (start, end))
+    before, after = (set_scores(model, general, part, EmbeddingStore()) for model in loaded)
     return rows + list(gains(GENERAL, part, before, after))
 
 

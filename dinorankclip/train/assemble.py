@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -172,6 +174,12 @@ def build_model(settings: TrainSettings) -> AnyModel:
         model.trunk.start_sigmoid()
     teach(model, settings)
     return model
+
+
+def starting_model(settings: TrainSettings) -> AnyModel:
+    """Build the model from which a run started once more, without the remarks that its start made."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return build_model(settings)
 
 
 def _aligned_model(settings: TrainSettings) -> AlignedModel:

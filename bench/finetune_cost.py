@@ -109,13 +109,13 @@ def main(argv: list[str] | None = None) -> None:
         ]  # fmt: skip
         rows.append({"trunk": f"{trunk}, {batch}", "cells": cells})
         print(rows[-1], flush=True)
-    words = (
-        f"Rank {RANK}, default targets, AdamW, {args.rounds} alternating rounds, one thread, captions of {WORDS} "
-        "tokens, random weights. Ratio: median and range of core-seconds. Memory: peak of a process. "
-        f"Embeddings of the merged weights differ by at most {worst:.1e}."
-    )
-    args.out.mkdir(parents=True, exist_ok=True)
-    write_json(args.out / COST, {"words": words, "rows": rows})
+        words = (
+            f"Rank {RANK}, default targets, AdamW, {args.rounds} alternating rounds, one thread, captions of {WORDS} "
+            "tokens, random weights. Ratio: median and range of core-seconds. Memory: peak of a process. "
+            f"Embeddings of the merged weights differ by at most {worst:.1e}."
+        )
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_json(args.out / COST, {"words": words, "rows": rows})
 
 
 if __name__ == "__main__":

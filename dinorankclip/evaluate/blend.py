@@ -21,7 +21,7 @@ from dinorankclip import distributed
 from dinorankclip.checksums import seal_folder
 from dinorankclip.evaluate.during_training import evaluators
 from dinorankclip.evaluate.embeddings import EmbeddingStore
-from dinorankclip.evaluate.gains import WHICH, general_set, mean_recall, parts_of, set_scores
+from dinorankclip.evaluate.gains import general_set, mean_recall, parts_of, set_scores
 from dinorankclip.io import whole_folder
 from dinorankclip.methods import traits_of
 from dinorankclip.models.folder import WEIGHTS, AnyModel, save_model
@@ -57,8 +57,7 @@ def _choose(parts: RunParts, folder: Path, best: Path | None) -> dict[str, Any]:
         if (found := _Blend(parts, model, end).alpha()) is not None:
             about["alpha"] = found
         elif best is None:
-            say(f"note: {WHICH}; without it the trained weights are not blended with the start")
-            return {}
+            return {}  # without a general set there is no floor
     _set(
         model, {name: tensor.clone().cpu() for name, tensor in model.own_state().items()}, end, about.get("alpha", 1.0)
     )

@@ -219,3 +219,9 @@ def test_a_run_of_an_older_version_goes_on_as_it_began(start):
     begun = as_begun(settings_from(*flags), stored)
     assert difference(stored, as_dict(begun)) == [] and begun.optim.lr == 1e-4 and begun.optim.freeze == ()
     assert as_begun(settings_from(*flags, "--optim.lr", "3e-6"), stored).optim.lr == 3e-6
+
+
+def test_a_general_set_that_is_not_there_is_refused_before_training(pairs, start, tmp_path):
+    with pytest.raises(UserError, match="nowhere"):
+        tuned(pairs, start, tmp_path / "run", **{"tune.general": str(tmp_path / "nowhere")})
+    assert not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run/metrics.jsonl").read_text()

@@ -27,6 +27,7 @@ from dinorankclip.types import UserError
 OWN, GENERAL = "own", "general"
 NONE = "none"
 MOST_DAMAGED = 0.05  # share of images of a general set that may be unreadable
+MOST_IMAGES = 2000  # of a part of a general set of pairs: enough for an interval of two points, and minutes on a CPU
 SHOWN = ("i2t R@1", "t2i R@1", "i2t R@10", "t2i R@10", "T@1", "mean per class")
 WHICH = (
     "no general set is known, so nothing says what the model forgets: name pairs or an evaluation set that looks like "
@@ -65,7 +66,7 @@ def parts_of(location: SetLocation) -> tuple[str, str]:
 
 def set_scores(model: LoadedModel, location: SetLocation, part: str, store: EmbeddingStore) -> dict[str, Score]:
     """Return the scores of a model on a part of a set, with items."""
-    embedded = EmbeddedSet(open_set(location), part, model, store, max_damaged=MOST_DAMAGED)
+    embedded = EmbeddedSet(open_set(location), part, model, store, max_damaged=MOST_DAMAGED, most=MOST_IMAGES)
     scorer = RetrievalScorer() if embedded.kind == "retrieval" else ZeroShotScorer()
     return {score.name: score for score in scorer(embedded)}
 

@@ -193,7 +193,7 @@ def page(out: Path) -> None:
     """Write OUT/README.md from the runs."""
     summary, lines = summarise(out), lines_of(out / RUNS)
     rows = list(dict.fromkeys((line["task"], line["cell"]) for line in lines))
-    text = [HEAD, "## Own data and the general set", TABLE_HEAD]
+    text = [HEAD, "## Own data and the general set", "", TABLE_HEAD]
     for task, row in rows:
         made = [line for line in lines if (line["task"], line["cell"]) == (task, row)]
         measure = "recall" if task.startswith("flickr") else "first"
@@ -206,13 +206,13 @@ def page(out: Path) -> None:
             f"{made[0]['lr']:.0e} | {np.mean([line['core_seconds'] for line in made]):.0f} |"
         )
     if tuned := lines_of(out / TUNING):
-        text += ["", "## Rates, on validation (seed 0)", TUNING_HEAD]
+        text += ["", "## Rates, on validation (seed 0)", "", TUNING_HEAD]
         for line in tuned:
             own, general = (line[f"{of} recall"] for of in ("own", "general"))
             text.append(f"| {line['task']} | {line['cell']} | {line['lr']:.0e} | {_points(own)} | {_points(general)} |")
     if (out / COST).is_file():
         cost = json.loads((out / COST).read_text())
-        text += ["", "## A step of LoRA", cost["words"], "", COST_HEAD]
+        text += ["", "## A step of LoRA", "", cost["words"], "", COST_HEAD]
         text += [f"| {row['trunk']} | " + " | ".join(row["cells"]) + " |" for row in cost["rows"]]
     (out / "README.md").write_text("\n".join([*text, ""]), encoding="utf-8")
 

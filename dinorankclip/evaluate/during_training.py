@@ -216,8 +216,8 @@ def _all_gains(parts: RunParts, folder: Path, scores: dict[str, Score]) -> list[
     end.load_state_dict(parts.state.model.own_state())  # low-rank corrections merged
     name = str(settings.init or settings.model.weights)
     loaded = (LoadedModel(model, name, parts.placement) for model in (start, end))
-    before, after = (set_scores(model, general, part, EmbeddingStore()) for model in loaded)
-    return rows + list(gains(GENERAL, part, before, after))
+    rows_of = (set_scores(model, general, part, EmbeddingStore()) for model in loaded)
+    return rows + list(gains(GENERAL, part, *rows_of))
 
 
 def score_table(scores: dict[str, float], before: dict[str, float]) -> str:

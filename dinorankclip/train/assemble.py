@@ -113,7 +113,7 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         _provide_summaries(model, cache)
     replayed = _replayed(settings)
     common: dict[str, Any] = {"seed": settings.seed, "rank": world.rank, "world": world.size}
-    loader: PairLoader | ReplayLoader = PairLoader(
+    own = PairLoader(
         train,
         model.image_spec,
         tokenizer,
@@ -125,11 +125,12 @@ def assemble(settings: TrainSettings, dry: bool = False) -> RunParts:
         rows=frozen.rows["train"] if frozen else None,
         second_captions=second,
     )
+    loader: PairLoader | ReplayLoader = own
     if settings.tune.replay is not None:
         reading = ReadingSettings(crop_scale=settings.reading.crop_scale, flip=settings.reading.flip)
         other = open_pairs(settings.tune.replay, reading, "train")
         second_loader = PairLoader(other, model.image_spec, tokenizer, batch=replayed, reading=reading, **common)
-        loader = ReplayLoader(loader, second_loader, other.fingerprint)
+        loader = ReplayLoader(own, second_loader, other.fingerprint)
         say(f"replay: {replayed} of {settings.budget.batch} pairs of a batch come from {settings.tune.replay}")
     length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)

@@ -21,6 +21,7 @@ from dinorankclip.config import FindingSettings, TrainSettings
 from dinorankclip.data.benchmark_sets import SetLocation
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import PAIRS, SCENES, located, splits_of
+from dinorankclip.data.replay import ReplayLoader
 from dinorankclip.device import Placement
 from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, title_of_stored, traits_of_stored
 from dinorankclip.models.card import with_own_trunk
@@ -45,7 +46,11 @@ OTHERS_HELD_OUT = "divided in another way than for the model's training: it was 
 
 
 def dry_run(
-    state: TrainingState, loader: PairLoader, length: Length, settings: TrainSettings, placement: Placement
+    state: TrainingState,
+    loader: PairLoader | ReplayLoader,
+    length: Length,
+    settings: TrainSettings,
+    placement: Placement,
 ) -> None:
     """Print parameters per part, pairs/s, hours, peak memory and disk; the first step only warms up."""
     heads = sum(p.numel() for p in state.objective.parameters())

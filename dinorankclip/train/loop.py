@@ -17,6 +17,7 @@ from dinorankclip import distributed
 from dinorankclip.checksums import sealing
 from dinorankclip.config import BudgetSettings, RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
+from dinorankclip.data.replay import ReplayLoader
 from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.models.loaded import BrokenModel
@@ -54,7 +55,7 @@ class Length:
 
 def pretrain(
     state: TrainingState,
-    loader: PairLoader,
+    loader: PairLoader | ReplayLoader,
     length: Length,
     evaluators: Sequence[Evaluator],
     settings: TrainSettings,

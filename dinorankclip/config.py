@@ -292,6 +292,40 @@ class OptimSettings:
     """Factor on the learning rate of logit_scale."""
     freeze: tuple[str, ...] = ()
     """Parameters that are not trained, as glob patterns on their names, e.g. 'trunk.towers.visual.*'."""
+    layer_decay: float = 1.0
+    """Factor on the learning rate of a parameter of the trunk for each block of its tower that lies above it. The last
+    block and what follows it have the whole rate. 1: one rate for all."""
+
+
+@dataclass(frozen=True)
+class TuneSettings:
+    """Sets fine-tuning of trained weights (--init, --model.weights): what learns, and what must not be forgotten."""
+
+    general: str | None = None
+    """The general set, on which nothing should be lost: an evaluation set or pairs, as `score --sets` takes them. By
+    default the data that the run of --init was trained on. none: no general set."""
+    blend: bool = False
+    """At the end mix the starting weights with the trained weights (WiSE-FT): the mixture that is best on validation
+    among those that lose at most --tune.floor on the general set."""
+    floor: float = 0.005
+    """Share that the blend may lose on the general set: of the mean recall of pairs, of the accuracy of classes."""
+    lora_rank: int | None = None
+    """Train low-rank corrections of this rank in place of the matrices (LoRA). They are part of the matrices in every
+    checkpoint and export."""
+    lora_alpha: float | None = None
+    """Factor of the corrections, times 1/rank; by default twice the rank."""
+    lora_targets: tuple[str, ...] = ("*.resblocks.*weight", "*.blocks.*weight")
+    """LoRA: matrices that get a correction, as glob patterns on their names. Every other parameter stays as it is."""
+    head_epochs: int = 0
+    """First train the two projections alone for so many epochs, on features that are computed once."""
+    head_rate: float = 1e-3
+    """Learning rate of these epochs (AdamW)."""
+    patience: int | None = None
+    """Stop after so many validations without a better one, and take the best checkpoint."""
+    replay: str | None = None
+    """Other pairs (as --data) of which each batch holds a share, so that the model keeps what it knew."""
+    replay_share: float = 0.25
+    """Share of a batch that comes from --tune.replay."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +396,8 @@ class TrainSettings:
     """The run folder; default runs/PRESET-METHOD. The same command again resumes it."""
     init: str | None = None
     """Start from the weights of this run, checkpoint, model folder, open_clip:NAME:FILE, open_clip:NAME:TAG (published
-    weights in the local hub cache; fetched after --online) or transformers:FOLDER (CLIP, SigLIP): fine-tuning."""
+    weights in the local hub cache; fetched after --online), transformers:FOLDER (CLIP, SigLIP) or hub:OWNER/NAME (a
+    repository of one of these kinds, in the local hub cache; fetched after --online): fine-tuning."""
     seed: int = 0
     """Seed of weights, data order and augmentation. Runs with the same seed begin alike and see the same pairs."""
     reading: ReadingSettings = field(default_factory=ReadingSettings)
@@ -373,6 +408,7 @@ class TrainSettings:
     anchor: AnchorSettings = field(default_factory=AnchorSettings)
     aligned: AlignedSettings = field(default_factory=AlignedSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
+    tune: TuneSettings = field(default_factory=TuneSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
 

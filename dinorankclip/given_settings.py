@@ -72,7 +72,8 @@ def _on_defaults(values: Mapping[str, Any]) -> TrainSettings:
     preset = values.get("preset", "scenes")
     if preset not in PRESETS:
         raise UserError(f"preset {preset!r}: there are {', '.join(PRESETS)}")
-    base = default_settings(preset, values.get("method"), values.get("recipe"))
+    start = values.get("init"), values.get("model.weights"), values.get("tune.lora_rank") is not None
+    base = default_settings(preset, values.get("method"), values.get("recipe"), *start)
     return with_changes(base, {name: value for name, value in values.items() if name not in DECIDING})
 
 

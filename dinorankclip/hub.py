@@ -56,13 +56,16 @@ def cached_file(repository: str, names: Sequence[str]) -> Path | None:
     raise UserError(f"{repository} could not be fetched from the hub: {reasons[-1]}")
 
 
-def cached_folder(repository: str, patterns: Sequence[str]) -> Path | None:
+def cached_folder(repository: str, patterns: Sequence[str], revision: str | None = None) -> Path | None:
     """Return the local copy of a repository, files that fit `patterns` alone; online it is fetched if need be."""
     stay_offline()
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(repository, allow_patterns=list(patterns), local_files_only=not online()))
+        local = not online()
+        return Path(
+            snapshot_download(repository, revision=revision, allow_patterns=list(patterns), local_files_only=local)
+        )
     except Exception as error:  # as above
         if online():
             raise UserError(f"{repository} could not be fetched from the hub: {first_line(error)}") from error

@@ -15,6 +15,7 @@ from dinorankclip.config import (
     TrainSettings,
     with_changes,
 )
+from dinorankclip.finetuning import for_start
 from dinorankclip.methods import traits_of
 from dinorankclip.recipes import check_recipe, recipe_called
 
@@ -39,7 +40,8 @@ PRESETS = {
         distil=DistilSettings(image_student="vit-mini", text_student="vit-mini", teacher_size=224),
         budget=BudgetSettings(batch=256, epochs=20),
     ),
-    # Fine-tunes a model trained here or open_clip weights (`--init`) on own pairs; prints scores before and after
+    # Fine-tunes a model trained here or open_clip weights (`--init`) on own pairs; prints scores before and after.
+    # Trained weights get other defaults than these: finetuning.py.
     "finetune": TrainSettings(
         preset="finetune",
         data="pairs.csv",
@@ -82,8 +84,16 @@ def for_recipe(settings: TrainSettings, recipe: str | None) -> TrainSettings:
     return with_changes(settings, {"recipe": recipe, **recipe_called(recipe).changes(settings)})
 
 
-def default_settings(preset_name: str, method: str | None = None, recipe: str | None = None) -> TrainSettings:
-    """Return the settings of preset, method and recipe, in this order, before the user's flags."""
+def default_settings(
+    preset_name: str,
+    method: str | None = None,
+    recipe: str | None = None,
+    init: str | None = None,
+    weights: str | None = None,
+    lora: bool = False,
+) -> TrainSettings:
+    """Return the settings of preset, method and recipe, in this order, before the user's flags. Those of fine-tuning
+    depend on the weights that it starts from (`init`, or `weights` for --model.weights), and on LoRA."""
     base = preset(preset_name)
     method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
-    return for_recipe(for_method(base, method), recipe)
+    return for_start(for_recipe(for_method(base, method), recipe), init, weights, lora)

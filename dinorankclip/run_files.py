@@ -38,7 +38,7 @@ ENVIRONMENT = "environment.json"  # versions, machine, revision
 METRICS = "metrics.jsonl"  # the log, one record a line
 TENSORBOARD = "tensorboard"  # the same numbers
 TRACKED = "trackers.json"  # ids of the run at trackers (train/trackers.py)
-BEFORE = "before.json"  # scores of the starting weights
+BEFORE, BEFORE_ITEMS = "before.json", "before_items.npz"  # scores of the starting weights, as SCORES and ITEMS
 SCORES, ITEMS = "scores.json", "scores_items.npz"  # scores, and the contribution of each item
 FUSION = "fusion.json"  # gates and angles at the start and at the end
 EXAMPLES = "examples.json"  # what a few validation queries find, first and last
@@ -49,6 +49,7 @@ DAMAGED, DAMAGED_OF_ALL = "damaged.tsv", "damaged*.tsv"  # replaced samples, one
 
 CHECKPOINTS = "checkpoints"  # step-N, and two links:
 LAST, BEST = "last", "best"
+CHOSEN = "chosen"  # beside them: the final weights of a fine-tuned run, if they are not those of a step
 STEP = "step-"
 # A checkpoint is a model folder (models/folder.py) with these files beside the model.
 TENSORS, NUMBERS = "training.safetensors", "training.json"
@@ -84,11 +85,17 @@ _SCORE = entries(
     required=("value",),
 )
 SCORE_SHAPE = both(_SCORE, _INTERVAL)
+_GAIN_NUMBERS, _GAIN_WORDS = ("before", "after", "low", "high", "n"), ("of", "part", "score", "verdict")
+_GAIN = entries(
+    dict.fromkeys(_GAIN_NUMBERS, NUMBER) | dict.fromkeys(_GAIN_WORDS, TEXT), required=_GAIN_NUMBERS + _GAIN_WORDS
+)
 _SCORES = entries({
     "step": _STEP,
     "scores": named(NUMBER),
     "before": OBJECT,
     "held_out": named(TEXT),
+    "gains": listed(_GAIN),
+    "chosen": entries({"checkpoint": TEXT, "alpha": NUMBER}),
     "fidelity": named(NUMBER),
     "sets_model": entries({"name": TEXT, "identity": TEXT, "step": _STEP}),
     "sets": named(entries({"images": COUNT, "fingerprint": either(TEXT, NONE), "scores": named(SCORE_SHAPE)},

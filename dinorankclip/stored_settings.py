@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dinorankclip.config import TrainSettings, as_dict, with_changes
+from dinorankclip.finetuning import PRESET, chosen, start_of
 from dinorankclip.json_shape import FLAG, NONE, NUMBER, TEXT, WHOLE, Shape, either, entries, listed
 
 # Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
@@ -71,11 +72,20 @@ def _fill(default: Any, stored: Mapping[str, Any]) -> Any:
     return dataclasses.replace(default, **values)
 
 
+TUNE = "tune"  # a group of settings that runs of older versions lack
+
+
 def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
     """Return the settings with which a run goes on whose config.json is `stored`: what a run without a setting did is
     kept, where it did that and the user asks for the default, which is another."""
     given, defaults, begun = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
     kept = {n: v for n, v in BEFORE_SETTING.items() if begun.get(n, v) == v and given[n] == defaults[n]}
+    start = start_of(settings.init, settings.model.weights) if settings.preset == PRESET else None
+    if TUNE not in stored and start is not None and settings.recipe is None:
+        # Fine-tuning did not look at its start, and had the defaults of training from scratch.
+        new = flatten({name: value for name, (value, _) in chosen(start, lora=False).items()})
+        kept |= {name: begun.get(name, defaults[name]) for name, value in new.items() if given[name] == value}
+        kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     return with_changes(settings, kept)
 
 

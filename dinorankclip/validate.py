@@ -23,6 +23,11 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
         lambda x: 0 < x < INFINITE,
         "above 0; 1 is the trunk's rate",
     ),
+    ("optim.layer_decay", lambda x: 0 < x <= 1, "above 0, at most 1"),
+    ("tune.floor tune.head_epochs", lambda x: 0 <= x < INFINITE, "0 or more"),
+    ("tune.lora_rank tune.patience", lambda x: x >= 1, "at least 1"),
+    ("tune.lora_alpha tune.head_rate", lambda x: 0 < x < INFINITE, "above 0"),
+    ("tune.replay_share", lambda x: 0 < x < 1, "a share between 0 and 1"),
     ("optim.clip_norm", lambda x: x > 0, "above 0, or nothing moves; None switches it off"),
     ("reading.patience", lambda x: x > 0, "above 0"),
     ("optim.betas optim.muon_momentum reading.val_fraction", lambda x: 0 <= x < 1, "from 0 to below 1"),
@@ -78,6 +83,7 @@ def validated(settings: TrainSettings) -> TrainSettings:
                 raise UserError(f"--budget.{name} {value}: it must be at least 1")
     if settings.budget.minutes is not None and settings.budget.core_seconds is not None:
         raise UserError("--budget.minutes and --budget.core-seconds: a run has one budget; leave out one of the two")
+    _check_tuning(settings)
     _check_lists(settings)
     _check_forms_of_lists(settings)
     if settings.model.frozen_image_tower:
@@ -111,6 +117,34 @@ def _check_aligned(settings: TrainSettings) -> None:
         raise UserError("--recipe aligned takes second captions from the data itself: leave out --reading.second-*")
     if settings.reading.crop_scale != (1.0, 1.0) or settings.reading.flip:
         raise UserError("--recipe aligned looks at every whole image once: leave out --reading.crop-scale and flip")
+
+
+def _check_tuning(settings: TrainSettings) -> None:
+    """Refuse parts of fine-tuning that have no trained weights, or that do not work beside another part."""
+    tune = settings.tune
+    asked = {
+        "--tune.blend": tune.blend,
+        "--tune.lora-rank": tune.lora_rank is not None,
+        "--tune.head-epochs": tune.head_epochs > 0,
+        "--tune.patience": tune.patience is not None,
+        "--tune.replay": tune.replay is not None,
+    }
+    named = [flag for flag, given in asked.items() if given]
+    if named and settings.recipe == "aligned":
+        raise UserError(f"--recipe aligned trains heads on frozen towers: leave out {', '.join(named)}")
+    needing = [flag for flag in ("--tune.blend", "--tune.lora-rank") if asked[flag]]
+    if needing and settings.init is None and settings.model.weights is None:
+        raise UserError(f"{needing[0]} changes trained weights: name them with --init")
+    if tune.replay is not None:
+        others = {
+            "--distil.cache": settings.distil.cache is not None,
+            "--model.frozen-image-tower": settings.model.frozen_image_tower,
+            "--method alip": traits_of(settings.method).second_caption,
+        }
+        if names := [flag for flag, given in others.items() if given]:
+            raise UserError(f"--tune.replay brings pairs of which {names[0]} knows nothing: leave out one of the two")
+    if tune.head_epochs and settings.model.frozen_image_tower:
+        raise UserError("--tune.head-epochs trains both projections, and --model.frozen-image-tower keeps one")
 
 
 def _check_order(settings: TrainSettings) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dinorankclip import run_files as files
 from dinorankclip.config import TrainSettings, as_dict, with_changes
+from dinorankclip.finetuning import reasons
 from dinorankclip.given_settings import settings_from
 from dinorankclip.methods import REGISTRY
 from dinorankclip.pieces.contract import HERE, Where
@@ -186,6 +187,8 @@ def run_training(
             "note: no trained model was named, so training begins with random weights; to fine-tune give --init "
             "(a run, a model folder or open_clip:NAME:FILE)"
         )
+    for line in reasons(settings):
+        say(line)
     if dry:
         settings = measured(settings, run=None)
         parts = assemble(settings, dry)
@@ -216,28 +219,38 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _train(parts: RunParts, folder: Path, stop: StopRequest | None, callbacks: Callbacks | None) -> bool:
+    from dinorankclip.evaluate.blend import choose_end
     from dinorankclip.evaluate.during_training import evaluators, final_scores, starting_inspection, starting_scores
+    from dinorankclip.evaluate.gains import WHICH, general_set
     from dinorankclip.train.assemble import resume
     from dinorankclip.train.callbacks import Callbacks
     from dinorankclip.train.checkpoints import STOPPED, Ending, ending_noted, note_ending
-    from dinorankclip.train.loop import pretrain
+    from dinorankclip.train.head_first import train_heads
+    from dinorankclip.train.loop import pretrain, stops_early
     from dinorankclip.train.run_folder import damage_line, say
 
     settings, callbacks = parts.settings, callbacks or Callbacks()
     resume(parts, folder)
     starts_with_names = settings.recipe == "aligned" and settings.aligned.start == "names"
-    knows = settings.init or settings.model.weights or starts_with_names
+    trained = settings.init or settings.model.weights
+    knows = trained or starts_with_names
+    # Asked here, so that a wrong --tune.general is reported before training.
+    if trained and general_set(settings) is None and settings.tune.blend:
+        say(f"note: {WHICH}. Without it the trained weights are not blended with the start")
     before = starting_scores(parts, folder) if knows else {}
     starting_inspection(parts, folder)
+    if settings.tune.head_epochs and parts.state.step == 0:
+        train_heads(parts)
     to_go = parts.length.steps - parts.state.step
     say(f"{folder}: {to_go} of {parts.length.steps} steps to go")
     watching = evaluators(parts, "val")
     with ending_noted(folder, parts.state):
-        finished = to_go == 0 or pretrain(
+        ended = to_go == 0 or stops_early(parts.state, parts.length, settings)
+        finished = ended or pretrain(
             parts.state, parts.loader, parts.length, watching, settings, parts.placement, folder, stop, callbacks
         )
         if finished:
-            final_scores(parts, before, folder)
+            final_scores(parts, before, folder, choose_end(parts, folder))
     if message := damage_line(folder, parts.train):
         say(message)
     if not finished:

@@ -41,6 +41,7 @@ Examples:
   dinorankclip train --preset scenes --method clip --budget.minutes 3 --run runs/three-minutes
   dinorankclip train --config runs/first/config.json --run runs/again
   dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
+  dinorankclip train --preset finetune --data photos.csv --init runs/first --tune.lora-rank 8 --run runs/lora
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
   dinorankclip train --recipe aligned --data 'photos/*.tar' --run runs/mine --on ray --ray.address head:6379
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'
@@ -132,7 +133,9 @@ def _defaults(argv: list[str]) -> TrainSettings:
         )
         check_known("--method", method, REGISTRY.names())
     if config is None:
-        return default_settings(preset or "scenes", method, recipe)
+        start = (_value_of(argv, flag, none="None") for flag in ("--init", "--model.weights", "--tune.lora-rank"))
+        init, weights, rank = start
+        return default_settings(preset or "scenes", method, recipe, init, weights, rank is not None)
     given = {"preset": preset, "method": method, "recipe": recipe, "data": data}
     return from_file(Path(config), {name: value for name, value in given.items() if value is not None})
 

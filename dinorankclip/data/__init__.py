@@ -8,6 +8,7 @@ families.py         families of classes: by words of their names, a table, or la
 folders_and_tables.py   pairs of image files: a folder with .txt files beside them, or a .csv, .tsv or .parquet table
 inspect.py          contact sheets of pairs, and the examination of data
 loader.py           pairs → batches, with an exact position; worker processes. Begin here: it lists a sample's steps
+replay.py           pairs of a second source in every batch, for fine-tuning
 open_data.py        opens the pairs that a user names after --data, and images or captions alone
 own_vocabulary.py   captions → ids by a vocabulary that a model brings
 pack.py             writes pairs and classification sets

@@ -23,5 +23,7 @@ intervals.py           bootstrap intervals, and paired differences of two models
 scores_file.py         reads and writes scores.json and the items beside it; two models side by side
 examples.py            data for pictures: retrieval examples, hardest classes, embeddings in a plane
 example_queries.py     what a few validation queries find at the first and the last validation of a run
+gains.py               a fine-tuned model beside its start, on its own data and on a general set
+blend.py               the final weights of a fine-tuned run: early stopping, and the mixture with the start
 during_training.py     the scores that `train` takes before, during and after a run
 """

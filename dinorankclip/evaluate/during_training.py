@@ -10,9 +10,10 @@ inside `final_scores`. Scores for evaluation sets are scorers (scores.py), not h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,14 @@ from dinorankclip import distributed
 from dinorankclip.checksums import read_sealed, sealed
 from dinorankclip.data.damage import Damage
 from dinorankclip.data.decode import MAX_PIXELS
-from dinorankclip.evaluate.embeddings import EmbeddedImages, Tokenize, embed_images, embed_texts
+from dinorankclip.evaluate.embeddings import EmbeddedImages, EmbeddingStore, Tokenize, embed_images, embed_texts
 from dinorankclip.evaluate.example_queries import note_examples
 from dinorankclip.evaluate.fidelity import FidelityEvaluator, OwnProjector
+from dinorankclip.evaluate.gains import GENERAL, OWN, gains, gains_table, general_set, parts_of, set_scores
 from dinorankclip.evaluate.geometry import inspect_fusion, inspection_table
 from dinorankclip.evaluate.retrieval import retrieval_scores
 from dinorankclip.evaluate.scores import Score
-from dinorankclip.evaluate.scores_file import HELD_OUT, write_training_scores
+from dinorankclip.evaluate.scores_file import HELD_OUT, read_items, write_items, write_training_scores
 from dinorankclip.formatting import RECALLS, bare, held_out, images_scored
 from dinorankclip.io import write_json
 from dinorankclip.json_shape import NUMBER, named
@@ -37,8 +39,9 @@ from dinorankclip.losses.distillation_terms import ON_TOKENS
 from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.card import FEW_SCORED
-from dinorankclip.run_files import BEFORE, FUSION, LAST, read_fusion
-from dinorankclip.train.assemble import RunParts
+from dinorankclip.models.loaded import LoadedModel
+from dinorankclip.run_files import BEFORE, BEFORE_ITEMS, FUSION, LAST, read_fusion
+from dinorankclip.train.assemble import RunParts, starting_model
 from dinorankclip.train.run_folder import say
 from dinorankclip.types import Encoder, ImageRows, ImageSpec, Source, UserError
 
@@ -160,22 +163,31 @@ def starting_scores(parts: RunParts, folder: Path) -> dict[str, float]:
 
     def score() -> None:
         if not (folder / BEFORE).exists():
-            write_json(folder / BEFORE, sealed(_take_retrieval(parts)[0]))
+            numbers, scores = _take_retrieval(parts)
+            write_items(folder / BEFORE_ITEMS, scores)
+            write_json(folder / BEFORE, sealed(numbers))
 
     distributed.leader_first(score)
     return read_sealed(folder / BEFORE, named(NUMBER))
 
 
-def final_scores(parts: RunParts, before: dict[str, float], folder: Path) -> None:
-    """Score the last weights on the held-out parts, print the table, write scores.json."""
+def final_scores(
+    parts: RunParts, before: dict[str, float], folder: Path, chosen: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Score the last weights on the held-out parts, print the table, write scores.json. A fine-tuned model is compared
+    with its start; `chosen` says how its weights were chosen (blend.py)."""
 
     def score() -> None:
         numbers, scores = _take_retrieval(parts)
         faithful = take_fidelity(parts)
         stored: dict[str, Any] = {"checkpoint": LAST, "step": parts.state.step, "scores": numbers, "before": before}
         stored[HELD_OUT] = {split: source.fingerprint for split, source in parts.held_out.items()}
+        if before and (parts.settings.init or parts.settings.model.weights):
+            stored |= {"gains": _all_gains(parts, folder, scores), "chosen": dict(chosen)}
         write_training_scores(folder, stored | ({"fidelity": faithful} if faithful else {}), scores)
-        if numbers:
+        if numbers and stored.get("gains"):
+            say(gains_table(stored["gains"]) + few_scored(numbers))
+        elif numbers:
             say(score_table(numbers, before) + few_scored(numbers))
         for name, value in faithful.items():
             say(f"held-out {name:<32}{value:8.3f}")
@@ -183,6 +195,29 @@ def final_scores(parts: RunParts, before: dict[str, float], folder: Path) -> Non
         say(f"\nrun folder: {folder}")
 
     distributed.leader_first(score)
+
+
+def _all_gains(parts: RunParts, folder: Path, scores: dict[str, Score]) -> list[dict[str, Any]]:
+    """Compare the end of a run with its start, on its own held-out parts and on the general set."""
+    rows: list[dict[str, Any]] = []
+    items = read_items(folder, BEFORE_ITEMS)
+    for part in parts.held_out:
+        before, after = (
+            {name.removeprefix(f"{part}/"): held for name, held in all_of.items() if name.startswith(f"{part}/")}
+            for all_of in (items, scores)
+        )
+        rows += gains(OWN, part, before, after)
+    settings = parts.settings
+    if isinstance(parts.state.model, AlignedModel) or (general := general_set(settings)) is None:
+        return rows
+    part = parts_of(general)[1]
+    say(f"general set: {general.name}, {part} part")
+    start, end = starting_model(settings), starting_model(settings)
+    end.load_state_dict(parts.state.model.own_state())  # low-rank corrections merged
+    name = str(settings.init or settings.model.weights)
+    loaded = (LoadedModel(model, name, parts.placement) for model in (start, end))
+    rows_of = (set_scores(model, general, part, EmbeddingStore()) for model in loaded)
+    return rows + list(gains(GENERAL, part, *rows_of))
 
 
 def score_table(scores: dict[str, float], before: dict[str, float]) -> str:

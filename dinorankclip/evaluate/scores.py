@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dinorankclip.data.benchmark_sets import BenchmarkSet, LabelledSource
 from dinorankclip.data.damage import refuse_damage
+from dinorankclip.data.splits import SplitPart
 from dinorankclip.evaluate.embeddings import EmbeddedImages, EmbeddingStore
 from dinorankclip.evaluate.intervals import interval
 from dinorankclip.formatting import Unit
@@ -112,9 +113,11 @@ class EmbeddedSet:
         store: EmbeddingStore,
         kinds: Sequence[str] = ("embedding",),
         max_damaged: float = 0.0,
+        most: int | None = None,
     ) -> None:
         self.benchmark, self.split, self.kinds = benchmark, split, tuple(kinds)
         self._model, self._store, self._max_damaged = model, store, max_damaged
+        self._most = most  # pairs alone: more images than these are thinned evenly
         self._sources: dict[str, Source] = {}
         self._images: dict[str, EmbeddedImages] = {}
         self._texts: dict[tuple[str, ...], Tensor] = {}
@@ -132,7 +135,10 @@ class EmbeddedSet:
         """Return the samples of a part; the default, here and below, is the part that is scored."""
         split = split or self.split
         if split not in self._sources:
-            self._sources[split] = self.benchmark.open(split)
+            source = self.benchmark.open(split)
+            if self._most is not None and len(source) > self._most and self.kind == "retrieval":
+                source = SplitPart(source, np.linspace(0, len(source) - 1, self._most).astype(np.int64))
+            self._sources[split] = source
         return self._sources[split]
 
     def images(self, kind: str = "embedding", split: str | None = None) -> Tensor:

@@ -142,10 +142,10 @@ def write_training_scores(folder: Path, numbers: dict[str, Any], scores: Mapping
         _write(folder, stored | numbers, others | _arrays(scores))
 
 
-def read_items(folder: Path) -> dict[str, Items]:
+def read_items(folder: Path, name: str = ITEMS) -> dict[str, Items]:
     """Return the items of all scores by "SET/METRIC"; empty if there is no such file."""
     try:
-        arrays = _read_arrays(folder)
+        arrays = _read_arrays(folder, name)
     except UnfitFile as error:
         raise UserError(f"{error}; score again") from error
     return {
@@ -155,12 +155,12 @@ def read_items(folder: Path) -> dict[str, Items]:
     }
 
 
-def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
-    if not (folder / ITEMS).is_file():
+def _read_arrays(folder: Path, name: str = ITEMS) -> dict[str, np.ndarray]:
+    if not (folder / name).is_file():
         return {}
-    arrays = read_arrays(folder / ITEMS)
+    arrays = read_arrays(folder / name)
     if unfit := [name for name, array in arrays.items() if array.ndim != 1 or array.dtype.kind not in "fiu"]:
-        raise UnfitFile(f"{folder / ITEMS} is damaged: {unfit[0][:80]} is no list of numbers")
+        raise UnfitFile(f"{folder / name} is damaged: {unfit[0][:80]} is no list of numbers")
     return arrays
 
 
@@ -177,9 +177,18 @@ def _read_or_begin(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 def _write(folder: Path, stored: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    with whole_file(folder / ITEMS) as aside, open(aside, "wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # taken for `allow_pickle`
+    _write_arrays(folder / ITEMS, arrays)
     write_json(folder / SCORES, sealed(stored))
+
+
+def write_items(path: Path, scores: Mapping[str, Score]) -> None:
+    """Write the items of scores by "SET/METRIC", as they lie beside scores.json."""
+    _write_arrays(path, _arrays(scores))
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with whole_file(path) as aside, open(aside, "wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # taken for `allow_pickle`
 
 
 def _as_json(result: SetResult, level: float) -> dict[str, Any]:

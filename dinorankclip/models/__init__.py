@@ -7,7 +7,9 @@ open_clip_weights.py   `open_clip:…` as a model, and the checks that its capti
 map_tower.py           SigLIP's image tower in any size, pooled by attention
 transformers_layout.py names and configurations of transformers' CLIP and SigLIP, to our trunk and back
 transformers_weights.py  `transformers:…` as a model: folders of that library, without its code
-foreign.py             which names are models of other libraries, and opening them
+hub_model.py           `hub:…` as a model: checked copies of a repository
+foreign.py             which names are models of other libraries or of a hub, and opening them
+lora.py                low-rank corrections in place of matrices, and the merged state
 own_tokens.py          the trunk's own dense tokens in the place of a student's
 students.py            image students (ViT, convolutional), text students, and their features
 fusion.py              the equations of fusion, and the gate

@@ -43,6 +43,7 @@ _RECORD = {
     "step": either(COUNT, NONE),
     "data_fingerprint": either(TEXT, NONE),
     "inert_orders": listed(COUNT),
+    "alpha": NUMBER,
     "settings": both(settings_shape(), _SETTINGS),
     "teachers": listed(entries({"side": TEXT, "name": TEXT, "licence": TEXT, "note": TEXT}, required=("side", "name"))),
     "images": named(COUNT),
@@ -92,6 +93,8 @@ def _of_run(checkpoint: Path) -> dict[str, Any]:
     known: dict[str, Any] = {"step": state.get("step"), "data_fingerprint": state.get("data")}
     if inert := run_files.inert_orders(run):
         known["inert_orders"] = inert
+    if "alpha" in scores.get("chosen", {}):
+        known["alpha"] = scores["chosen"]["alpha"]
     if settings:
         known |= {"settings": _without_paths(settings), "teachers": _teachers(settings), "images": _images(settings)}
     if environment:
@@ -313,6 +316,10 @@ def _training(known: dict[str, Any]) -> str:
     ]
     if optim.get("freeze"):
         lines.append(f"- not trained: {', '.join(optim['freeze'])}")
+    if rank := settings.get("tune", {}).get("lora_rank"):
+        lines.append(f"- low-rank corrections of rank {rank} (LoRA), merged into the matrices")
+    if (alpha := known.get("alpha")) is not None:
+        lines.append(f"- blended: {100 * alpha:.0f} % of the way from the starting weights to the trained weights")
     environment = known.get("environment", {})
     if environment:
         packages = environment.get("packages", {})

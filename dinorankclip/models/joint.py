@@ -26,6 +26,7 @@ from dinorankclip.data.own_vocabulary import Vocabulary, VocabularyTokenizer
 from dinorankclip.data.tokens import Tokenizer
 from dinorankclip.models.fusion import Fused, Fusion, fused_angle
 from dinorankclip.models.fusion_variants import build_fusion
+from dinorankclip.models.lora import merged_state
 from dinorankclip.models.own_tokens import KINDS, LAST, PENULTIMATE, OwnTokens
 from dinorankclip.models.students import StudentFeatures, image_student, text_student, token_table
 from dinorankclip.models.trunk import Trunk
@@ -194,8 +195,8 @@ class JointModel(nn.Module):
         )
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return the weights that belong into a model folder: all of them."""
-        return self.state_dict()
+        """Return the weights that belong into a model folder: all of them, low-rank corrections merged."""
+        return merged_state(self)
 
     @property
     def device(self) -> torch.device:

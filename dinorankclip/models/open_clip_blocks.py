@@ -19,6 +19,9 @@ import torch
 import torch.nn.functional as F
 from open_clip.transformer import ResidualAttentionBlock, Transformer
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
+
+from dinorankclip.models.lora import low_rank_linear
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def has_plain_blocks(transformer: Any) -> bool:
 
 def _plain_attention(attention: nn.Module) -> bool:
     return (
-        type(attention) is nn.MultiheadAttention
+        type_before_parametrizations(attention) is nn.MultiheadAttention
         and attention.in_proj_weight is not None
         and attention.in_proj_bias is not None
         and attention.bias_k is None
@@ -101,7 +104,7 @@ def every_token(blocks: Iterable[ResidualAttentionBlock], tokens: Tensor, runs: 
 def _attend(attention: nn.MultiheadAttention, tokens: Tensor, runs: Runs, causal: bool) -> Tensor:
     """Apply self-attention within each sequence: [T, E] → [T, E]."""
     mixed = []
-    for part in runs.split(F.linear(tokens, attention.in_proj_weight, attention.in_proj_bias)):
+    for part in runs.split(low_rank_linear(attention, tokens, "in_proj_weight", attention.in_proj_bias)):
         queries, keys, values = (_heads(attention, x) for x in part.chunk(3, -1))
         mixed.append(F.scaled_dot_product_attention(queries, keys, values, is_causal=causal))
     return _joined(attention, mixed)
@@ -112,9 +115,9 @@ def _attend_at(
 ) -> Tensor:
     """Let `chosen` [N, E] attend to the tokens [T, E] of their sequences → [N, E]."""
     width = attention.embed_dim
-    weight, bias = attention.in_proj_weight, attention.in_proj_bias
-    queries = F.linear(chosen, weight[:width], bias[:width])[:, None]
-    parts = runs.split(F.linear(tokens, weight[width:], bias[width:]))
+    bias = attention.in_proj_bias
+    queries = low_rank_linear(attention, chosen, "in_proj_weight", bias[:width], slice(width))[:, None]
+    parts = runs.split(low_rank_linear(attention, tokens, "in_proj_weight", bias[width:], slice(width, None)))
     counts = [count for count, _ in runs.shapes]
     mixed = []
     for part, query, place in zip(parts, queries.split(counts), at.split(counts)):

@@ -113,6 +113,8 @@ def _held_out(
         )
     else:
         page.text("There are no scores of the end: training has not ended, or their file cannot be read.", "note")
+    if gained := stored.get("gains"):
+        _gains(page, gained, stored.get("chosen", {}))
     if examples:
         add_examples(page, settings, examples)
     else:
@@ -120,6 +122,24 @@ def _held_out(
         page.text(
             "The run stored no example queries (runs of earlier versions, and methods that do not learn to retrieve, "
             f"have none). `dinorankclip score RUN --sets {data}` draws some.",
+            "note",
+        )
+
+
+def _gains(page: Page, gained: list[dict[str, Any]], chosen: dict[str, Any]) -> None:
+    """Add what fine-tuning changed on the own data and on the general set."""
+    rows = [
+        (
+            f"{row['of']} {row['part']}", row["score"], written(row["before"], "share"), written(row["after"], "share"),
+            written(row["after"] - row["before"], "share", "+"),
+            f"{written(row['low'], 'share', '+')} … {written(row['high'], 'share', '+')}", str(round(row["n"])),
+        )
+        for row in gained
+    ]  # fmt: skip
+    page.table(("set", "score", "before", "after", "gain", "95 % interval over images", "n"), rows, words=(0, 1))
+    if (alpha := chosen.get("alpha")) is not None:
+        page.text(
+            f"The model is a blend: {100 * alpha:.0f} % of the way from the starting weights to the trained ones.",
             "note",
         )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dinorankclip.evaluate.gains import GENERAL, OWN
 from dinorankclip.evaluate.intervals import interval
 from dinorankclip.evaluate.scores_file import Items, read_items
 from dinorankclip.models.card import FEW_SCORED
@@ -23,6 +24,7 @@ HowMade = Literal["aligned", "fine-tuned", "scratch"]
 TEN = 10
 HARDLY = 3.0  # R@1 below this multiple of chance is hardly better than guessing
 SEARCHES, BROWSES = 0.7, 0.3  # R@10 from which a model serves to search, and to browse
+LOST = 0.01  # a smaller loss on the general set is no reason to act
 PAIRS_FROM_SCRATCH = 100_000  # fewer real photos teach random weights little
 
 
@@ -105,6 +107,9 @@ def judge(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("problem", what, advice_at_chance(folder, settings))
     else:
         yield _use(folder, settings, found)
+    if gained := stored_scores(folder).get("gains"):
+        yield what_it_gave(gained, settings)
+        return
     earlier = before.get(f"{found.part}/t2i R@1")
     if earlier is not None and found.first_interval[1] < earlier:
         what = f"training made the model worse: R@1 was {100 * earlier:.1f} % before and is {100 * found.first:.1f} %"
@@ -119,6 +124,41 @@ def _use(folder: Path, settings: dict[str, Any], found: HeldOut) -> Finding:
         return Finding("fine", f"{found.words()}: it can browse such photos, so look beyond the first row", try_it)
     what = f"{found.words()}: it knows something, but finds too little to rely on"
     return Finding("note", what, advice_when_weak(folder, settings))
+
+
+def what_it_gave(rows: list[dict[str, Any]], settings: dict[str, Any]) -> Finding:
+    """Return a sentence on what training changed on the own data and on the general set, and what to try if it did not
+    help. `rows` are those of evaluate/gains.py."""
+    own, general = ([row for row in rows if row["of"] == kind] for kind in (OWN, GENERAL))
+    part = "test" if any(row["part"] == "test" for row in own) else "val"
+    own = [row for row in own if row["part"] == part]
+    words = f"on your {part} part {_change(own)}"
+    words += f"; on the general set {_change(general)}" if general else ""
+    tune = settings.get("tune") or {}
+    lost = [row for row in general if row["verdict"] == "lower" and row["before"] - row["after"] > LOST]
+    if any(row["verdict"] == "lower" for row in own) and not any(row["verdict"] == "higher" for row in own):
+        return Finding("problem", f"training made the model worse: {words}", "lower --optim.lr by 3 to 10")
+    if lost:
+        ways = [] if tune.get("blend") else ["--tune.blend"]
+        ways += [] if tune.get("lora_rank") else ["--tune.lora-rank 8"]
+        ways += [] if tune.get("replay") else ["--tune.replay DATA"]
+        return Finding("note", f"it learned your data and forgot other things: {words}", f"try {' or '.join(ways)}")
+    if not any(row["verdict"] == "higher" for row in own):
+        advice = "train for more epochs, on more pairs, or at three times the rate"
+        advice += "; a larger --tune.floor lets the blend keep more" if tune.get("blend") else ""
+        return Finding("note", f"fine-tuning shows no gain: {words}", advice)
+    unknown = "" if general else "name a general set (--tune.general DATA) to see what the model forgot"
+    return Finding("fine", f"fine-tuning helped: {words}", unknown)
+
+
+def _change(rows: list[dict[str, Any]]) -> str:
+    """Return the changes of the first scores in words: `R@1 12.0 → 15.5 % (+3.5 [2.1, 4.8])`."""
+    written = []
+    for row in rows[:2]:
+        gain = 100 * (row["after"] - row["before"])
+        span = f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+        written.append(f"{row['score']} {100 * row['before']:.1f} → {100 * row['after']:.1f} % ({gain:+.1f} {span})")
+    return ", ".join(written) or "nothing was compared"
 
 
 def advice_at_chance(folder: Path, settings: dict[str, Any]) -> str:

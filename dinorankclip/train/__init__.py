@@ -8,6 +8,7 @@ distil_setup.py   students, teacher cache and loss of a run with distillation
 frozen_rows.py    training with a frozen image side, whose rows are computed once
 aligned_setup.py  model, batch and epochs of `--recipe aligned`
 tower_rows.py     rows of frozen towers, computed once: every image, every different caption
+head_first.py     the projections before everything else, on features that are computed once
 loop.py           the training loop: fetch, gradients, step, log, score, save
 step.py           a batch's gradients, whole or in chunks; weight-decay rules, learning-rate schedule, the update; on a
                   GPU, what was not finite

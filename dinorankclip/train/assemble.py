@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +14,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import TrainSettings, as_dict
+from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
+from dinorankclip.data.replay import ReplayLoader
 from dinorankclip.data.row_pieces import RowPieces
 from dinorankclip.data.second_captions import open_second_captions
 from dinorankclip.device import Placement, choose, keep_freed_memory
@@ -24,6 +27,7 @@ from dinorankclip.models.aligned import AlignedModel
 from dinorankclip.models.folder import AnyModel, load_folder
 from dinorankclip.models.foreign import foreign_model, is_foreign
 from dinorankclip.models.joint import FusionDesign, JointModel, Students, fusion_start_words
+from dinorankclip.models.lora import correct
 from dinorankclip.models.open_clip_weights import refuse_foreign_captions, weights_caution
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.pieces.contract import HERE, Where, Work
@@ -64,7 +68,7 @@ class RunParts:
     state: TrainingState
     length: Length
     tokenizer: Any  # a Tokenizer, or the rows of captions of frozen towers
-    loader: PairLoader
+    loader: PairLoader | ReplayLoader
     train: Source
     held_out: dict[str, Source]
     frozen: FrozenImages | None = None  # rows of all images, if the image side does not learn
@@ -95,6 +99,11 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
     elif settings.model.frozen_image_tower:
         freeze_image_side(model)
         frozen = frozen_images(model, {"train": train, **held_out}, settings.reading, dry, deal)
+    if settings.tune.lora_rank is not None:
+        tune = settings.tune
+        counts = correct(model, settings.tune.lora_rank, tune.lora_alpha, tune.lora_targets, settings.seed)
+        share = 100 * sum(counts.values()) / sum(t.numel() for t in model.own_state().values())
+        say(f"LoRA of rank {tune.lora_rank} on {len(counts)} matrices: {share:.2g} % of the model's parameters learn")
     model.train()  # after freezing: frozen batch norms keep their statistics
     _refuse_batch_statistics(model, settings)
     cache = open_cache(settings.distil, settings.reading, train, tokenizer, settings.seed)
@@ -109,24 +118,32 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
         _provide_summaries(model, cache)
     if settings.budget.compile:
         compile_towers(model)
-    loader = PairLoader(
+    replayed = _replayed(settings)
+    common: dict[str, Any] = {"seed": settings.seed, "rank": world.rank, "world": world.size}
+    common["pinned"] = placement.device.type == "cuda"
+    own = PairLoader(
         train,
         model.image_spec,
         tokenizer,
-        batch=settings.budget.batch,
-        seed=settings.seed,
+        batch=settings.budget.batch - replayed,
         reading=settings.reading,
-        rank=world.rank,
-        world=world.size,
+        **common,
         second_caption=traits_of(settings.method).second_caption,
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
         second_captions=second,
-        pinned=placement.device.type == "cuda",
     )
+    loader: PairLoader | ReplayLoader = own
+    if settings.tune.replay is not None:
+        reading = ReadingSettings(crop_scale=settings.reading.crop_scale, flip=settings.reading.flip)
+        other = open_pairs(settings.tune.replay, reading, "train")
+        second_loader = PairLoader(other, model.image_spec, tokenizer, batch=replayed, reading=reading, **common)
+        loader = ReplayLoader(own, second_loader, other.fingerprint)
+        say(f"replay: {replayed} of {settings.budget.batch} pairs of a batch come from {settings.tune.replay}")
     length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
     data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
+    data += f"+{loader.identity}" if isinstance(loader, ReplayLoader) else ""
     state = TrainingState(model, objective, updater, data)
     return RunParts(settings, placement, state, length, tokenizer, loader, train, held_out, frozen)
 
@@ -155,6 +172,17 @@ def open_rows(stored: dict[str, Any]) -> RowPieces:
     return image_maker(model, settings.reading).pieces(parts[name], name, max_damaged_of(name, settings.reading))
 
 
+def _replayed(settings: TrainSettings) -> int:
+    """Return the pairs of a batch that are replayed, the same number on every process."""
+    if settings.tune.replay is None:
+        return 0
+    size = distributed.world().size
+    share = max(1, round(settings.budget.batch * settings.tune.replay_share / size)) * size
+    if share >= settings.budget.batch:
+        raise UserError(f"--tune.replay-share {settings.tune.replay_share:g} leaves no place for own pairs in a batch")
+    return share
+
+
 def build_model(settings: TrainSettings) -> AnyModel:
     """Build the model from `init` (a folder or open_clip model), from open_clip weights (`model.weights`) or anew."""
     if settings.recipe == "aligned":
@@ -179,6 +207,12 @@ def build_model(settings: TrainSettings) -> AnyModel:
         model.trunk.start_sigmoid()
     teach(model, settings)
     return model
+
+
+def starting_model(settings: TrainSettings) -> AnyModel:
+    """Build the model from which a run started once more, without the remarks that its start made."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return build_model(settings)
 
 
 def _aligned_model(settings: TrainSettings) -> AlignedModel:

@@ -30,7 +30,8 @@ from dinorankclip.config import as_dict
 from dinorankclip.io import flush, point, write_json
 from dinorankclip.json_shape import COUNT, TEXT, entries
 from dinorankclip.losses.objective import Objective
-from dinorankclip.models.folder import AnyModel, load_weights, save_model
+from dinorankclip.models.folder import WEIGHTS, AnyModel, load_weights, save_model
+from dinorankclip.models.lora import corrections, restore
 from dinorankclip.models.weights_file import read_weights, write_weights
 from dinorankclip.presets import default_settings
 from dinorankclip.run_files import (
@@ -74,6 +75,7 @@ class TrainingState:
         save_model(self.model, folder)
         tensors = {f"objective/{n}": t for n, t in self.objective.state_dict().items()}
         tensors |= {f"optimizer/{n}": t for n, t in self.updater.state().items()}
+        tensors |= {f"lora/{n}": t for n, t in corrections(self.model).items()}
         tensors |= {f"random/{rank}": t for rank, t in enumerate(random_states)}
         write_weights(tensors, folder / TENSORS)
         numbers = {
@@ -94,10 +96,12 @@ class TrainingState:
                 "nothing any more. Use --restart for a new run, or --init to start from these weights."
             )
         load_weights(self.model, folder)
-        groups: dict[str, dict[str, Tensor]] = {"objective": {}, "optimizer": {}, "random": {}}
+        groups: dict[str, dict[str, Tensor]] = {"objective": {}, "optimizer": {}, "lora": {}, "random": {}}
         for entry, tensor in read_weights(folder / TENSORS).items():
             group, name = entry.split("/", 1)
             groups[group][name] = tensor
+        if groups["lora"]:
+            restore(self.model, groups["lora"], read_weights(folder / WEIGHTS), "the model that --init names")
         self.objective.load_state_dict(groups["objective"])
         self.updater.load_state(groups["optimizer"])
         self.step, self.best, self.best_step = numbers["step"], numbers["best"], numbers["best_step"]
@@ -299,7 +303,8 @@ def _checkpoints_left(folder: Path) -> str:
 def train_command(settings: dict[str, Any], *more: str) -> str:
     """Return the `train` command for `settings` (as in config.json): differences to the defaults, then `more`."""
     preset, method, recipe = settings["preset"], settings["method"], settings.get("recipe")
-    usual = flatten(as_dict(default_settings(preset, method, recipe)))
+    start = settings.get("init"), settings["model"].get("weights"), bool(settings.get("tune", {}).get("lora_rank"))
+    usual = flatten(as_dict(default_settings(preset, method, recipe, *start)))
     words = ["dinorankclip", "train", "--preset", preset]
     words += ["--method", method] if method != default_settings(preset, recipe=recipe).method else []
     words += ["--recipe", recipe] if recipe else []

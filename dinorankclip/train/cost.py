@@ -21,6 +21,7 @@ from dinorankclip.config import FindingSettings, TrainSettings
 from dinorankclip.data.benchmark_sets import SetLocation
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import PAIRS, SCENES, located, splits_of
+from dinorankclip.data.replay import ReplayLoader
 from dinorankclip.device import Placement
 from dinorankclip.methods import HEAD_MILLIONS, LABEL, STUDENT_MILLIONS, title_of_stored, traits_of_stored
 from dinorankclip.models.card import with_own_trunk
@@ -30,7 +31,7 @@ from dinorankclip.models.weights_file import tensor_shapes
 from dinorankclip.stored_settings import difference, is_among
 from dinorankclip.system import peak_memory
 from dinorankclip.teachers.cache_format import PLAN, read_plan_notes
-from dinorankclip.train.checkpoints import TrainingState
+from dinorankclip.train.checkpoints import TrainingState, newest
 from dinorankclip.train.loop import Length
 from dinorankclip.train.run_folder import say
 from dinorankclip.train.step import backward
@@ -45,7 +46,11 @@ OTHERS_HELD_OUT = "divided in another way than for the model's training: it was 
 
 
 def dry_run(
-    state: TrainingState, loader: PairLoader, length: Length, settings: TrainSettings, placement: Placement
+    state: TrainingState,
+    loader: PairLoader | ReplayLoader,
+    length: Length,
+    settings: TrainSettings,
+    placement: Placement,
 ) -> None:
     """Print parameters per part, pairs/s, hours, peak memory and disk; the first step only warms up."""
     heads = sum(p.numel() for p in state.objective.parameters())
@@ -158,7 +163,9 @@ def spending(run: Path) -> Spending:
     settings = with_own_trunk(files.read_settings(run), last)
     numbers, environment = files.read_numbers(last), files.read_environment(run)
     steps = files.stored_scores(run).get("step", numbers.get("step"))
-    trained = _trained_parameters(last / files.TENSORS) if (last / files.TENSORS).is_file() else None
+    # The final weights of a fine-tuned run may be no checkpoint: the newest has the moments.
+    tensors = (last if (last / files.TENSORS).is_file() else newest(run / files.CHECKPOINTS) or last) / files.TENSORS
+    trained = _trained_parameters(tensors) if tensors.is_file() else None
     return Spending(
         settings,
         None if steps is None else steps * settings["budget"]["batch"],

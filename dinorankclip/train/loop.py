@@ -18,6 +18,7 @@ from dinorankclip import distributed
 from dinorankclip.checksums import sealing
 from dinorankclip.config import BudgetSettings, RecordSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
+from dinorankclip.data.replay import ReplayLoader
 from dinorankclip.device import Placement
 from dinorankclip.losses.telemetry import undamped_shares
 from dinorankclip.models.loaded import BrokenModel
@@ -55,7 +56,7 @@ class Length:
 
 def pretrain(
     state: TrainingState,
-    loader: PairLoader,
+    loader: PairLoader | ReplayLoader,
     length: Length,
     evaluators: Sequence[Evaluator],
     settings: TrainSettings,
@@ -102,15 +103,16 @@ def pretrain(
                 epoch_ends = ends or is_last
                 if is_last or (ends and state.step // length.steps_per_epoch % record.score_every == 0):
                     score(state, evaluators, records, length, bar, callbacks)
+                ending = is_last or stops_early(state, length, settings)
                 leaving = request.agreed()
                 if epoch_ends or leaving or state.step % record.save_every == 0:
                     state.updater.look()
                     checkpoints.save(state, folder, record.keep)
                     clock.pause()
-                if leaving and state.step < length.steps:
-                    return False
-                if state.step == length.steps:
+                if ending:
                     break
+                if leaving:
+                    return False
     except (NonFinite, BrokenModel) as error:
         if isinstance(error, NonFinite) and error.step is not None:
             state.step = error.step
@@ -125,6 +127,14 @@ def pretrain(
         damaged.append()
         records.close()
     return True
+
+
+def stops_early(state: TrainingState, length: Length, settings: TrainSettings) -> bool:
+    """Return whether `tune.patience` validations went by without a better one. It depends on the state alone, so that
+    a run which stopped early does not go on when it is resumed."""
+    between = length.steps_per_epoch * settings.record.score_every
+    patience = settings.tune.patience
+    return patience is not None and state.best_step > 0 and state.step - state.best_step >= patience * between
 
 
 def due(step: int, record: RecordSettings, total: int) -> tuple[bool, bool]:

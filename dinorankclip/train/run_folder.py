@@ -125,7 +125,13 @@ def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, A
     changed = changes(stored, settings, earlier.get("precision"), about["precision"])
     if changed and not has_begun(run):
         # The folder is left from a refused or failed start, and its first numbers belong to other settings.
-        for leftover in (run / files.BEFORE, run / files.FUSION, run / files.EXAMPLES, *run.glob(files.DAMAGED_OF_ALL)):
+        for leftover in (
+            run / files.BEFORE,
+            run / files.BEFORE_ITEMS,
+            run / files.FUSION,
+            run / files.EXAMPLES,
+            *run.glob(files.DAMAGED_OF_ALL),
+        ):
             leftover.unlink(missing_ok=True)
         say(f"{run} was made with other settings, but no step was taken: it now belongs to these")
     elif changed:

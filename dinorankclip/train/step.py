@@ -13,7 +13,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import re
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -32,7 +35,7 @@ from dinorankclip.types import Batch, Embeddings, LossTerms, Progress, UserError
 RULES: tuple[tuple[str, bool], ...] = (
     *((pattern, False) for pattern in ("*.bias", "*cls_token", "*reg_token", "*.gamma")),
     *((pattern, True) for pattern in ("*positional_embedding", "*pos_embed*", "*_student.positions", "*latent*")),
-    *((pattern, True) for pattern in ("*probe*", "*.proj", "*text_projection", "*weight", "*query")),
+    *((pattern, True) for pattern in ("*probe*", "*.proj", "*text_projection", "*weight", "*query", "*.lora_*")),
 )
 HEADS = "*transitions.*"  # matches the heads and gates of the orders above 1
 # Each rate of OptimSettings and the parameters whose learning rate it multiplies; several may match a parameter.
@@ -41,6 +44,11 @@ RATES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("fusion_rate", ("*_fusion.*",)),
     ("gates_rate", ("*_fusion.gate.*", "*transitions.*.gates.*")),
     ("temperature_rate", ("*logit_scale",)),
+)
+# The place of a parameter in its tower, for `layer_decay`: the number of its block, or that it comes before all blocks.
+BLOCK = re.compile(r"\.(?:resblocks|blocks|layers)\.(\d+)\.")
+BEFORE_BLOCKS = re.compile(
+    r"conv1|class_embedding|positional_embedding|ln_pre|token_embedding|patch_embed|pos_embed|cls_token|reg_token"
 )
 # Parts whose gradients `clip_apart` limits separately; the last entry takes the objective's other parameters.
 PARTS = ("model.trunk.*", "model.*_student.*", "model.*_fusion.*", "objective." + HEADS, "*")
@@ -262,15 +270,32 @@ def rate_factor(name: str, settings: OptimSettings) -> float:
     return math.prod(getattr(settings, rate) for rate in matching)
 
 
-def parameter_groups(named: dict[str, nn.Parameter], settings: OptimSettings) -> list[dict]:
+def layer_factors(names: Iterable[str], decay: float) -> dict[str, float]:
+    """Return decay ** (blocks above) of each parameter of the trunk; 1 for parameters of other parts."""
+    blocks: dict[bool, int] = {}  # of the image tower, and of the text tower
+    places: dict[str, int] = {}
+    for name in names if decay != 1 else ():
+        if name.startswith("model.trunk."):
+            if match := BLOCK.search(name):
+                places[name] = int(match[1])
+                tower = ".visual." in name
+                blocks[tower] = max(blocks.get(tower, 0), int(match[1]) + 1)
+            elif BEFORE_BLOCKS.search(name):
+                places[name] = -1
+    return {name: decay ** (blocks.get(".visual." in name, 0) - 1 - place) for name, place in places.items()}
+
+
+def parameter_groups(
+    named: dict[str, nn.Parameter], settings: OptimSettings, layers: Mapping[str, float] = MappingProxyType({})
+) -> list[dict]:
     """Return AdamW's groups of trainable parameters: decayed or not, the loss's heads apart from all others, and apart
-    by `rate_factor`. Each group remembers its names in order."""
+    by `rate_factor` and the factor of their layer. Each group remembers its names in order."""
     heads_eps = settings.eps if settings.heads_eps is None else settings.heads_eps
     groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}
     for name, parameter in named.items():
         if parameter.requires_grad:
             is_head, is_decayed = fnmatchcase(name, HEADS), decayed(name, parameter)
-            factor = rate_factor(name, settings)
+            factor = rate_factor(name, settings) * layers.get(name, 1.0)
             options = {
                 "weight_decay": settings.weight_decay if is_decayed else 0.0,
                 "rate_factor": factor,
@@ -286,17 +311,19 @@ def optimisers(named: dict[str, nn.Parameter], settings: OptimSettings) -> list[
     """Return the optimisers that share the trainable parameters: AdamW, and Muon if the settings name it."""
     matrices = {n: p for n, p in named.items() if settings.name == "muon" and p.requires_grad and is_matrix(n, p)}
     others = {name: parameter for name, parameter in named.items() if name not in matrices}
+    layers = layer_factors(named, settings.layer_decay)
     found: list[torch.optim.Optimizer] = []
-    if groups := parameter_groups(others, settings):
+    if groups := parameter_groups(others, settings, layers):
         found.append(torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True))
-    if matrices:
-        group = {
-            "params": list(matrices.values()),
-            "names": list(matrices),
-            "rate_factor": settings.muon_rate,
-            "weight_decay": settings.weight_decay,
-        }
-        found.append(Muon([group], settings.lr, settings.muon_momentum, settings.muon_iterations))
+    moved: dict[float, dict[str, Any]] = {}  # Muon's groups, by the factor of their layer
+    for name, matrix in matrices.items():
+        layer = layers.get(name, 1.0)
+        about = {"rate_factor": settings.muon_rate * layer, "weight_decay": settings.weight_decay}
+        group = moved.setdefault(layer, {"params": [], "names": []} | about)
+        group["params"].append(matrix)
+        group["names"].append(name)
+    if moved:
+        found.append(Muon(list(moved.values()), settings.lr, settings.muon_momentum, settings.muon_iterations))
     return found
 
 

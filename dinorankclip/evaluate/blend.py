@@ -1,0 +1,124 @@
+"""Chooses the weights with which a fine-tuned run ends: those of the best validation, mixed with the start.
+
+    w(α) = (1 - α)·start + α·end                                     (WiSE-FT, Wortsman et al. 2022)
+
+The largest α of a tenth whose loss on the general set is within the floor is found by halving, since the loss grows
+with α. From there α falls while validation gets better. What was chosen lies in checkpoints/chosen, and `last` names
+it; checkpoints of training stay as they are, so that a finished run can be finished again.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dinorankclip import distributed
+from dinorankclip.checksums import seal_folder
+from dinorankclip.evaluate.during_training import evaluators
+from dinorankclip.evaluate.embeddings import EmbeddingStore
+from dinorankclip.evaluate.gains import general_set, mean_recall, parts_of, set_scores
+from dinorankclip.io import whole_folder
+from dinorankclip.methods import traits_of
+from dinorankclip.models.folder import WEIGHTS, AnyModel, save_model
+from dinorankclip.models.loaded import LoadedModel
+from dinorankclip.models.weights_file import read_weights
+from dinorankclip.run_files import BEST, CHECKPOINTS, CHOSEN, LAST, NUMBERS
+from dinorankclip.train.assemble import RunParts, starting_model
+from dinorankclip.train.checkpoints import link, newest
+from dinorankclip.train.run_folder import say
+
+STEPS = 10  # α is a multiple of 1/STEPS
+
+
+def choose_end(parts: RunParts, folder: Path) -> dict[str, Any]:
+    """Give the model of a finished run its final weights; return what was chosen, empty if training simply ended."""
+    tune = parts.settings.tune
+    best = (folder / CHECKPOINTS / BEST).resolve()
+    early = tune.patience is not None and best.is_dir() and best != newest(folder / CHECKPOINTS)
+    if not (early or tune.blend) or not traits_of(parts.settings.method).contrasts:
+        return {}
+    about: dict[str, Any] = {}
+    distributed.leader_first(lambda: about.update(_choose(parts, folder, best if early else None)))
+    return about
+
+
+def _choose(parts: RunParts, folder: Path, best: Path | None) -> dict[str, Any]:
+    model = starting_model(parts.settings).to(parts.placement.device)
+    end = read_weights(best / WEIGHTS) if best else {n: t.cpu() for n, t in parts.state.model.own_state().items()}
+    about: dict[str, Any] = {"checkpoint": best.name} if best else {}
+    if best:
+        say(f"validation was best at {best.name}: the run ends with it")
+    if parts.settings.tune.blend:
+        if (found := _Blend(parts, model, end).alpha()) is not None:
+            about["alpha"] = found
+        elif best is None:
+            return {}  # without a general set there is no floor
+    _set(
+        model, {name: tensor.clone().cpu() for name, tensor in model.own_state().items()}, end, about.get("alpha", 1.0)
+    )
+    parts.state.model = model.eval()
+    place = folder / CHECKPOINTS / CHOSEN
+    with whole_folder(place, replace=True) as aside:
+        save_model(model, aside)
+        shutil.copyfile((best or newest(folder / CHECKPOINTS) or place) / NUMBERS, aside / NUMBERS)
+        seal_folder(aside)
+    link(folder / CHECKPOINTS / LAST, place)
+    return about
+
+
+@torch.no_grad()
+def _set(model: AnyModel, start: dict[str, Tensor], end: dict[str, Tensor], alpha: float) -> None:
+    mixed = {
+        n: torch.lerp(t, end[n], alpha) if t.is_floating_point() and alpha < 1 else end[n] for n, t in start.items()
+    }
+    model.load_state_dict(mixed, strict=False)
+
+
+class _Blend:
+    """Scores mixtures of start and end."""
+
+    def __init__(self, parts: RunParts, model: AnyModel, end: dict[str, Tensor]) -> None:
+        self.parts, self.end = parts, end
+        self.start = {name: tensor.clone().cpu() for name, tensor in model.own_state().items()}
+        self.model = copy.deepcopy(model).eval()
+        self.general = general_set(parts.settings)
+        self.watch = evaluators(parts, "val")[0]
+        self.watch.examples = None
+
+    def alpha(self) -> float | None:
+        """Return the best α under the floor; None without a general set."""
+        if self.general is None:
+            return None
+        floor = self._general(0) - self.parts.settings.tune.floor
+        low, high = 0, STEPS + 1  # the general set allows `low`, and forbids `high`
+        at = STEPS
+        while high - low > 1:
+            if self._general(at) >= floor:
+                low = at
+            else:
+                high = at
+            at = (low + high) // 2
+        chosen, score = low, self._own(low)
+        while chosen > 0 and (lower := self._own(chosen - 1)) > score:
+            chosen, score = chosen - 1, lower
+        say(
+            f"blend: {100 * chosen / STEPS:.0f} % of the way from the start to the trained weights "
+            f"(validation {100 * score:.2f} %; up to {100 * low / STEPS:.0f} % keep the floor on {self.general.name})"
+        )
+        return chosen / STEPS
+
+    def _general(self, tenths: int) -> float:
+        assert self.general is not None
+        _set(self.model, self.start, self.end, tenths / STEPS)
+        loaded = LoadedModel(self.model, "blend", self.parts.placement)
+        return mean_recall(set_scores(loaded, self.general, parts_of(self.general)[0], EmbeddingStore(None)))
+
+    def _own(self, tenths: int) -> float:
+        _set(self.model, self.start, self.end, tenths / STEPS)
+        list(self.watch(self.model))
+        return mean_recall({score.name: score for score in self.watch.scores})

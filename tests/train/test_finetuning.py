@@ -1,0 +1,227 @@
+"""Fine-tuning trained weights: defaults by the start, layer decay, blend, early stop, heads first, replay."""
+
+import json
+
+import pytest
+import torch
+
+import dinorankclip
+from dinorankclip.config import OptimSettings, as_dict, with_changes
+from dinorankclip.finetuning import LARGEST_RATE, Start, reasons, start_of
+from dinorankclip.models.folder import find_model, load_folder
+from dinorankclip.models.joint import JointModel
+from dinorankclip.models.loaded import load_model
+from dinorankclip.presets import default_settings
+from dinorankclip.stored_settings import as_begun, difference
+from dinorankclip.train.step import layer_factors, optimisers
+from dinorankclip.types import UserError
+from tests.train.running import settings_from, small_pairs
+from tests.train.test_frozen import SMALL, model_folder
+
+QUICK = {
+    "preset": "finetune", "budget.batch": 16, "budget.epochs": 2, "budget.threads": 1, "reading.workers": 0,
+    "record.tensorboard": False, "record.save_every": 2, "optim.lr": 1e-3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("here"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return small_pairs(tmp_path_factory.mktemp("own") / "pairs", train=48, val=12)
+
+
+@pytest.fixture(scope="module")
+def general(tmp_path_factory):
+    return small_pairs(tmp_path_factory.mktemp("general") / "others", train=32, val=16)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    return model_folder(tmp_path_factory.mktemp("start"), seed=3)
+
+
+def tuned(pairs, start, run, **changes):
+    return dinorankclip.train(**QUICK | {"data": str(pairs), "init": str(start), "run": str(run)} | changes)
+
+
+def test_the_rate_follows_the_size_of_the_start(start, tmp_path):
+    assert Start("x", 151e6).rate == Start("x", None).rate == 1e-5
+    assert Start("x", 428e6).rate == pytest.approx(6e-6)
+    assert Start("x", 7.5e6).rate == 4e-5 and Start("x", 1e3).rate == LARGEST_RATE
+    found = start_of(str(start), None)
+    tensors = sum(t.numel() for t in JointModel(SMALL).state_dict().values())
+    assert found.parameters == pytest.approx(tensors, rel=0.02)
+    assert start_of("open_clip:ViT-B-32:random", None) is None and start_of(None, None) is None
+
+
+def test_defaults_depend_on_the_start_alone_with_this_preset(start):
+    scratch, trained = settings_from("--preset", "finetune"), settings_from("--preset", "finetune", "--init", start)
+    assert scratch.optim == default_settings("finetune").optim and scratch.optim.lr == 1e-4 and not scratch.tune.blend
+    assert trained.optim.weight_decay == 0.01 and trained.optim.layer_decay == 0.8 and trained.tune.blend
+    assert settings_from("--preset", "scenes", "--init", start).optim == settings_from("--preset", "scenes").optim
+    assert settings_from("--preset", "finetune", "--init", start, "--optim.lr", "3e-5").optim.lr == 3e-5
+    lora = settings_from("--preset", "finetune", "--init", start, "--tune.lora-rank", "8")
+    assert lora.optim.lr == pytest.approx(10 * trained.optim.lr)
+
+
+def test_each_default_is_printed_with_its_reason_and_danger_is_announced(start):
+    lines = list(reasons(settings_from("--preset", "finetune", "--init", start)))
+    assert len([line for line in lines if line.startswith("  ")]) == 6 and not [x for x in lines if "warning" in x]
+    old = ("--optim.lr", "1e-3", "--optim.weight-decay", "0.2")
+    warned = [
+        line for line in reasons(settings_from("--preset", "finetune", "--init", start, *old)) if "warning" in line
+    ]
+    assert len(warned) == 2 and "--optim.lr 0.0001" in warned[0] and "--optim.weight-decay 0.01" in warned[1]
+    published = ("--init", "open_clip:ViT-B-32:openai")
+    warned = list(reasons(settings_from("--preset", "finetune", *published, "--optim.lr", "1e-4")))[-1]
+    assert "10 times" in warned and "--optim.lr 1e-05" in warned
+    muon = list(reasons(settings_from("--preset", "scenes", *published)))
+    assert "--optim.name adamw --optim.lr 1e-05" in muon[0]
+    assert list(reasons(settings_from("--preset", "scenes"))) == []
+
+
+def test_layer_decay_counts_the_blocks_above():
+    model = JointModel(SMALL)
+    named = {f"model.{name}": p for name, p in model.named_parameters()}
+    factors = layer_factors(named, 0.5)
+    towers = "model.trunk.towers."
+    assert factors[f"{towers}visual.transformer.resblocks.1.mlp.c_fc.weight"] == 1
+    assert factors[f"{towers}visual.transformer.resblocks.0.ln_1.bias"] == 0.5
+    assert factors[f"{towers}visual.conv1.weight"] == factors[f"{towers}token_embedding.weight"] == 0.25
+    assert factors[f"{towers}positional_embedding"] == 0.25 and f"{towers}visual.proj" not in factors
+    assert layer_factors(named, 1.0) == {}
+    for name in ("adamw", "muon"):
+        groups = [g for o in optimisers(named, OptimSettings(name=name, layer_decay=0.5)) for g in o.param_groups]
+        assert sorted(n for g in groups for n in g["names"]) == sorted(named)
+    plain = [g for o in optimisers(named, OptimSettings(name="muon")) for g in o.param_groups]
+    assert len([g for g in plain if "momentum" in g]) == 1
+
+
+def test_a_fine_tuned_run_compares_itself_with_its_start(pairs, start, general, tmp_path, capsys):
+    run = tuned(pairs, start, tmp_path / "run", **{"tune.general": str(general), "tune.floor": 1.0})
+    stored = json.loads((run.folder / "scores.json").read_text())
+    of = {(row["of"], row["part"]) for row in stored["gains"]}
+    assert of == {("own", "val"), ("own", "test"), ("general", "test")}
+    for row in stored["gains"]:
+        assert row["low"] <= row["after"] - row["before"] <= row["high"] and row["n"] in (12, 16, 24, 32)
+    text = capsys.readouterr().out
+    assert "optim.weight_decay = 0.01: decay pulls" in text and "general test" in text and "before and after" in text
+    report = run.report.read_text()
+    assert "95 % interval over images" in report and "general test" in report
+    # A floor of 1 allows everything: the blend is chosen by validation alone.
+    assert 0 <= stored["chosen"]["alpha"] <= 1
+    assert find_model(run.folder).name == "chosen" and load_model(run.folder, device="cpu")
+
+
+def test_the_blend_is_the_mixture_of_both_ends(pairs, start, general, tmp_path):
+    run = tuned(pairs, start, tmp_path / "run", **{"tune.general": str(general), "tune.floor": 1.0})
+    alpha = json.loads((run.folder / "scores.json").read_text())["chosen"]["alpha"]
+    begin, end, mixed = (
+        load_folder(place).state_dict() for place in (start, run.folder / "checkpoints/step-6", run.folder)
+    )
+    for name, tensor in mixed.items():
+        torch.testing.assert_close(tensor, torch.lerp(begin[name], end[name], alpha), rtol=0, atol=1e-6)
+    again = tuned(pairs, start, run.folder, **{"tune.general": str(general), "tune.floor": 1.0})
+    assert again.finished and find_model(run.folder).name == "chosen"
+
+
+def test_without_a_general_set_it_says_which_to_give(pairs, start, tmp_path, capsys):
+    run = tuned(pairs, start, tmp_path / "run")
+    assert "no general set is known" in capsys.readouterr().out and find_model(run.folder).name == "step-6"
+
+
+def test_lora_resumes_bit_for_bit_and_is_saved_as_a_plain_model(pairs, start, tmp_path):
+    lora = {"tune.lora_rank": 4, "tune.blend": False, "tune.general": "none"}
+    whole = tuned(pairs, start, tmp_path / "whole", **lora)
+    stop = lambda event: event.step < 3  # noqa: E731
+    for _ in range(2):
+        cut = tuned(
+            pairs, start, tmp_path / "cut", callbacks=[stop] if _ == 0 else [], **lora | {"record.log_every": 1}
+        )
+    assert cut.finished
+    a, b = (load_folder(run.folder).state_dict() for run in (whole, cut))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    begin = load_folder(start).state_dict()
+    moved = {name for name in a if not torch.equal(a[name], begin[name])}
+    assert moved and all("resblocks" in name and name.endswith("weight") for name in moved)
+    chunked = tuned(pairs, start, tmp_path / "chunked", **lora | {"budget.chunk": 4})
+    c = load_folder(chunked.folder).state_dict()
+    assert max((a[name] - c[name]).abs().max() for name in a if a[name].is_floating_point()) < 1e-4
+
+
+def test_lora_notices_another_start(pairs, start, tmp_path):
+    other = tmp_path / "start"
+    other.mkdir()
+    lora = {"tune.lora_rank": 4, "tune.blend": False, "tune.general": "none"}
+    model_folder(other, seed=3)
+    run = tuned(pairs, other, tmp_path / "run", **lora)
+    model_folder(other, seed=4)
+    with pytest.raises(UserError, match="not as it was when this run began"):
+        tuned(pairs, other, run.folder, **lora)
+
+
+def test_early_stopping_ends_with_the_best_and_stays_ended(pairs, start, tmp_path):
+    early = {"tune.patience": 1, "tune.blend": False, "tune.general": "none", "budget.epochs": 30, "optim.lr": 1e-9}
+    run = tuned(pairs, start, tmp_path / "run", **early)
+    stored = json.loads((run.folder / "scores.json").read_text())
+    assert stored["step"] == 6 and stored["chosen"] == {"checkpoint": "step-3"}
+    again = tuned(pairs, start, run.folder, **early)
+    assert again.finished and json.loads((run.folder / "scores.json").read_text())["step"] == 6
+
+
+def test_heads_first_move_the_projections_alone(pairs, start, tmp_path, capsys):
+    heads = {"tune.head_epochs": 8, "tune.blend": False, "tune.general": "none", "optim.lr": 1e-12}
+    run = tuned(pairs, start, tmp_path / "run", **heads)
+    assert "projections first: loss" in capsys.readouterr().out
+    begin, end = load_folder(start).state_dict(), load_folder(run.folder).state_dict()
+    moved = {name for name in begin if (begin[name] - end[name]).abs().max() > 1e-5}
+    assert moved == {"trunk.towers.visual.proj", "trunk.towers.text_projection"}
+
+
+def test_replay_fills_a_share_of_each_batch(pairs, general, start, tmp_path):
+    from dinorankclip.train.assemble import assemble
+
+    flags = ["--preset", "finetune", "--data", pairs, "--init", start, "--budget.batch", "16", "--reading.workers", "0"]
+    parts = assemble(settings_from(*flags, "--tune.replay", general))
+    batch = next(iter(parts.loader))
+    assert len(batch.keys) == 16 and parts.length.steps_per_epoch == 48 // 12 and batch.groups.shape[0] == 16
+    parts.loader.step = 0
+    theirs = next(iter(parts.loader.other))
+    assert len(theirs.keys) == 4 and batch.captions[-4:] == theirs.captions
+    assert torch.equal(batch.images[-4:], theirs.images)
+    run = tuned(pairs, start, tmp_path / "run", **{"tune.replay": str(general), "tune.blend": False})
+    assert run.finished
+
+
+def test_parts_that_do_not_fit_are_refused(start):
+    for flags, words in (
+        (("--tune.blend",), "name them with --init"),
+        (("--tune.lora-rank", "4"), "name them with --init"),
+        (("--init", start, "--tune.replay", "x", "--method", "alip"), "knows nothing"),
+        (("--init", start, "--model.frozen-image-tower", "--tune.head-epochs", "1"), "keeps one"),
+        (("--init", start, "--tune.lora-rank", "0"), "at least 1"),
+    ):
+        with pytest.raises(UserError, match=words):
+            settings_from("--preset", "finetune", *flags)
+
+
+def test_a_run_of_an_older_version_goes_on_as_it_began(start):
+    flags = ["--preset", "finetune", "--init", start]
+    stored = as_dict(with_changes(default_settings("finetune"), {"init": str(start)}))
+    del stored["tune"], stored["optim"]["layer_decay"]
+    assert difference(stored, as_dict(settings_from(*flags))) != []
+    begun = as_begun(settings_from(*flags), stored)
+    assert difference(stored, as_dict(begun)) == [] and begun.optim.lr == 1e-4 and begun.optim.freeze == ()
+    assert as_begun(settings_from(*flags, "--optim.lr", "3e-6"), stored).optim.lr == 3e-6
+
+
+def test_a_general_set_that_is_not_there_is_refused_before_training(pairs, start, tmp_path):
+    with pytest.raises(UserError, match="nowhere"):
+        tuned(pairs, start, tmp_path / "run", **{"tune.general": str(tmp_path / "nowhere")})
+    assert not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run/metrics.jsonl").read_text()

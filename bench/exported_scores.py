@@ -73,8 +73,9 @@ def transformers_rows(model: LoadedModel, folder: Path, photos: Sequence[bytes],
     """Embed by `AutoModel`, its image processor and its tokenizer. Our own adapter has no `text_config`."""
     from transformers import AutoImageProcessor, AutoModel, PreTrainedTokenizerFast
 
-    opened: Any = AutoModel.from_pretrained(folder, trust_remote_code=not model.name.startswith(FOREIGN)).eval()
-    processor = AutoImageProcessor.from_pretrained(folder)
+    trust: Any = {"trust_remote_code": not model.name.startswith(FOREIGN)}
+    opened: Any = AutoModel.from_pretrained(folder, **trust).eval()
+    processor = AutoImageProcessor.from_pretrained(folder, **trust)
     length = getattr(getattr(opened.config, "text_config", None), "max_position_embeddings", None)
     padding: Any = True if length is None else "max_length"
     read = ("input_ids", "attention_mask") if length is None else ("input_ids",)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from bench.harness import machine_now, today, write_dated
+from bench.harness import in_words, machine_now, today, write_dated
 from dinorankclip.data.open_data import open_stored
 from dinorankclip.evaluate.retrieval import retrieval_scores
 from dinorankclip.models.export_model import write_export
@@ -69,12 +70,15 @@ def sentence_rows(model: LoadedModel, folder: Path, photos: Sequence[bytes], tex
 
 
 def transformers_rows(model: LoadedModel, folder: Path, photos: Sequence[bytes], texts: Sequence[str]) -> Rows:
-    """Embed by `AutoModel`, its image processor and its tokenizer."""
-    from transformers import AutoConfig, AutoImageProcessor, AutoModel, PreTrainedTokenizerFast
+    """Embed by `AutoModel`, its image processor and its tokenizer. Our own adapter has no `text_config`."""
+    from transformers import AutoImageProcessor, AutoModel, PreTrainedTokenizerFast
 
-    opened: Any = AutoModel.from_pretrained(folder).eval()
-    processor = AutoImageProcessor.from_pretrained(folder)
-    length = AutoConfig.from_pretrained(folder).text_config.max_position_embeddings
+    trust: Any = {"trust_remote_code": not model.name.startswith(FOREIGN)}
+    opened: Any = AutoModel.from_pretrained(folder, **trust).eval()
+    processor = AutoImageProcessor.from_pretrained(folder, **trust)
+    length = getattr(getattr(opened.config, "text_config", None), "max_position_embeddings", None)
+    padding: Any = True if length is None else "max_length"
+    read = ("input_ids", "attention_mask") if length is None else ("input_ids",)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     images, captions = [], []
     with torch.inference_mode():
@@ -82,8 +86,8 @@ def transformers_rows(model: LoadedModel, folder: Path, photos: Sequence[bytes],
             pixels = processor(_pictures(part), return_tensors="pt")["pixel_values"]
             images.append(_pooled(opened.get_image_features(pixel_values=pixels)))
         for words in _parts(texts):
-            ids = tokenizer(list(words), padding="max_length", truncation=True, max_length=length, return_tensors="pt")
-            captions.append(_pooled(opened.get_text_features(input_ids=ids["input_ids"])))
+            ids = tokenizer(list(words), padding=padding, truncation=True, max_length=length, return_tensors="pt")
+            captions.append(_pooled(opened.get_text_features(**{name: ids[name] for name in read})))
     return F.normalize(torch.cat(images), dim=1), F.normalize(torch.cat(captions), dim=1)
 
 
@@ -155,8 +159,9 @@ def main(argv: list[str] | None = None) -> None:
             f"{row['images']:.7f} | {row['captions']:.7f} |"
         )
     record = {"bench": "exported-scores", "machine": about, "model": label, "images": len(photos), "rows": table}
-    slug = label.replace(":", "-").replace("/", "-").replace(" ", "-")
-    write_dated(options.out, f"exported-scores-{slug}", today(), record, "\n".join(lines) + "\n")
+    slug = re.sub(r"\W+", "-", label)
+    lines += ["", f"Machine: {in_words(about)}."]
+    write_dated(options.out, f"exported-scores-{slug}", today(), record, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One side of `make parity-scoring`: the public clip-benchmark package on local sets, run in an environment of its own.
 
-It imports nothing of this project but `torchvision_ops.py`, by its path: torchvision of the package index is built for
-CUDA and does not import beside a CPU build of torch without it.
+It imports nothing of this project but `dinorankclip.device`, from this clone: torchvision of the package index is built
+for CUDA and does not import beside a CPU build of torch without it.
 
     built/parity-env/bin/python bench/parity_foreign.py WORK NAME=FOLDER …
 
@@ -9,19 +9,12 @@ WORK holds parity.json (an open_clip model config) and parity.safetensors; resul
 """
 
 import argparse
-import importlib.util
 import json
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCH = 64
-
-
-def declare_operators() -> None:
-    spec = importlib.util.spec_from_file_location("torchvision_ops", ROOT / "dinorankclip" / "torchvision_ops.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.declare_missing()
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -30,7 +23,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("sets", nargs="+", metavar="NAME=FOLDER")
     options = parser.parse_args(argv)
     work, sets = options.work, dict(word.split("=", 1) for word in options.sets)
-    declare_operators()
+    sys.path.insert(0, str(ROOT))  # the environment has torch and numpy, which is enough for this module
+    from dinorankclip.device import declare_missing
+
+    declare_missing()
     import open_clip
     import torch
     from clip_benchmark.datasets.builder import build_dataset

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dinorankclip.checked_files import LOG_BYTES, UnfitFile, file_bytes, parsed_json, read_object
-from dinorankclip.checksums import CHECKSUM, check_file, is_as_written, read_sealed
+from dinorankclip.checksums import CHECKSUM, CRC, check_file, is_as_written, read_sealed
 from dinorankclip.formatting import Unit
 from dinorankclip.hub import online
 from dinorankclip.json_shape import (
@@ -166,19 +166,26 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     """Return the lines of a run's log; empty without a log. Damaged lines are left out, with a warning: also a last
     line that a kill cut short, since a damaged file looks the same."""
     path = run / METRICS
-    lines = [_log_line(text) for text in (file_bytes(path, LOG_BYTES) if path.exists() else b"").split(b"\n") if text]
+    lines: list[dict[str, Any] | None] = []
+    sealed = False  # lines of version 0.1 have no CRC; those after the first line with one do
+    content = file_bytes(path, LOG_BYTES) if path.exists() else b""
+    for text in content.removesuffix(b"\n").split(b"\n") if content else ():
+        lines.append(_log_line(text, sealed))
+        sealed = sealed or f'"{CRC}"'.encode() in text
     if None in lines:
         log.warning("%s: %d lines are cut or damaged, and left out", path, lines.count(None))
     return [line for line in lines if line is not None]
 
 
-def _log_line(text: bytes) -> dict[str, Any] | None:
-    """Return the numbers of a line by name; None if it is damaged."""
+def _log_line(text: bytes, sealed: bool) -> dict[str, Any] | None:
+    """Return the numbers of a line by name; None if it is damaged, or has no CRC where it is `sealed`."""
     try:
         line = parsed_json(text)
     except ValueError:
         return None
-    fits = not fault(line, _LINE) and is_as_written(line) and not fault(line, _ALL_NUMBERS)
+    if fault(line, _LINE) or ((sealed or CRC in line) and (CRC not in line or text.count(b'":') != len(line))):
+        return None  # no CRC where there must be one, or a name twice: two lines that have become one
+    fits = is_as_written(line) and not fault(line, _ALL_NUMBERS)
     return line if fits else None
 
 

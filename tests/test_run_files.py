@@ -71,6 +71,16 @@ def test_a_changed_number_in_the_log_is_left_out_aloud(tmp_path, caplog):
     caplog.clear()
     path.write_text(path.read_text().replace("3.5", "2.5") + '{"step": 4, "lo')  # a kill
     assert read_metrics(tmp_path) == lines and "1 lines are cut" in caplog.text
+    first, second, third = map(sealed_line, lines)
+    merged = second[: second.index("crc32") - 1] + third[1:]
+    # A line without text, one without its CRC, two that have become one.
+    for damaged in (f"{first}\n{third}", first + '{"step": 2}\n' + third, first + merged + third):
+        caplog.clear()
+        path.write_text(damaged)
+        assert read_metrics(tmp_path) == [lines[0], lines[2]] and "1 lines are cut" in caplog.text
+    caplog.clear()
+    path.write_text('{"step": 1, "loss": 2.5}\n' + second + third)  # begun by version 0.1, which wrote none
+    assert read_metrics(tmp_path) == lines and caplog.text == ""
 
 
 @pytest.mark.parametrize(

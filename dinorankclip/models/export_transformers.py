@@ -53,7 +53,7 @@ LOADING_AUTO = """\
 from PIL import Image
 from transformers import AutoModel, AutoProcessor
 model = AutoModel.from_pretrained("{name}", trust_remote_code=True)  # needs: pip install dinorankclip
-processor = AutoProcessor.from_pretrained("{name}")
+processor = AutoProcessor.from_pretrained("{name}", trust_remote_code=True)
 photo, how = Image.open("photo.jpg"), {{"padding": True, "truncation": True}}
 inputs = processor(text=["a red mug"], images=photo, return_tensors="pt", **how)
 outputs = model(**inputs)
@@ -101,7 +101,7 @@ def write_transformers_folder(model: LoadedModel, folder: Path, export: Export) 
 
         library, trust = "AutoModel", {"trust_remote_code": True}
         opened_model: Any = AutoModel.from_pretrained(folder, **trust)
-        processor: Any = AutoProcessor.from_pretrained(folder)
+        processor: Any = AutoProcessor.from_pretrained(folder, **trust)  # otherwise it asks the user
     else:
         remarks = _write_native(model, folder, export, kind)
         import transformers

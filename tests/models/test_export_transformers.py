@@ -38,7 +38,9 @@ def test_a_plain_trunk_is_a_clip_model(tmp_path, quick):
     assert back.parts.vocabulary is None and back.identity == load_model(source).identity
 
 
-def test_a_fused_model_needs_its_adapter_and_says_so(tmp_path):
+def test_a_fused_model_needs_its_adapter_and_says_so(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "n")
     source = saved(tmp_path / "fused", small_model("full", seed=2))
     written = write_export(str(source), tmp_path / "out", ["transformers"])
     assert any("trust_remote_code=True" in remark for remark in written.remarks)
@@ -47,7 +49,8 @@ def test_a_fused_model_needs_its_adapter_and_says_so(tmp_path):
     with pytest.raises(ValueError, match="trust_remote_code"):
         transformers.AutoModel.from_pretrained(tmp_path / "out", trust_remote_code=False)
     theirs = transformers.AutoModel.from_pretrained(tmp_path / "out", trust_remote_code=True)
-    processor = transformers.AutoProcessor.from_pretrained(tmp_path / "out")
+    processor = transformers.AutoProcessor.from_pretrained(tmp_path / "out", trust_remote_code=True)
+    assert asked == []  # neither the export nor the lines of the card end in a question
     photos, captions = trial_photos(3)
     with torch.no_grad():
         out = theirs(**processor(text=captions, images=photos, return_tensors="pt", padding=True))

@@ -16,7 +16,7 @@ SECONDS = 22
 
 def test_a_short_campaign_loses_nothing(tmp_path):
     words = [sys.executable, "-m", "tools.chaos", "--minutes", str(SECONDS / 60), "--most", "1", "--seed", "3"]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    env = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path), "DINORANKCLIP_HOME": str(tmp_path / "other")}
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     kinds = re.findall(r"^(.+?)  +(\d+)  +(\d+)  +(\d+)  +(\d+)(?:  skipped.*)?$", done.stdout, flags=re.MULTILINE)

@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that try kinds at the same time")
     parser.add_argument("--record", type=Path, default=None, help="a folder for chaos-seed-N-DATE.json and .md")
     options = parser.parse_args()
+    os.environ.pop("DINORANKCLIP_HOME", None)  # caches of a trial lie in its own folder
     scratch = Path(os.environ.get(children.ENV) or tempfile.mkdtemp(prefix="chaos-"))
     with_shim(scratch)
     lost = campaign(scratch, options)

@@ -51,8 +51,8 @@ export function ticks(low, high, wanted = 4) {
 /** A number with a minus sign in place of the hyphen. */
 export const minus = (text) => text.replace("-", "−");
 
-export const short = (value) => {
+export const short = (value, digits = 3) => {
   const size = Math.abs(value);
-  if (size >= 1e4) return minus(`${Number((value / 1000).toPrecision(3))}k`);
-  return size !== 0 && size < 1e-3 ? value.toExponential(0) : minus(String(Number(value.toPrecision(3))));
+  if (size >= 1e4) return minus(`${Number((value / 1000).toPrecision(digits))}k`);
+  return size !== 0 && size < 1e-3 ? value.toExponential(0) : minus(String(Number(value.toPrecision(digits))));
 };

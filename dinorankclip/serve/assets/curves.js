@@ -24,12 +24,13 @@ function draw(canvas, points) {
   drawing.fillStyle = colour("dim");
   drawing.strokeStyle = colour("line");
   drawing.textAlign = "right";
-  for (const mark of ticks(low, high)) {
+  const marks = ticks(low, high), digits = new Set(marks.map((mark) => short(mark))).size < marks.length ? 5 : 3; // 2.652 and 2.654
+  for (const mark of marks) {
     drawing.beginPath();
     drawing.moveTo(LEFT, y(mark));
     drawing.lineTo(WIDE - RIGHT, y(mark));
     drawing.stroke();
-    drawing.fillText(short(mark), LEFT - 6, y(mark) + 4);
+    drawing.fillText(short(mark, digits), LEFT - 6, y(mark) + 4);
   }
   drawing.fillText(short(end), WIDE - RIGHT, HIGH - 6);
   drawing.textAlign = "left";

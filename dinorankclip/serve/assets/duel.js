@@ -82,7 +82,7 @@ function draw(answer) {
   const facts = h("div", { class: "facts" },
     h("span", { class: "fact" }, h("b", {}, `${answer.common.length} of ${k}`), ` ${noun} in common (overlap ${percent(answer.overlap, 0)} %)`),
     rightWords(answer));
-  const legend = h("p", { class: "small dim" }, `Below each ${noun.slice(0, -1)}: its cosine with the query, then its rank by the other model. `,
+  const legend = h("p", { class: "small dim" }, `Each row has the cosine of its ${noun.slice(0, -1)} with the query, then its rank by the other model. `,
     h("span", { class: "change up" }, "▲"), " B ranks it that many places higher than A, ", h("span", { class: "change down" }, "▼"), " lower.");
   byId("result").replaceChildren(head(answer), facts, legend, box);
   announce(`${answer.common.length} of ${k} ${noun} in common.`);

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dinorankclip.models.loaded import load_model
+from dinorankclip.teachers.registry import open_teacher
 from tests.command_line import run_all
 from tests.golden_curves import PAIRS, TEACHERS, losses_of
 
@@ -28,6 +29,7 @@ STUDY = Path(__file__).parents[1] / "docs" / "study" / "flickr8k" / "results.jso
 PACKED = VERSION / "packed.tar.xz"
 EXPECTED = VERSION / "expected.json"  # embeddings, and the losses of the steps that follow
 KEPT_STEP, STEPS = 3, 6
+OWN_CACHE = "own-cache"  # a copy of the cache, as if its teacher had been drawn on this machine
 TABLE = "trunk.towers.token_embedding.weight"
 CAPTIONS = ["red round cat dog boat", "huge blue house tree tiny"]
 IMAGES = ["00000.jpg", "00001.jpg"]  # of the test part
@@ -54,7 +56,20 @@ def lay_out(folder: Path) -> Path:
     shutil.copytree(VERSION, folder, dirs_exist_ok=True)
     with tarfile.open(folder / PACKED.name) as tar:
         tar.extractall(folder, filter="data")
+    _copy_with_random_weights_of_this_processor(folder / "cache", folder / OWN_CACHE)
     return folder
+
+
+def _copy_with_random_weights_of_this_processor(cache: Path, copy: Path) -> None:
+    """Copy a cache and put the hash of the random teacher that this machine draws in the place of the stored one.
+
+    timm draws weights through erfinv, whose last bit depends on the processor; a cache names its teacher by hash.
+    """
+    shutil.copytree(cache, copy)
+    plan = json.loads((copy / "plan.json").read_text())
+    here = open_teacher(plan["teacher"], plan["preprocessing"]["size"]).weights_hash
+    for path in (copy / "plan.json", copy / "manifest.json"):
+        path.write_text(path.read_text().replace(plan["weights"], here))
 
 
 def embeddings(model: Path, pairs: Path) -> dict[str, list[list[float]]]:

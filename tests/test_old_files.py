@@ -1,6 +1,7 @@
 """Files that version 0.1 wrote still open: through the command line, and through `load_model`."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.old_files import (
     EMBED,
     EXPECTED,
     KEPT_STEP,
+    OWN_CACHE,
     SCORE_EXPORT,
     SCORE_RUN,
     STEPS,
@@ -26,7 +28,9 @@ NEAR = 1e-5
 # In this order: `train` changes the run, and what stands before it sees the run as it was stored.
 COMMANDS = {
     "doctor": ["doctor", "run"],
-    "teacher cache": CACHE,
+    "teacher cache": [
+        OWN_CACHE if word == "cache" and before == "--out" else word for before, word in pairwise(["", *CACHE])
+    ],
     "compare": ["compare", "run", "scored", "--draws", "100"],
     "report": ["report", "run"],
     "embed": EMBED,
@@ -49,9 +53,10 @@ def stored(tmp_path_factory):
 def used(tmp_path_factory):
     """The folder after all commands, and what each of them answered."""
     folder = lay_out(tmp_path_factory.mktemp("old") / "used")
-    cache = bytes_in(folder / "cache")
+    cache = {name: bytes_in(folder / name) for name in ("cache", OWN_CACHE)}
     answers = dict(zip(COMMANDS, run_each(list(COMMANDS.values()), folder)))
-    assert bytes_in(folder / "cache") == cache  # training read it, and nothing was computed again
+    # Training read the one, `teacher cache` took the other as complete, and nothing was computed again.
+    assert {name: bytes_in(folder / name) for name in cache} == cache
     return folder, answers
 
 
@@ -86,7 +91,7 @@ def test_a_run_is_examined_and_written_up(used):
 
 
 def test_a_cache_and_embeddings_are_complete_already(used):
-    assert "cache is complete already" in used[1]["teacher cache"].text
+    assert f"{OWN_CACHE} is complete already" in used[1]["teacher cache"].text
     assert "embedded is complete already: 16 images, 32 texts" in used[1]["embed"].text
 
 

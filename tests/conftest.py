@@ -5,6 +5,9 @@ import os
 # Runs default to device auto: on a machine with a GPU they would run there, in bf16, against numbers of the CPU. Before
 # torch, which looks once; whoever sets it means it.
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+# Some virtual machines announce bf16 tiles (AMX) and forbid them: oneDNN then ends the process. torch's own Muon, which
+# a test compares with, computes in bf16.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 import pytest
 import torch

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from dinorankclip.data.paths import is_url, shown_url
 from dinorankclip.extras import MissingPackage, install_line, naming_extras
@@ -115,7 +115,7 @@ class RemoteShard:
         finally:
             _held.piece = None
 
-    def open(self) -> BinaryIO:
+    def open(self) -> io.BufferedReader:
         """Return a file to walk through, which reads ahead by `WINDOW`."""
         return io.BufferedReader(_Walk(self), WINDOW)
 

@@ -23,10 +23,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache, partial
+from io import BufferedReader
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -115,7 +115,7 @@ class _Rows:
         return {"key": keys, **numbers, "json": np.array(self._json, dtype=np.bool_), "cause": cause}
 
 
-def open_shard(path: Path | RemoteShard) -> BinaryIO:
+def open_shard(path: Path | RemoteShard) -> BufferedReader:
     """Open a shard to walk through it."""
     return path.open() if isinstance(path, RemoteShard) else os.fdopen(open_regular(path), "rb")
 

@@ -34,9 +34,9 @@ def compile_towers(model: AnyModel) -> None:
     _demand_compiler(model.device)
     context = trunk.text_spec.context_length
     image, text = trunk.encode_image, trunk.encode_text
-    trunk.encode_image = _in_training(trunk, torch.compile(image), image)  # type: ignore[method-assign]
+    trunk.encode_image = _in_training(trunk, torch.compile(image), image)  # type: ignore[method-assign,assignment]
     compiled = torch.compile(text)
-    trunk.encode_text = _in_training(  # type: ignore[method-assign]
+    trunk.encode_text = _in_training(  # type: ignore[method-assign,assignment]
         trunk, lambda texts: compiled(F.pad(texts, (0, context - texts.shape[1]))), text
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from dinorankclip.types import UserError, first_line
 
+# The first package of an extra tells whether the extra was chosen: others may be there without it (fsspec comes with torch).
 # extra → name of the module that is imported → name of the package that pip installs
 EXTRAS: dict[str, dict[str, str]] = {
     "core": {"torch": "torch", "numpy": "numpy"},
@@ -47,7 +48,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "parquet": {"pyarrow": "pyarrow"},
     "trackers": {"wandb": "wandb", "mlflow": "mlflow-skinny"},
     "umap": {"umap": "umap-learn"},
-    "remote": {"fsspec": "fsspec", "aiohttp": "aiohttp"},
+    "remote": {"aiohttp": "aiohttp", "fsspec": "fsspec"},
     "index": {"usearch": "usearch", "numkong": "numkong"},
     "ray": {"ray": "ray"},
 }

@@ -65,7 +65,9 @@ def examine_extra(extra: str) -> Iterator[Finding]:
     if not missing:
         yield Finding("fine", f"{extra}: {there}")
     elif extra != "core" and packages[0] in missing:  # other packages bring some of them too
-        yield Finding("note", f"the extra {extra} is not installed; {NEEDED_BY[extra]} need it", install_line(extra))
+        yield Finding(
+            "note", f"the extra {extra} is not installed; it is needed for {NEEDED_BY[extra]}", install_line(extra)
+        )
     else:
         yield Finding("problem", f"{extra}: {', '.join(missing)} missing", install_line(extra))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from dinorankclip.types import UserError, first_line
 
-# The first package of an extra tells whether the extra was chosen: others may be there without it, as fsspec with torch.
+# The first package of an extra tells whether it was chosen: others may be there without it, as fsspec with torch.
 # extra → name of the module that is imported → name of the package that pip installs
 EXTRAS: dict[str, dict[str, str]] = {
     "core": {"torch": "torch", "numpy": "numpy"},

@@ -239,16 +239,17 @@ def prepare(items: int) -> None:
     Path("lost.toml").write_text(STUDY)
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["work"]:
-        work(sys.argv[2], sys.argv[3], sys.argv[4:])
+def main(argv: list[str] | None = None) -> None:
+    given = sys.argv[1:] if argv is None else argv
+    if given[:1] == ["work"]:
+        work(given[1], given[2], given[3:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=["embed", "cache", "study"])
     parser.add_argument("--runners", nargs="+", help="only these, after one process: ray killed slurm torchrun")
     parser.add_argument("--items", type=int, default=640)
     parser.add_argument("--folder", type=Path, default=Path("built/lost-workers"))
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     options.folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     os.environ |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}

@@ -7,6 +7,7 @@ page. Change a constant here and run the script again (and `bench.cluster_simula
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 from dataclasses import dataclass
@@ -301,7 +302,8 @@ def simulation_share(simulated: dict[str, Any], nodes: int, name: str) -> float:
     return next(row[name] for row in simulated["sizes"] if row["nodes"] == nodes)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
     known = constants()
     simulated = newest(RECORDS, "cluster-simulation")
     simulated["date"] = max(RECORDS.glob("cluster-simulation-2*.json")).stem.removeprefix("cluster-simulation-")

@@ -70,7 +70,8 @@ def test_gradients_and_blocks(monkeypatch):
     assert torch.autograd.gradcheck(sigmoid_rows, (image, text, scale, bias))
     whole = sigmoid_rows(image, text, scale, bias, slice(1, 6))
     monkeypatch.setattr(sigmoid, "BLOCK", 14)  # two rows of seven logits: blocks of 2, 2 and 1
-    assert torch.equal(sigmoid_rows(image, text, scale, bias, slice(1, 6)), whole)
+    # Products of other shapes may round differently by the last bit; it depends on the processor.
+    torch.testing.assert_close(sigmoid_rows(image, text, scale, bias, slice(1, 6)), whole, rtol=1e-14, atol=0)
     assert torch.autograd.gradcheck(lambda *x: sigmoid_rows(*x, slice(1, 6)), (image, text, scale, bias))
 
 

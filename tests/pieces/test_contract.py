@@ -7,6 +7,7 @@ import platform
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from dinorankclip.types import UserError
 from tests.pieces.squares import OPENER, Squares, read, squares, work
 from tests.systems import POSIX
 
+ROOT = Path(__file__).parents[2]
 LOCAL = Where("slurm", workers=2, slurm=SlurmSettings(cluster="local"))
 
 
@@ -136,6 +138,7 @@ def test_a_worker_says_what_it_cannot_open(tmp_path):
 @pytest.mark.skipif(not POSIX, reason="kills a process")
 def test_an_array_job_survives_the_loss_of_an_element(tmp_path, monkeypatch, capsys):
     pytest.importorskip("submitit")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # workers open tests.pieces.squares
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
     settings = {"kills": [0], "seconds": 0.1}
@@ -149,6 +152,7 @@ def test_an_array_job_survives_the_loss_of_an_element(tmp_path, monkeypatch, cap
 
 def test_an_array_job_hands_over_the_error_of_its_workers(tmp_path, monkeypatch):
     pytest.importorskip("submitit")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # workers open tests.pieces.squares
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match=r"3 has no square \(logs: "):

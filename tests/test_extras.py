@@ -160,7 +160,7 @@ def test_help_and_doctor_answer_with_the_core_alone():
     ended = in_core_alone("from dinorankclip.commands.entry import main; main(['--help']); main(['doctor'])")
     assert ended.returncode == 0, ended.stderr
     assert "usage: dinorankclip VERB" in ended.stdout
-    assert "note  the extra train is not installed; the commands train, score, search" in ended.stdout
+    assert "note  the extra train is not installed; it is needed for the commands train, score, search" in ended.stdout
     assert "→ pip install 'dinorankclip[train]'" in ended.stdout and "no problems found" in ended.stdout
 
 

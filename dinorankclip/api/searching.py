@@ -10,6 +10,7 @@ from dinorankclip.api.checks import load_quietly
 from dinorankclip.types import UserError
 
 if TYPE_CHECKING:
+    from dinorankclip.search.embedded import EmbeddedSearch
     from dinorankclip.search.photo_search import Answer
 
 
@@ -31,7 +32,7 @@ def search(
     `dinorankclip search`, and later searches embed only new and changed photos. `images` may also be a folder that
     `embed` wrote.
     """
-    from dinorankclip.search.embedded import EmbeddedSearch, is_embedded
+    from dinorankclip.search.index import is_embedded
     from dinorankclip.search.photo_search import PhotoSearch
 
     words = [queries] if isinstance(queries, str) else list(queries)
@@ -39,7 +40,11 @@ def search(
         raise UserError("nothing to look for: give queries in words, or a photo (like=)")
     if top < 1:
         raise UserError(f"top {top}: at least 1")
-    search_in = EmbeddedSearch if is_embedded(Path(images)) else PhotoSearch
+    search_in: type[PhotoSearch] | type[EmbeddedSearch] = PhotoSearch
+    if is_embedded(Path(images)):
+        from dinorankclip.search import embedded
+
+        search_in = embedded.EmbeddedSearch
     finder = search_in(str(model), Path(images), lambda: load_quietly(str(model), device), lambda note: None)
     answers = [finder.by_words(query, top) for query in words]
     return answers + ([finder.by_photo(Path(like), top)] if like is not None else [])

@@ -93,13 +93,15 @@ def _finder(
     model: str, images: Path, queries: tuple[str, ...], top: int, image_query: Path | None, device: str, index: str
 ) -> Finder:
     """Return a search through a server that runs on these photos, else a search of our own."""
-    from dinorankclip.search.embedded import EmbeddedSearch, is_embedded
+    from dinorankclip.search.index import is_embedded
     from dinorankclip.search.large_index import KINDS
     from dinorankclip.search.photo_search import PhotoSearch
     from dinorankclip.search.served import find_server
 
     kind = next((kind for kind in KINDS if kind == index), None)
     if is_embedded(images):
+        from dinorankclip.search.embedded import EmbeddedSearch
+
         return EmbeddedSearch(model, images, lambda: _loaded(model, device), _note, kind)
     if kind is not None:
         raise UserError(f"--index {index} is for a folder of embeddings (dinorankclip embed), and {images} is none")

@@ -30,11 +30,6 @@ from dinorankclip.types import UserError
 ROWS = "images.npy"
 
 
-def is_embedded(folder: Path) -> bool:
-    """Return whether a folder holds embeddings rather than photos."""
-    return (folder / MANIFEST).is_file() and (folder / ROWS).is_file()
-
-
 class EmbeddedSearch:
     """Searches embedded images with the methods of `PhotoSearch`; `kind` chooses the index, None by their number."""
 

@@ -38,6 +38,7 @@ KEPT_QUERIES = 1000
 SAVE_EVERY = 60.0  # seconds of embedding that a kill can cost
 PIECE, BATCH = 512, 64  # photos between two looks at the clock, and in a batch of the model
 _FORMAT = 2  # in format 1, photos were cropped to their centre before they were resized
+EMBEDDED = ("manifest.json", "images.npy")  # files of a folder that `embed` wrote
 DAMAGED_FILE = (OSError, ValueError, UnfitFile)  # raised for a damaged or foreign .npz
 
 
@@ -48,6 +49,11 @@ class Photos:
     folder: Path
     names: list[str]
     stamps: np.ndarray
+
+
+def is_embedded(folder: Path) -> bool:
+    """Return whether a folder holds embeddings rather than photos. Here, because embedded.py needs torch."""
+    return all((folder / name).is_file() for name in EMBEDDED)
 
 
 def find_photos(folder: Path) -> Photos:

@@ -26,11 +26,7 @@ from tests.studies.synthetic import record
 
 
 def stored_run(cell: Cell, seed: int, scores, telemetry) -> RunRecord:
-    settings = as_dict(cell.settings(tiny().base, seed))
-    settings["optim"]["betas"] = list(settings["optim"]["betas"])  # as a run's config.json gives them
-    settings["reading"]["crop_scale"] = list(settings["reading"]["crop_scale"])
-    settings["loss"]["direction_weights"] = list(settings["loss"]["direction_weights"])
-    settings["optim"]["freeze"] = []
+    settings = json.loads(json.dumps(as_dict(cell.settings(tiny().base, seed))))  # as a run's config.json gives them
     return RunRecord(cell.name, seed, "k", "cells/k", "r", settings, scores, telemetry, 1.5, 128, 8, {"model": 3})
 
 

@@ -1,8 +1,8 @@
 """Makes pieces by actors of Ray: one for each GPU, or for each core where there is none.
 
-The leading process hands a number to whoever is free. An actor is told the folder of the call (crew.py) and numbers; it
-opens model and data itself. When an actor, its node or its Ray is lost, the piece goes to another one, and a new actor
-waits for a free place: a node that comes back works again. A piece that fails several times ends the call.
+The leading process hands each number to a free actor. Each actor receives the folder of the call (crew.py) and numbers;
+it opens model and data itself. When an actor, its node or its Ray is lost, the piece goes to another actor, and a new
+actor waits for a free place: a node that comes back works again. A piece that fails several times ends the call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK = 1.0  # seconds between looks at the notes of workers
 TRIALS = 3  # of a piece whose workers are lost, or which fails
 STARTS = 30  # of workers that are lost before they have opened the work
 STORE_BYTES = 80_000_000  # for Ray's own objects: nothing of ours lies there
-WAITING_AFTER = 60.0  # seconds without any worker at a piece after which this is said
+WAITING_AFTER = 60.0  # seconds without any worker at a piece before a message says so
 
 
 def run_on_ray(

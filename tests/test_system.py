@@ -136,8 +136,11 @@ def test_flushing_without_posix(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"x")
     monkeypatch.setattr(os, "open", lambda *words, **more: pytest.fail("Windows opens no folder"))
     monkeypatch.setattr(io.os, "name", "nt")
+    flushed = []
+    monkeypatch.setattr(io.os, "fsync", flushed.append)
     io.flush(tmp_path / "file")
     io.flush(str(tmp_path))
+    assert len(flushed) == 1  # the file alone
 
 
 def test_no_other_file_looks_at_the_platform():

@@ -25,10 +25,8 @@ import dinorankclip
 from bench.finetune_data import BUILT, MIXTURES, held_out, prepare, task_of
 from dinorankclip.data.benchmark_sets import find_sets
 from dinorankclip.evaluate.embeddings import EmbeddingStore
-from dinorankclip.evaluate.gains import set_scores
+from dinorankclip.evaluate.gains import items_of, set_scores
 from dinorankclip.evaluate.intervals import compare
-from dinorankclip.evaluate.retrieval import KS
-from dinorankclip.evaluate.scores import Score
 from dinorankclip.io import write_json
 from dinorankclip.models.folder import find_model
 from dinorankclip.models.loaded import load_model
@@ -76,21 +74,10 @@ def start(name: str, data: Path) -> Path:
     return dinorankclip.train(**START | {"data": str(folder), "run": str(BUILT / "starts" / name)}).folder
 
 
-def per_image(scores: dict[str, Score]) -> np.ndarray:
-    """Return the mean recall of each image [n]: over R@1, R@5 and R@10, and over both ways."""
-    image_of = scores["t2i R@1"].clusters
-    assert image_of is not None, "captions belong to images"
-    ways = []
-    for way in ("i2t", "t2i"):
-        hits = np.mean([np.asarray(scores[f"{way} R@{k}"].items, float) for k in KS if f"{way} R@{k}" in scores], 0)
-        ways.append(hits if way == "i2t" else np.bincount(image_of, hits) / np.bincount(image_of))
-    return (ways[0] + ways[1]) / 2
-
-
 def measured(model: Path, folder: Path, part: str) -> dict[str, np.ndarray]:
     """Return items by measure: `first` (image → text R@1) and `recall` (mean recall), by image."""
     scores = set_scores(load_model(model, device="cpu"), find_sets(str(folder))[0], part, EmbeddingStore())
-    return {"first": np.asarray(scores["i2t R@1"].items, float), "recall": per_image(scores)}
+    return {"first": np.asarray(scores["i2t R@1"].items, float), "recall": items_of(scores).values}
 
 
 def run(args: argparse.Namespace) -> None:

@@ -2,8 +2,10 @@
 
     w(α) = (1 - α)·start + α·end                                     (WiSE-FT, Wortsman et al. 2022)
 
-The largest α of a tenth whose loss on the general set is within the floor is found by halving, since the loss grows
-with α. From there α falls while validation gets better. What was chosen lies in checkpoints/chosen, and `last` names
+A mixture is allowed if the 95 % interval of its loss on the general set, paired by image, ends within the floor: the
+validation images of that set are a sample, and a mean of them within the floor is above it on others half of the time.
+The largest allowed α of a tenth is found by halving, since the loss grows with α. From there α falls while validation
+gets better. What was chosen lies in checkpoints/chosen, and `last` names
 it; checkpoints of training stay as they are, so that a finished run can be finished again.
 """
 
@@ -21,7 +23,8 @@ from dinorankclip import distributed
 from dinorankclip.checksums import seal_folder
 from dinorankclip.evaluate.during_training import evaluators
 from dinorankclip.evaluate.embeddings import EmbeddingStore
-from dinorankclip.evaluate.gains import general_set, mean_recall, parts_of, set_scores
+from dinorankclip.evaluate.gains import Items, general_set, items_of, mean_recall, parts_of, set_scores
+from dinorankclip.evaluate.intervals import compare
 from dinorankclip.io import whole_folder
 from dinorankclip.methods import traits_of
 from dinorankclip.models.folder import WEIGHTS, AnyModel, save_model
@@ -94,11 +97,12 @@ class _Blend:
         """Return the best α under the floor; None without a general set."""
         if self.general is None:
             return None
-        floor = self._general(0) - self.parts.settings.tune.floor
+        floor = self.parts.settings.tune.floor
+        start = self._general(0)
         low, high = 0, STEPS + 1  # the general set allows `low`, and forbids `high`
         at = STEPS
         while high - low > 1:
-            if self._general(at) >= floor:
+            if self._lost(start, at) <= floor:
                 low = at
             else:
                 high = at
@@ -106,17 +110,26 @@ class _Blend:
         chosen, score = low, self._own(low)
         while chosen > 0 and (lower := self._own(chosen - 1)) > score:
             chosen, score = chosen - 1, lower
-        say(
-            f"blend: {100 * chosen / STEPS:.0f} % of the way from the start to the trained weights "
-            f"(validation {100 * score:.2f} %; up to {100 * low / STEPS:.0f} % keep the floor on {self.general.name})"
-        )
+        kept = f"are sure to lose at most {100 * floor:g} points on {self.general.name} ({len(start.values):,} images)"
+        if low == 0:
+            say(f"blend: not even 10 % of the way {kept}: the run ends with the weights that it started from")
+        else:
+            say(
+                f"blend: {100 * chosen / STEPS:.0f} % of the way from the start to the trained weights "
+                f"(validation {100 * score:.2f} %); up to {100 * low / STEPS:.0f} % {kept}"
+            )
         return chosen / STEPS
 
-    def _general(self, tenths: int) -> float:
+    def _lost(self, start: Items, tenths: int) -> float:
+        """Return the most that a mixture may have lost on the general set: the far end of the interval."""
+        found = compare(start.values, self._general(tenths).values, start.clusters, weights=start.weights)
+        return -found.low
+
+    def _general(self, tenths: int) -> Items:
         assert self.general is not None
         _set(self.model, self.start, self.end, tenths / STEPS)
         loaded = LoadedModel(self.model, "blend", self.parts.placement)
-        return mean_recall(set_scores(loaded, self.general, parts_of(self.general)[0], EmbeddingStore(None)))
+        return items_of(set_scores(loaded, self.general, parts_of(self.general)[0], EmbeddingStore(None)))
 
     def _own(self, tenths: int) -> float:
         _set(self.model, self.start, self.end, tenths / STEPS)

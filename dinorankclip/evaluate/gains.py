@@ -8,6 +8,7 @@ alone. Differences are paired by item, with intervals over images.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,29 @@ def mean_recall(scores: Mapping[str, Score]) -> float:
         return scores["T@1"].value
     names = [f"{way} R@{k}" for way in WAYS for k in KS]
     return float(np.mean([scores[name].value for name in names if name in scores]))
+
+
+@dataclass(frozen=True)
+class Items:
+    """Holds the contributions [N] to one number, their images [N] if items share any, and their weights."""
+
+    values: np.ndarray
+    clusters: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+
+def items_of(scores: Mapping[str, Score]) -> Items:
+    """Return what `mean_recall` is the mean of: the accuracy's items, or the mean recall of each image both ways."""
+    if (accuracy := scores.get("T@1")) is not None:
+        assert accuracy.items is not None, "an accuracy has items"
+        return Items(accuracy.items, accuracy.clusters, accuracy.weights)
+    ways = []
+    for way in WAYS:
+        held = [score for k in KS if (score := scores.get(f"{way} R@{k}")) is not None]
+        hits = np.mean([np.asarray(score.items, np.float64) for score in held], axis=0)
+        image_of = held[0].clusters
+        ways.append(hits if way == "i2t" or image_of is None else np.bincount(image_of, hits) / np.bincount(image_of))
+    return Items(np.mean(ways, axis=0))
 
 
 def gains(kind: str, part: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

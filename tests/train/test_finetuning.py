@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 import dinorankclip
 from dinorankclip.config import OptimSettings, as_dict, with_changes
+from dinorankclip.evaluate.gains import items_of, mean_recall
+from dinorankclip.evaluate.scores import mean_score
 from dinorankclip.finetuning import LARGEST_RATE, Start, reasons, start_of
 from dinorankclip.models.folder import find_model, load_folder
 from dinorankclip.models.joint import JointModel
@@ -129,6 +132,32 @@ def test_the_blend_is_the_mixture_of_both_ends(pairs, start, general, tmp_path):
         torch.testing.assert_close(tensor, torch.lerp(begin[name], end[name], alpha), rtol=0, atol=1e-6)
     again = tuned(pairs, start, run.folder, **{"tune.general": str(general), "tune.floor": 1.0})
     assert again.finished and find_model(run.folder).name == "chosen"
+
+
+def test_a_mixture_that_may_lose_more_than_the_floor_is_not_taken(pairs, start, general, tmp_path, capsys):
+    """At this rate the general set changes, and its 16 images cannot show that no mixture loses 0.1 points."""
+    run = tuned(pairs, start, tmp_path / "run", **{"tune.general": str(general), "tune.floor": 0.001, "optim.lr": 1e-2})
+    assert json.loads((run.folder / "scores.json").read_text())["chosen"]["alpha"] == 0
+    assert "not even 10 % of the way are sure to lose at most 0.1 points" in capsys.readouterr().out
+    begin, mixed = (load_folder(place).state_dict() for place in (start, run.folder))
+    assert all(torch.equal(mixed[name], tensor) for name, tensor in begin.items())
+
+
+def test_items_average_to_the_number_that_is_watched():
+    """Two captions to an image: an image's recall is the mean of its captions' and of its own."""
+    draws = np.random.default_rng(3)
+    scores = {}
+    for way, count, clusters in (("i2t", 6, None), ("t2i", 12, np.repeat(np.arange(6), 2))):
+        for k in (1, 5, 10):
+            scores[f"{way} R@{k}"] = mean_score(f"{way} R@{k}", draws.integers(0, 2, count), clusters)
+    items = items_of(scores)
+    assert items.clusters is None and items.values.shape == (6,)
+    assert items.values.mean() == pytest.approx(mean_recall(scores), abs=1e-12)
+    of_third = [scores["i2t R@1"].items[2], *scores["t2i R@1"].items[4:6]]
+    only = items_of({name: score for name, score in scores.items() if name.endswith("R@1")})
+    assert only.values[2] == pytest.approx(of_third[0] / 2 + (of_third[1] + of_third[2]) / 4, abs=1e-12)
+    accuracy = items_of({"T@1": mean_score("T@1", np.array([0.0, 1.0]), weights=np.array([1.0, 3.0]))})
+    assert accuracy.weights is not None and np.average(accuracy.values, weights=accuracy.weights) == 0.75
 
 
 def test_without_a_general_set_it_says_which_to_give(pairs, start, tmp_path, capsys):

@@ -44,9 +44,14 @@ PACS photo and flowers5, the start of the tasks cub and caltech; `names` on Calt
 flowers5 with the captions "a photo of a NAME", the start of the Flickr8k tasks. The general set of a start is a third
 of the held-out part of its own data. The blend is chosen on validation photos; all numbers below are of test photos.
 Own score: image → text R@1 for names, that is zero-shot accuracy; mean recall for Flickr8k. Mean recall is the mean of
-R@1, R@5 and R@10 both ways. Cells: finetune_cells.toml; `full` has the defaults of the preset for these starts, `old`
-the rate 1e-4 and the decay 0.2 that the preset had before. Numbers are per cent before → after (difference in points
-with a 95 % interval over images, the items averaged over seeds).
+R@1, R@5 and R@10 both ways. Numbers are per cent before → after (difference in points with a 95 % interval over
+images, the items averaged over seeds). "Blend" are the weights that such a run ends with; the line above has those of
+its last step. Cells (finetune_cells.toml) see the same own pairs, and replay sees as many of the start's beside them:
+
+- `full`: the defaults where the data of the start are at hand: half of a batch is replayed, rate 3e-4
+- `alone`: the defaults where they are not: rate 4e-5
+- `lora`: as `full`, with LoRA of rank 8 and the rate 1e-2
+- `old`: what the preset had before: rate 1e-4, decay 0.2, no layer-wise decay, no blend
 """
 TABLE_HEAD = """\
 | task | cell | seeds | own score | general: mean recall | general: image → text R@1 | α | rate | core-seconds |
@@ -64,7 +69,7 @@ START: dict[str, Any] = {
 }  # fmt: skip
 TUNED: dict[str, Any] = {
     "preset": "finetune", "reading.flip": True, "budget.batch": 64, "budget.threads": 1, "record.tensorboard": False,
-    "record.keep": 1, "record.save_every": 50,
+    "record.keep": 1, "record.save_every": 50, "tune.replay": None,
 }  # fmt: skip
 
 

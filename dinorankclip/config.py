@@ -324,7 +324,8 @@ class TuneSettings:
     patience: int | None = None
     """Stop after so many validations without a better one, and take the best checkpoint."""
     replay: str | None = None
-    """Other pairs (as --data) of which each batch holds a share, so that the model keeps what it knew."""
+    """Other pairs (as --data) of which each batch holds a share, so that the model keeps what it knew. start: the data
+    that the run of --init was trained on. None: no replay."""
     replay_share: float = 0.25
     """Share of a batch that comes from --tune.replay."""
 

@@ -21,7 +21,9 @@ LEAST_RATE, LARGEST_RATE = 3e-6, 1e-4
 DECAY, LAYER_DECAY, WARMUP = 0.01, 0.8, 20
 DANGEROUS_RATE = 2.0  # a rate from this multiple of the recommended one on
 DANGEROUS_DECAY = 0.1
-LORA_RATE = 10.0  # corrections start at zero and take a larger rate than the matrices
+LORA_RATE = 30.0  # corrections start at zero and take a larger rate than the matrices (docs/study/finetune)
+# Replayed pairs of the start's data allow a larger rate, which learns more (docs/study/finetune).
+START, REPLAY_RATE, REPLAY_SHARE = "start", 8.0, 0.5
 BYTES = 4  # of a parameter in a file; files in half precision look half as large, which the root forgives
 RANDOM = ":random"
 FOREIGN = ("open_clip:", "transformers:", "hub:")
@@ -66,12 +68,18 @@ def _bytes_of(place: Path) -> int:
     return 0
 
 
-def chosen(start: Start, lora: bool) -> dict[str, tuple[Any, str]]:
+def chosen(start: Start, lora: bool, replay: str | None) -> dict[str, tuple[Any, str]]:
     """Return the defaults for trained weights by dotted name, each with its reason."""
     rate, why = start.rate, f"{RATE:g} suits ViT-B, and more suits narrower trunks"
     if lora:
         rate, why = LORA_RATE * rate, f"{LORA_RATE:g} times that of the matrices: corrections start at zero"
-    return {
+    replayed: dict[str, tuple[Any, str]] = {}
+    if replay is not None:
+        replayed["tune.replay_share"] = (REPLAY_SHARE, "half of a batch are own pairs, half are replayed")
+    if replay == START:  # other pairs than those of the start may know less than it does
+        rate, why = REPLAY_RATE * rate, f"{why}; {REPLAY_RATE:g} times that beside the start's own pairs"
+        replayed["tune.replay"] = (START, "pairs that the start was trained on keep what it knows")
+    return replayed | {
         "optim.lr": (float(f"{rate:.0e}"), why),
         "optim.weight_decay": (DECAY, "decay pulls trained weights towards zero"),
         "optim.layer_decay": (LAYER_DECAY, "lower blocks know what all images share, and move less"),
@@ -81,12 +89,14 @@ def chosen(start: Start, lora: bool) -> dict[str, tuple[Any, str]]:
     }
 
 
-def for_start(settings: TrainSettings, init: str | None, weights: str | None, lora: bool = False) -> TrainSettings:
+def for_start(
+    settings: TrainSettings, init: str | None, weights: str | None, lora: bool = False, replay: str | None = None
+) -> TrainSettings:
     """Return the defaults of a preset for the weights that a run starts from; other presets stay as they are."""
     start = start_of(init, weights)
     if settings.preset != PRESET or settings.recipe is not None or start is None:
         return settings
-    return with_changes(settings, {name: value for name, (value, _) in chosen(start, lora).items()})
+    return with_changes(settings, {name: value for name, (value, _) in chosen(start, lora, replay).items()})
 
 
 def reasons(settings: TrainSettings) -> Iterator[str]:
@@ -98,7 +108,7 @@ def reasons(settings: TrainSettings) -> Iterator[str]:
     own = settings.preset == PRESET
     if own:
         yield f"starts from trained weights ({start.words}):"
-    for name, (value, why) in chosen(start, lora).items():
+    for name, (value, why) in chosen(start, lora, settings.tune.replay).items():
         group, _, last = name.partition(".")
         if own and getattr(getattr(settings, group), last) == value:
             yield f"  {name} = {' '.join(value) if isinstance(value, tuple) else value}: {why}"
@@ -108,7 +118,7 @@ def reasons(settings: TrainSettings) -> Iterator[str]:
 def warnings(settings: TrainSettings, start: Start) -> Iterator[str]:
     """Yield a line for each setting that is known to damage trained weights."""
     optim, lora = settings.optim, settings.tune.lora_rank is not None
-    usual = chosen(start, lora)["optim.lr"][0]
+    usual = chosen(start, lora, settings.tune.replay)["optim.lr"][0]
     muon = optim.name == "muon" and not lora
     rate, what = optim.lr, "--optim.lr"
     if muon:

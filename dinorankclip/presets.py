@@ -15,9 +15,10 @@ from dinorankclip.config import (
     TrainSettings,
     with_changes,
 )
-from dinorankclip.finetuning import for_start
+from dinorankclip.finetuning import PRESET, START, for_start
 from dinorankclip.methods import traits_of
 from dinorankclip.recipes import check_recipe, recipe_called
+from dinorankclip.run_files import data_at_hand
 
 PRESETS = {
     # Built-in scenes and a small ViT at 48 px take minutes on two CPU cores. CLIP has a test R@1 of 39 / 25 % after 8
@@ -91,9 +92,14 @@ def default_settings(
     init: str | None = None,
     weights: str | None = None,
     lora: bool = False,
+    replay: str | None = START,
 ) -> TrainSettings:
     """Return the settings of preset, method and recipe, in this order, before the user's flags. Those of fine-tuning
-    depend on the weights that it starts from (`init`, or `weights` for --model.weights), and on LoRA."""
+    depend on the weights that it starts from (`init`, or `weights` for --model.weights), on LoRA and on replay, which
+    is that of the start's data if they are at hand."""
     base = preset(preset_name)
     method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
-    return for_start(for_recipe(for_method(base, method), recipe), init, weights, lora)
+    settings = for_recipe(for_method(base, method), recipe)
+    if preset_name == PRESET and replay == START and (traits_of(method).second_caption or not data_at_hand(init)):
+        replay = None
+    return for_start(settings, init, weights, lora, replay)

@@ -109,6 +109,7 @@ _BRANCHES = named(
         required=("angle", "bound", "gate", "share at ratio >= 1"),
     )
 )
+BUILT_IN = "scenes"  # a name of data that are made where they are missing
 _FUSION = entries({"start": _BRANCHES, "end": _BRANCHES})
 _NUMBERS = entries({
     "step": COUNT, "best": NUMBER, "best_step": WHOLE, "data": TEXT, "processes": COUNT, "core_seconds": NUMBER,
@@ -127,6 +128,22 @@ def is_run(folder: Path) -> bool:
         return not _missing(read_object(folder / CONFIG))
     except UserError:
         return False
+
+
+def run_of(model: str | Path) -> Path | None:
+    """Return the run that a model folder is, or belongs to (RUN/checkpoints/last); None for other models."""
+    path = Path(model)
+    folders = (path, *path.absolute().parents[:2]) if path.is_dir() else ()
+    return next((folder for folder in folders if is_run(folder)), None)
+
+
+def data_at_hand(model: str | None) -> bool:
+    """Return whether the data that a run was trained on can be read again without asking a network."""
+    run = run_of(model) if model is not None else None
+    if run is None:
+        return False
+    where = str(read_settings(run)["data"])
+    return where == BUILT_IN or Path(where).exists()
 
 
 def read_settings(run: Path) -> dict[str, Any]:

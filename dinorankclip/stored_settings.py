@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dinorankclip.config import TrainSettings, as_dict, with_changes
-from dinorankclip.finetuning import PRESET, chosen, start_of
+from dinorankclip.finetuning import PRESET, START, Start, chosen, start_of
 from dinorankclip.json_shape import FLAG, NONE, NUMBER, TEXT, WHOLE, Shape, either, entries, listed
 
 # Settings that may change between a run and its resumption, because the result does not depend on them (chunks and
@@ -83,10 +83,21 @@ def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
     start = start_of(settings.init, settings.model.weights) if settings.preset == PRESET else None
     if TUNE not in stored and start is not None and settings.recipe is None:
         # Fine-tuning did not look at its start, and had the defaults of training from scratch.
-        new = flatten({name: value for name, (value, _) in chosen(start, lora=False).items()})
-        kept |= {name: begun.get(name, defaults[name]) for name, value in new.items() if given[name] == value}
-        kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+        kept |= _kept(settings, start, begun)
+    elif start is not None and settings.tune.replay == START and begun.get("tune.replay") is None:
+        # It had trained weights in mind, but not the data of their run.
+        decided = ("optim.lr", "tune.replay", "tune.replay_share")
+        kept |= {name: value for name, value in _kept(settings, start, begun).items() if name in decided}
     return with_changes(settings, kept)
+
+
+def _kept(settings: TrainSettings, start: Start, begun: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run has begun with in place of the defaults that its start decides now."""
+    given, defaults = flatten(as_dict(settings)), flatten(as_dict(TrainSettings()))
+    now = chosen(start, settings.tune.lora_rank is not None, settings.tune.replay)
+    new = flatten({name: value for name, (value, _) in now.items()})
+    kept = {name: begun.get(name, defaults[name]) for name, value in new.items() if given[name] == value}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
 
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from dinorankclip.api.training import default_run, refuse_missing_plugin, train
 from dinorankclip.api.training import run_training as run
 from dinorankclip.commands.shared import check_known
 from dinorankclip.config import TrainSettings
+from dinorankclip.finetuning import START
 from dinorankclip.given_settings import from_file
 from dinorankclip.methods import METHODS, REGISTRY
 from dinorankclip.pieces.contract import HERE, Where
@@ -29,6 +30,7 @@ from dinorankclip.types import UserError
 __all__ = ["main", "parse", "run"]
 
 NO_RECIPE = "None"  # as the command line spells an absent value
+NO_REPLAY = ("--model.frozen-image-tower", "--distil.cache")  # they know nothing of replayed pairs
 HELP = """\
 Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
 Defaults below are those of the preset, method and recipe named: train --preset finetune --help shows that preset's.
@@ -135,7 +137,11 @@ def _defaults(argv: list[str]) -> TrainSettings:
     if config is None:
         start = (_value_of(argv, flag, none="None") for flag in ("--init", "--model.weights", "--tune.lora-rank"))
         init, weights, rank = start
-        return default_settings(preset or "scenes", method, recipe, init, weights, rank is not None)
+        # Replay is a default only where the user says nothing of it, and nothing that knows no replayed pairs.
+        replay = _value_of(argv, "--tune.replay", none="None")
+        said = any(word.split("=")[0] in ("--tune.replay", *NO_REPLAY) for word in argv)
+        replay = replay if said else START
+        return default_settings(preset or "scenes", method, recipe, init, weights, rank is not None, replay)
     given = {"preset": preset, "method": method, "recipe": recipe, "data": data}
     return from_file(Path(config), {name: value for name, value in given.items() if value is not None})
 

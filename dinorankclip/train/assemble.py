@@ -14,13 +14,14 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dinorankclip import distributed
-from dinorankclip.config import ReadingSettings, TrainSettings, as_dict
+from dinorankclip.config import FindingSettings, ReadingSettings, TrainSettings, as_dict
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.data.open_data import open_pairs, open_stored, splits_of
 from dinorankclip.data.replay import ReplayLoader
 from dinorankclip.data.row_pieces import RowPieces
 from dinorankclip.data.second_captions import open_second_captions
 from dinorankclip.device import Placement, choose, keep_freed_memory
+from dinorankclip.finetuning import START
 from dinorankclip.losses.objective import Objective
 from dinorankclip.methods import traits_of
 from dinorankclip.models.aligned import AlignedModel
@@ -39,6 +40,7 @@ from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
 from dinorankclip.train.checkpoints import TrainingState
 from dinorankclip.train.compiled import compile_towers
+from dinorankclip.train.cost import run_data
 from dinorankclip.train.distil_setup import (
     FakeTeacherCache,
     anchor_loss,
@@ -134,12 +136,12 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
         second_captions=second,
     )
     loader: PairLoader | ReplayLoader = own
-    if settings.tune.replay is not None:
+    if replayed:
         reading = ReadingSettings(crop_scale=settings.reading.crop_scale, flip=settings.reading.flip)
-        other = open_pairs(settings.tune.replay, reading, "train")
+        other = _replay_source(settings)
         second_loader = PairLoader(other, model.image_spec, tokenizer, batch=replayed, reading=reading, **common)
         loader = ReplayLoader(own, second_loader, other.fingerprint)
-        say(f"replay: {replayed} of {settings.budget.batch} pairs of a batch come from {settings.tune.replay}")
+        say(f"replay: {replayed} of {settings.budget.batch} pairs of a batch come from {_replay_words(settings)}")
     length = Length.of(settings.budget, loader.steps_per_epoch)
     updater = Updater({"model": model, "objective": objective}, settings.optim, length.steps)
     data = "+".join([train.fingerprint, *(added.identity for added in (cache, second) if added)])
@@ -170,6 +172,24 @@ def open_rows(stored: dict[str, Any]) -> RowPieces:
         return open_tower_pieces(model, parts, settings.reading, name)
     model.eval()
     return image_maker(model, settings.reading).pieces(parts[name], name, max_damaged_of(name, settings.reading))
+
+
+def _replay_words(settings: TrainSettings) -> str:
+    where = settings.tune.replay
+    return f"the data of {settings.init}" if where == START else str(where)
+
+
+def _replay_source(settings: TrainSettings) -> Source:
+    """Open the pairs of which each batch holds a share. Those of the start are found and divided as its run did it, so
+    that its held-out part stays unseen."""
+    where = settings.tune.replay
+    assert where is not None, "a run without replay does not come here"
+    if where != START:
+        return open_pairs(where, FindingSettings(), "train")
+    known = run_data(settings.init) if settings.init else None
+    if known is None:
+        raise UserError("--tune.replay start: --init names no run of this package, so name the data")
+    return open_pairs(known.where, known.reading, "train")
 
 
 def _replayed(settings: TrainSettings) -> int:

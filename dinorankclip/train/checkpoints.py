@@ -304,8 +304,10 @@ def train_command(settings: dict[str, Any], *more: str) -> str:
     """Return the `train` command for `settings` (as in config.json): differences to the defaults, then `more`."""
     preset, method, recipe = settings["preset"], settings["method"], settings.get("recipe")
     start = settings.get("init"), settings["model"].get("weights"), bool(settings.get("tune", {}).get("lora_rank"))
-    usual = flatten(as_dict(default_settings(preset, method, recipe, *start)))
-    words = ["dinorankclip", "train", "--preset", preset]
+    replay, words = settings.get("tune", {}).get("replay"), ["dinorankclip", "train", "--preset", preset]
+    natural = default_settings(preset, method, recipe, *start)
+    usual = flatten(as_dict(default_settings(preset, method, recipe, *start, replay)))
+    words += ["--tune.replay", "None"] if replay is None and natural.tune.replay is not None else []
     words += ["--method", method] if method != default_settings(preset, recipe=recipe).method else []
     words += ["--recipe", recipe] if recipe else []
     asked = flatten(settings)

@@ -253,12 +253,10 @@ def _resolved(where: str) -> Path:
 
 def run_data(model: str | Path) -> RunData | None:
     """Return the data of a run, or of the run that a checkpoint belongs to; None for other models."""
-    path = Path(model)
-    for folder in (path, *path.absolute().parents[:2]) if path.is_dir() else ():  # RUN/checkpoints/last
-        if files.is_run(folder):
-            settings = files.read_settings(folder)
-            return RunData(str(settings["data"]), stored_reading(settings["reading"]))
-    return None
+    if (run := files.run_of(model)) is None:
+        return None
+    settings = files.read_settings(run)
+    return RunData(str(settings["data"]), stored_reading(settings["reading"]))
 
 
 def stored_reading(stored: dict[str, Any]) -> FindingSettings:

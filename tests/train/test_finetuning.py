@@ -1,6 +1,8 @@
 """Fine-tuning trained weights: defaults by the start, layer decay, blend, early stop, heads first, replay."""
 
 import json
+import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -10,12 +12,13 @@ import dinorankclip
 from dinorankclip.config import OptimSettings, as_dict, with_changes
 from dinorankclip.evaluate.gains import items_of, mean_recall
 from dinorankclip.evaluate.scores import mean_score
-from dinorankclip.finetuning import LARGEST_RATE, Start, reasons, start_of
+from dinorankclip.finetuning import LARGEST_RATE, Start, reasons, start_of, warnings
 from dinorankclip.models.folder import find_model, load_folder
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import load_model
 from dinorankclip.presets import default_settings
 from dinorankclip.stored_settings import as_begun, difference
+from dinorankclip.train.checkpoints import train_command
 from dinorankclip.train.step import layer_factors, optimisers
 from dinorankclip.types import UserError
 from tests.train.running import settings_from, small_pairs
@@ -70,7 +73,7 @@ def test_defaults_depend_on_the_start_alone_with_this_preset(start):
     assert settings_from("--preset", "scenes", "--init", start).optim == settings_from("--preset", "scenes").optim
     assert settings_from("--preset", "finetune", "--init", start, "--optim.lr", "3e-5").optim.lr == 3e-5
     lora = settings_from("--preset", "finetune", "--init", start, "--tune.lora-rank", "8")
-    assert lora.optim.lr == pytest.approx(10 * trained.optim.lr)
+    assert lora.optim.lr == pytest.approx(30 * trained.optim.lr)
 
 
 def test_each_default_is_printed_with_its_reason_and_danger_is_announced(start):
@@ -217,7 +220,7 @@ def test_replay_fills_a_share_of_each_batch(pairs, general, start, tmp_path):
     from dinorankclip.train.assemble import assemble
 
     flags = ["--preset", "finetune", "--data", pairs, "--init", start, "--budget.batch", "16", "--reading.workers", "0"]
-    parts = assemble(settings_from(*flags, "--tune.replay", general))
+    parts = assemble(settings_from(*flags, "--tune.replay", general, "--tune.replay-share", "0.25"))
     batch = next(iter(parts.loader))
     assert len(batch.keys) == 16 and parts.length.steps_per_epoch == 48 // 12 and batch.groups.shape[0] == 16
     parts.loader.step = 0
@@ -226,6 +229,40 @@ def test_replay_fills_a_share_of_each_batch(pairs, general, start, tmp_path):
     assert torch.equal(batch.images[-4:], theirs.images)
     run = tuned(pairs, start, tmp_path / "run", **{"tune.replay": str(general), "tune.blend": False})
     assert run.finished
+
+
+def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, general, start, tmp_path, capsys):
+    """The start here is a run on `general`. Its data bring a larger rate with them, and are left out on request."""
+    first = dinorankclip.train(
+        **QUICK | {"data": str(general), "init": str(start), "run": str(tmp_path / "first"), "budget.epochs": 1}
+    ).folder
+    flags = ("--preset", "finetune", "--data", pairs, "--init", first)
+    found = settings_from(*flags)
+    assert (found.tune.replay, found.tune.replay_share) == ("start", 0.5)
+    without = settings_from(*flags, "--tune.replay", "None")
+    assert without.tune.replay is None and found.optim.lr == pytest.approx(8 * without.optim.lr, rel=0.1)
+    assert not list(warnings(found, start_of(str(first), None)))
+    told = list(warnings(with_changes(found, {"tune.replay": None}), start_of(str(first), None)))
+    assert len(told) == 1 and "damages" in told[0]
+    assert settings_from(*flags, "--model.frozen-image-tower").tune.replay is None
+    other = settings_from(*flags, "--tune.replay", pairs)  # pairs that may know less than the start: its own rate
+    assert other.tune.replay == str(pairs) and other.optim.lr == without.optim.lr
+    for settings in (found, without, with_changes(without, {"optim.lr": found.optim.lr})):
+        typed = shlex.split(train_command(as_dict(settings) | {"run": "runs/x"}))
+        assert as_dict(settings_from(*typed[2:])) | {"run": "runs/x"} == as_dict(settings) | {"run": "runs/x"}
+    # Its run goes on as it began, if it began before replay was a default.
+    assert as_begun(found, as_dict(without)) == without
+
+    run = dinorankclip.train(**QUICK | {"data": str(pairs), "init": str(first), "run": str(tmp_path / "run")})
+    assert f"replay: 8 of 16 pairs of a batch come from the data of {first}" in capsys.readouterr().out
+    assert run.finished
+    shutil.move(general, tmp_path / "away")
+    try:
+        assert settings_from(*flags).tune.replay is None
+        with pytest.raises(UserError, match="no run of this package"):
+            tuned(pairs, start, tmp_path / "other", **{"tune.replay": "start"})
+    finally:
+        shutil.move(tmp_path / "away", general)
 
 
 def test_parts_that_do_not_fit_are_refused(start):

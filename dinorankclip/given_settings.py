@@ -46,7 +46,10 @@ def from_file(path: Path, changes: Mapping[str, Any] | None = None) -> TrainSett
     if path.name == CONFIG and is_run(path.parent):
         stored = read_settings(path.parent)
         if "data" not in further:
-            refuse_command(stored, path.parent)
+            refuse_command(stored["data"], path.parent)
+        for name in ("general", "replay"):
+            if (where := stored.get("tune", {}).get(name)) is not None and f"tune.{name}" not in further:
+                refuse_command(where, path.parent)
         _refuse_unknown(flatten(stored), str(path))
         return with_changes(settings_from_json(stored), further)
     return _on_defaults(checked(read_file(path), str(path)) | further)
@@ -76,7 +79,7 @@ def _on_defaults(values: Mapping[str, Any]) -> TrainSettings:
     start = values.get("init"), values.get("model.weights"), values.get("tune.lora_rank") is not None
     without = values.get("model.frozen_image_tower") or values.get("distil.cache") is not None
     replay = values.get("tune.replay", None if without else START)
-    base = default_settings(preset, values.get("method"), values.get("recipe"), *start, replay)
+    base = default_settings(preset, values.get("method"), values.get("recipe"), *start, replay, values.get("data"))
     return with_changes(base, {name: value for name, value in values.items() if name not in DECIDING})
 
 

@@ -93,13 +93,15 @@ def default_settings(
     weights: str | None = None,
     lora: bool = False,
     replay: str | None = START,
+    data: str | None = None,
 ) -> TrainSettings:
     """Return the settings of preset, method and recipe, in this order, before the user's flags. Those of fine-tuning
     depend on the weights that it starts from (`init`, or `weights` for --model.weights), on LoRA and on replay, which
-    is that of the start's data if they are at hand."""
+    is that of the start's data if they are at hand and others than `data`."""
     base = preset(preset_name)
     method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
     settings = for_recipe(for_method(base, method), recipe)
-    if preset_name == PRESET and replay == START and (traits_of(method).second_caption or not data_at_hand(init)):
-        replay = None
+    if preset_name == PRESET and replay == START:
+        unfit = settings.distil.cache is not None or traits_of(method).second_caption
+        replay = None if unfit or not data_at_hand(init, data) else START
     return for_start(settings, init, weights, lora, replay)

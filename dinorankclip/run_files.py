@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import logging
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -137,13 +139,19 @@ def run_of(model: str | Path) -> Path | None:
     return next((folder for folder in folders if is_run(folder)), None)
 
 
-def data_at_hand(model: str | None) -> bool:
-    """Return whether the data that a run was trained on can be read again without asking a network."""
+def data_at_hand(model: str | None, own: str | None = None) -> bool:
+    """Return whether the data that a run was trained on can be read again without asking a network, and are others
+    than `own`."""
     run = run_of(model) if model is not None else None
     if run is None:
         return False
     where = str(read_settings(run)["data"])
-    return where == BUILT_IN or Path(where).exists()
+    if where.startswith("pipe:") or "://" in where:
+        return False
+    if own is not None and (own == where or os.path.realpath(own) == os.path.realpath(where)):
+        return False
+    first = re.sub(r"\{[^}]*\}", "*", where.partition("::")[0])  # of several lists of shards
+    return where == BUILT_IN or os.path.exists(where) or bool(glob.glob(first))
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -191,6 +199,8 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         sealed = sealed or f'"{CRC}"'.encode() in text
     if None in lines:
         log.warning("%s: %d lines are cut or damaged, and left out", path, lines.count(None))
+    elif path.exists() and not content and (run / CHECKPOINTS).is_dir():
+        log.warning("%s is empty, although the run has checkpoints: it may have lost its lines", path)
     return [line for line in lines if line is not None]
 
 
@@ -206,15 +216,15 @@ def _log_line(text: bytes, sealed: bool) -> dict[str, Any] | None:
     return line if fits else None
 
 
-def refuse_command(settings: dict[str, Any], run: Path) -> None:
-    """Refuse to read the data of a stored run that is a command, or that lies on another machine unless the user allows
-    the network: a run may come from somebody else."""
-    if settings["data"].startswith("pipe:"):
+def refuse_command(where: str, run: Path) -> None:
+    """Refuse to read data of a stored run that is a command, or that lies on another machine unless the user allows the
+    network: a run may come from somebody else."""
+    if where.startswith("pipe:"):
         raise UserError(
             f"{run / CONFIG} names a command as data (pipe:), and commands of a stored run are never executed: name "
             "the data yourself, or store it first (dinorankclip data pack)"
         )
-    if "://" in settings["data"] and not online():
+    if "://" in where and not online():
         raise UserError(
             f"{run / CONFIG} names data on another machine, which is not asked for a stored run: name the data "
             "yourself, or allow it with dinorankclip --online"

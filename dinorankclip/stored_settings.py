@@ -47,6 +47,7 @@ BEFORE_SETTING: dict[str, Any] = {
     "loss.gate_l1_size": "plain",
     "loss.several_positives": False,
     "optim.name": "adamw",
+    "tune.floor": 0.005,
 }
 
 
@@ -84,9 +85,11 @@ def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
     if TUNE not in stored and start is not None and settings.recipe is None:
         # Fine-tuning did not look at its start, and had the defaults of training from scratch.
         kept |= _kept(settings, start, begun)
-    elif start is not None and settings.tune.replay == START and begun.get("tune.replay") is None:
-        # It had trained weights in mind, but not the data of their run.
-        decided = ("optim.lr", "tune.replay", "tune.replay_share")
+    elif start is not None and settings.recipe is None:
+        # Replay and the rate of LoRA came later than the other defaults for trained weights.
+        replays = settings.tune.replay == START and begun.get("tune.replay") is None
+        decided = {"optim.lr"} if replays or settings.tune.lora_rank is not None else set()
+        decided |= {"tune.replay", "tune.replay_share"} if replays else set()
         kept |= {name: value for name, value in _kept(settings, start, begun).items() if name in decided}
     return with_changes(settings, kept)
 
@@ -126,6 +129,7 @@ def idle_settings(flat: dict[str, Any]) -> set[str]:
         "distil.tokens": flat["distil.into"] == "trunk",
         "fusion.branches": flat["fusion.source"] == "trunk",
         "loss.gate_l1_size": flat["loss.order"] > 1,
+        "tune.floor": flat.get("tune.blend"),
         **dict.fromkeys(
             ("optim.muon_rate", "optim.muon_momentum", "optim.muon_iterations"), flat["optim.name"] == "muon"
         ),

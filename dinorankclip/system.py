@@ -10,11 +10,12 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 
 def _resource() -> ModuleType | None:
@@ -106,12 +107,29 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 @contextlib.contextmanager
 def signals_held_back(*numbers: signal.Signals) -> Iterator[None]:
-    """Let these signals wait until the block ends. Windows delivers them at once."""
+    """Let these signals wait until the block ends. Processes that are forked in the block hold them back, too.
+
+    The mask holds for this thread and for what it forks. Another thread, of a numeric library say, may still take a
+    signal of the process, and Python would then call the handler here. So handlers of the block only note the signal,
+    and it is sent again at the end. Windows delivers signals at once; there, and in threads other than the main one,
+    which run no handlers, nothing is noted."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    noted: list[int] = []
+    handlers: dict[signal.Signals, Any] = {}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
+        if threading.current_thread() is threading.main_thread():
+            known = {number: signal.getsignal(number) for number in numbers}
+            for number, handler in known.items():
+                if handler not in (None, signal.SIG_IGN):  # None: set by another language, and not ours to replace
+                    handlers[number] = handler
+                    signal.signal(number, lambda got, _: noted.append(got))
         yield
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for taken in dict.fromkeys(noted):
+            signal.raise_signal(taken)

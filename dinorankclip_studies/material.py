@@ -112,7 +112,7 @@ class StudyModels:
         """Return a part of the run's own data."""
         settings = self.settings(cell)
         with _or_unavailable(f"needs the data of {cell}"):
-            refuse_command(settings, self.run(cell))
+            refuse_command(settings["data"], self.run(cell))
             return open_stored(settings["data"], stored_reading(settings["reading"]), split)
 
     def teacher(self, cell: str, split: str) -> TeacherCache:

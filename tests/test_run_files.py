@@ -60,6 +60,13 @@ def test_a_damaged_log_loses_its_damaged_lines_alone(tmp_path):
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 6]
 
 
+def test_an_emptied_log_is_noticed_beside_checkpoints(tmp_path, caplog):
+    (tmp_path / "metrics.jsonl").touch()
+    assert read_metrics(tmp_path) == [] and caplog.text == ""
+    (tmp_path / "checkpoints").mkdir()
+    assert read_metrics(tmp_path) == [] and "it may have lost its lines" in caplog.text
+
+
 def test_a_changed_number_in_the_log_is_left_out_aloud(tmp_path, caplog):
     lines = [{"step": 1, "loss": 2.5}, {"step": 2, "loss": float("inf")}, {"step": 3, "loss": 1e-7, "pairs/s": 12}]
     path = tmp_path / "metrics.jsonl"
@@ -140,4 +147,4 @@ def test_settings_of_wrong_types(tmp_path):
 def test_commands_of_a_stored_run_are_not_run(tmp_path):
     settings = as_dict(TrainSettings()) | {"data": f"pipe:touch {tmp_path}/canary"}
     with pytest.raises(UserError, match="never executed"):
-        refuse_command(settings, tmp_path)
+        refuse_command(settings["data"], tmp_path)

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -70,16 +71,30 @@ def test_processes_that_live_and_that_have_ended():
 
 @POSIX
 def test_signals_wait_until_the_block_ends():
-    received = []
+    """Also a signal of the process, which a thread of a numeric library may take: such threads hold none back."""
+    received, ends = [], threading.Event()
+    thread = threading.Thread(target=ends.wait)
+    thread.start()
     before = signal.signal(signal.SIGTERM, lambda *_: received.append(1))
     try:
         with system.signals_held_back(signal.SIGTERM):
-            # To this thread: a signal of the process may go to a thread of a numeric library, which holds none back.
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
             assert received == []
         assert received == [1]
+        with system.signals_held_back(signal.SIGTERM):
+            signal.pthread_kill(thread.ident, signal.SIGTERM)
+            for _ in range(1000):  # a handler would run between two of these
+                time.sleep(0)
+            assert received == [1]
+        assert received == [1, 1]
+        with pytest.raises(ValueError), system.signals_held_back(signal.SIGTERM):
+            raise ValueError
+        signal.raise_signal(signal.SIGTERM)
+        assert received == [1, 1, 1]
     finally:
         signal.signal(signal.SIGTERM, before)
+        ends.set()
+        thread.join()
 
 
 def test_bytes_at_a_position_by_many_threads(windows, tmp_path):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -126,6 +126,7 @@ def _flags(argv: list[str]) -> Invocation:
 
 def _defaults(argv: list[str]) -> TrainSettings:
     """Return the settings that the flags change."""
+    argv = [_dashed(word) for word in argv]
     preset, recipe = _value_of(argv, "--preset", PRESETS), _value_of(argv, "--recipe", (*RECIPES, NO_RECIPE), NO_RECIPE)
     config, data = _value_of(argv, "--config"), _value_of(argv, "--data")
     method = _value_of(argv, "--method")
@@ -141,9 +142,24 @@ def _defaults(argv: list[str]) -> TrainSettings:
         replay = _value_of(argv, "--tune.replay", none="None")
         said = any(word.split("=")[0] in ("--tune.replay", *NO_REPLAY) for word in argv)
         replay = replay if said else START
-        return default_settings(preset or "scenes", method, recipe, init, weights, rank is not None, replay)
-    given = {"preset": preset, "method": method, "recipe": recipe, "data": data}
-    return from_file(Path(config), {name: value for name, value in given.items() if value is not None})
+        return default_settings(preset or "scenes", method, recipe, init, weights, rank is not None, replay, data)
+    given: dict[str, Any] = {"preset": preset, "method": method, "recipe": recipe, "data": data}
+    given = {name: value for name, value in given.items() if value is not None}
+    words = {word.partition("=")[0] for word in argv}
+    for flag in ("--init", "--model.weights", "--tune.replay", "--distil.cache"):
+        if flag in words:
+            given[flag[2:]] = _value_of(argv, flag, none="None")
+    if (rank := _value_of(argv, "--tune.lora-rank", none="None")) is not None and rank.isdecimal():
+        given["tune.lora_rank"] = int(rank)
+    if "--model.frozen-image-tower" in words:
+        given["model.frozen_image_tower"] = True
+    return from_file(Path(config), given)
+
+
+def _dashed(word: str) -> str:
+    """Return a flag with dashes; it may be written with underscores, as settings are in Python and in files."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
 def _value_of(argv: list[str], flag: str, known: Iterable[str] | None = None, none: str | None = None) -> str | None:

@@ -292,7 +292,7 @@ def run_fidelity(run: Path, model: Any) -> SetResult | None:
         return None
     if not Path(distil["cache"]).is_dir():
         raise UserError(f"the teacher cache {distil['cache']} of {run} is not there; fidelity needs it")
-    refuse_command(settings, run)
+    refuse_command(settings["data"], run)
     reading = stored_reading(settings["reading"])
     parts = ["train", "val"] + (["test"] if "test" in splits_of(settings["data"], reading) else [])
     sources = {part: open_stored(settings["data"], reading, part) for part in parts}

@@ -21,6 +21,7 @@ from dinorankclip.evaluate.retrieval import KS, RetrievalScorer
 from dinorankclip.evaluate.scores import EmbeddedSet, Score
 from dinorankclip.evaluate.zero_shot import ZeroShotScorer
 from dinorankclip.formatting import WAYS, bare
+from dinorankclip.hub import online
 from dinorankclip.models.loaded import LoadedModel
 from dinorankclip.train.cost import run_data
 from dinorankclip.types import UserError
@@ -42,11 +43,15 @@ def general_set(settings: TrainSettings) -> SetLocation | None:
     where, reading = settings.tune.general, None
     if where == NONE:
         return None
+    known = run_data(settings.init) if settings.init else None
     if where is None:
-        known = run_data(settings.init) if settings.init else None
         if known is None or known.is_same(settings.data) or known.where.startswith("pipe:"):
             return None
+        if "://" in known.where and not online():
+            return None
         where, reading = known.where, known.reading
+    elif known is not None and known.is_same(where):
+        reading = known.reading  # what its run held out
     try:
         sets = find_sets(where, reading)
     except UserError:
@@ -97,6 +102,8 @@ def items_of(scores: Mapping[str, Score]) -> Items:
     ways = []
     for way in WAYS:
         held = [score for k in KS if (score := scores.get(f"{way} R@{k}")) is not None]
+        if not held:
+            raise UserError("the general set has too few images for a recall: name a larger one, --tune.general DATA")
         hits = np.mean([np.asarray(score.items, np.float64) for score in held], axis=0)
         image_of = held[0].clusters
         ways.append(hits if way == "i2t" or image_of is None else np.bincount(image_of, hits) / np.bincount(image_of))

@@ -95,7 +95,7 @@ def _held_out(settings: dict[str, Any], examples: dict[str, Any]) -> Source | st
     try:
         if data == "scenes" and not (SCENES / MANIFEST).is_file():
             return f"the built-in scenes are not in {SCENES}"
-        refuse_command(settings, Path("the run"))
+        refuse_command(settings["data"], Path("the run"))
         source = open_stored(data, stored_reading(settings["reading"]), examples["part"])
     except (UserError, OSError) as error:
         return str(error).splitlines()[0].partition(". ")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +34,7 @@ from dinorankclip.models.trunk import trunk_config
 from dinorankclip.pieces.contract import HERE, Where, Work
 from dinorankclip.pieces.run import make_pieces
 from dinorankclip.presets import default_settings
-from dinorankclip.run_files import CHECKPOINTS
+from dinorankclip.run_files import CHECKPOINTS, refuse_command, run_of
 from dinorankclip.stored_settings import settings_from_json
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
@@ -136,9 +136,10 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
         second_captions=second,
     )
     loader: PairLoader | ReplayLoader = own
+    if not distributed.same_everywhere(replayed):
+        raise UserError("the data of --init are not at hand on every machine: add --tune.replay None")
     if replayed:
-        reading = ReadingSettings(crop_scale=settings.reading.crop_scale, flip=settings.reading.flip)
-        other = _replay_source(settings)
+        other, reading = _replay_source(settings), _replay_reading(settings)
         second_loader = PairLoader(other, model.image_spec, tokenizer, batch=replayed, reading=reading, **common)
         loader = ReplayLoader(own, second_loader, other.fingerprint)
         say(f"replay: {replayed} of {settings.budget.batch} pairs of a batch come from {_replay_words(settings)}")
@@ -184,12 +185,22 @@ def _replay_source(settings: TrainSettings) -> Source:
     that its held-out part stays unseen."""
     where = settings.tune.replay
     assert where is not None, "a run without replay does not come here"
-    if where != START:
-        return open_pairs(where, FindingSettings(), "train")
     known = run_data(settings.init) if settings.init else None
-    if known is None:
+    if where != START:
+        return open_pairs(where, known.reading if known and known.is_same(where) else FindingSettings(), "train")
+    if known is None or (run := run_of(settings.init or "")) is None:
         raise UserError("--tune.replay start: --init names no run of this package, so name the data")
+    refuse_command(known.where, run)
     return open_pairs(known.where, known.reading, "train")
+
+
+def _replay_reading(settings: TrainSettings) -> ReadingSettings:
+    """Return how replayed pairs are read: as own pairs, but with the columns and limits of the start's run."""
+    known = run_data(settings.init) if settings.tune.replay == START and settings.init else None
+    finding, own = known.reading if known else FindingSettings(), settings.reading
+    theirs = {field.name: getattr(finding, field.name) for field in fields(FindingSettings)}
+    theirs["max_pixels"] = max(own.max_pixels, finding.max_pixels)
+    return replace(own, **theirs, second_captions=None, second_caption_column=None)
 
 
 def _replayed(settings: TrainSettings) -> int:

@@ -27,6 +27,7 @@ from dinorankclip import distributed
 from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.checksums import sealing
 from dinorankclip.config import as_dict
+from dinorankclip.finetuning import START
 from dinorankclip.io import flush, point, write_json
 from dinorankclip.json_shape import COUNT, TEXT, entries
 from dinorankclip.losses.objective import Objective
@@ -44,6 +45,7 @@ from dinorankclip.run_files import (
     TENSORS,
     is_run,
     read_settings,
+    run_of,
     stored_scores,
 )  # fmt: skip
 from dinorankclip.stored_settings import difference, flatten
@@ -260,7 +262,12 @@ def _from_weights(run: Path, weights: Path, settings: dict[str, Any]) -> dict[st
     number = 2
     while (name := run.with_name(f"{run.name}-{number}")).exists():
         number += 1
-    return settings | {"init": str(weights), "model": model, "run": str(name)}
+    changed = settings | {"init": str(weights), "model": model, "run": str(name)}
+    if settings.get("tune", {}).get("replay") == START:  # of another start from now on
+        first = run_of(settings["init"])
+        replay = str(read_settings(first)["data"]) if first is not None else None
+        changed["tune"] = settings["tune"] | {"replay": replay}
+    return changed
 
 
 def refuse_longer(run: Path, settings: dict[str, Any]) -> None:
@@ -305,8 +312,8 @@ def train_command(settings: dict[str, Any], *more: str) -> str:
     preset, method, recipe = settings["preset"], settings["method"], settings.get("recipe")
     start = settings.get("init"), settings["model"].get("weights"), bool(settings.get("tune", {}).get("lora_rank"))
     replay, words = settings.get("tune", {}).get("replay"), ["dinorankclip", "train", "--preset", preset]
-    natural = default_settings(preset, method, recipe, *start)
-    usual = flatten(as_dict(default_settings(preset, method, recipe, *start, replay)))
+    natural = default_settings(preset, method, recipe, *start, data=settings["data"])
+    usual = flatten(as_dict(default_settings(preset, method, recipe, *start, replay, settings["data"])))
     words += ["--tune.replay", "None"] if replay is None and natural.tune.replay is not None else []
     words += ["--method", method] if method != default_settings(preset, recipe=recipe).method else []
     words += ["--recipe", recipe] if recipe else []

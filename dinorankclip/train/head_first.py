@@ -17,7 +17,6 @@ from dinorankclip.data.row_store import GOOD, embed_rows
 from dinorankclip.data.samples import Purpose, Sample, below, generator, permutation, shared_ids
 from dinorankclip.data.splits import group_of
 from dinorankclip.losses.contrastive import info_nce_rows, unit_rows
-from dinorankclip.losses.groups import gathered_groups
 from dinorankclip.models.joint import JointModel
 from dinorankclip.train.assemble import RunParts
 from dinorankclip.train.run_folder import say
@@ -55,7 +54,7 @@ def train_heads(parts: RunParts) -> None:
         groups = torch.tensor([_ids(parts, int(places[place]), drawn[at][1]) for at, place in enumerate(chosen)])
         image = unit_rows(model.trunk.projected_image(images[chosen]))
         text = unit_rows(model.trunk.projected_text(texts[[at for at, _ in drawn]]))
-        loss = info_nce_rows(image, text, scale, groups=gathered_groups(groups)).mean()
+        loss = info_nce_rows(image, text, scale, groups=groups).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.param_groups[0]["lr"] = learning_rate(step, total, tune.head_rate, 0)

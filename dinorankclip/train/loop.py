@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -187,6 +188,8 @@ def score(
             state.best, state.best_step = numbers[CHOOSES_BEST], state.step
 
     distributed.leader_first(evaluate)
+    # The leader alone scores, and all stop early at the same step. The number only grows.
+    state.best_step = int(distributed.gather_integers(torch.tensor([state.best_step])).max())
 
 
 class StopRequest:

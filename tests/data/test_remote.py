@@ -166,9 +166,9 @@ def test_what_counts_as_a_url_and_what_is_shown_of_it():
 def test_a_stored_run_never_leads_to_the_network(tmp_path, monkeypatch):
     monkeypatch.delenv("DINORANKCLIP_ONLINE", raising=False)
     with pytest.raises(UserError, match="names data on another machine"):
-        refuse_command({"data": "s3://bucket/a.tar"}, tmp_path)
+        refuse_command("s3://bucket/a.tar", tmp_path)
     monkeypatch.setenv("DINORANKCLIP_ONLINE", "1")
-    refuse_command({"data": "s3://bucket/a.tar"}, tmp_path)
+    refuse_command("s3://bucket/a.tar", tmp_path)
 
 
 def test_s3_by_s3fs(store, tmp_path, monkeypatch):

@@ -18,10 +18,10 @@ from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import load_model
 from dinorankclip.presets import default_settings
 from dinorankclip.stored_settings import as_begun, difference
-from dinorankclip.train.checkpoints import train_command
+from dinorankclip.train.checkpoints import _from_weights, train_command
 from dinorankclip.train.step import layer_factors, optimisers
 from dinorankclip.types import UserError
-from tests.train.running import settings_from, small_pairs
+from tests.train.running import command, run_to_end, settings_from, small_pairs
 from tests.train.test_frozen import SMALL, model_folder
 
 QUICK = {
@@ -216,6 +216,18 @@ def test_heads_first_move_the_projections_alone(pairs, start, tmp_path, capsys):
     assert moved == {"trunk.towers.visual.proj", "trunk.towers.text_projection"}
 
 
+def test_heads_and_early_stopping_are_the_same_on_two_processes(pairs, start, tmp_path):
+    """The leader alone validates; heads learn from all pairs on every process."""
+    flags = ("--init", str(start), "--tune.head-epochs", "2", "--tune.patience", "1", "--optim.lr", "1e-9")
+    ends = []
+    for processes in (1, 2):
+        run = tmp_path / f"run{processes}"
+        run_to_end(command(pairs, run, *flags, "--reading.workers", "0", processes=processes))
+        assert json.loads((run / "scores.json").read_text())["step"] == 6
+        ends.append(load_folder(run).state_dict())
+    assert max((ends[0][name] - ends[1][name]).abs().max() for name in ends[0] if "proj" in name) < 1e-5
+
+
 def test_replay_fills_a_share_of_each_batch(pairs, general, start, tmp_path):
     from dinorankclip.train.assemble import assemble
 
@@ -252,6 +264,20 @@ def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, genera
         assert as_dict(settings_from(*typed[2:])) | {"run": "runs/x"} == as_dict(settings) | {"run": "runs/x"}
     # Its run goes on as it began, if it began before replay was a default.
     assert as_begun(found, as_dict(without)) == without
+    # Replay of the own pairs is none, and a command prints the data that `start` meant.
+    assert settings_from("--preset", "finetune", "--data", general, "--init", first).tune.replay is None
+    assert settings_from(*flags, "--tune.replay", "start").tune.replay == "start"
+    further = _from_weights(tmp_path / "mine", first, as_dict(found))
+    assert further["tune"]["replay"] == str(general)
+    # The same through files, the API, and flags with underscores; students know nothing of replayed pairs.
+    config = tmp_path / "mine.toml"
+    config.write_text(f'preset = "finetune"\ndata = "{pairs}"\ninit = "{first}"\n')
+    assert settings_from("--config", config) == found
+    assert settings_from("--config", config, "--tune.replay", "None") == without
+    assert settings_from("--config", config, "--model.frozen-image-tower").tune.replay is None
+    low = settings_from(*flags, "--tune.lora_rank", "4")
+    assert low == settings_from("--config", config, "--tune.lora-rank", "4") and low.optim.lr > 2 * found.optim.lr
+    assert settings_from(*flags, "--method", "dinorankclip").tune.replay is None
 
     run = dinorankclip.train(**QUICK | {"data": str(pairs), "init": str(first), "run": str(tmp_path / "run")})
     assert f"replay: 8 of 16 pairs of a batch come from the data of {first}" in capsys.readouterr().out

@@ -73,7 +73,7 @@ def test_a_group_that_is_started_again_by_torchrun_ends_bit_identical(pairs, tmp
     flags = ("--budget.steps", "14")
     run_to_end(command(pairs, tmp_path / "whole", *flags, processes=2))
     words = command(pairs, tmp_path / "broken", *flags, processes=2)
-    words.insert(words.index("--standalone"), "--max-restarts=2")
+    words.insert(words.index("--standalone"), "--max-restarts=3")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ONE_THREAD)
     deadline = time.monotonic() + 240
     while last_step(tmp_path / "broken") < 9:

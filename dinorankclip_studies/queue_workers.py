@@ -80,11 +80,15 @@ class StudyRuns(Pieces):
                             return
                     except Exception as error:
                         text = in_words(error)
-                        if text is None:
-                            traceback.print_exc()
-                            text = f"{type(error).__name__}: {error}"
-                        print(f"error: {text}", flush=True)
-                        run_queue.record_failure(self.folder, run, text)
+                        with contextlib.suppress(OSError):  # a log on a full disk
+                            if text is None:
+                                traceback.print_exc()
+                            print(f"error: {text or _plain(error)}", flush=True)
+                        run_queue.record_failure(self.folder, run, text or _plain(error))
+
+
+def _plain(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def open_work(settings: dict[str, Any]) -> StudyRuns:
@@ -139,8 +143,9 @@ def logged(path: Path) -> Iterator[None]:
 
 
 def _redirect(out: int, err: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a log on a full disk: what is left is printed where the stream leads next
+            stream.flush()
     os.dup2(out, 1)
     os.dup2(err, 2)
 

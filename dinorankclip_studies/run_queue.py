@@ -127,7 +127,10 @@ class RunLock:
         write_json(self._path, note)
 
     def release(self) -> None:
-        self.save()
+        with contextlib.suppress(
+            OSError
+        ):  # on a full disk the note of the time is lost, and the lock is still released
+            self.save()
         self._lock.release()
 
 

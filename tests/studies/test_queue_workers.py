@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -12,6 +13,7 @@ import pytest
 
 from dinorankclip.teachers.cache_request import CacheSpec
 from dinorankclip.types import UserError
+from dinorankclip_studies import run_queue
 from dinorankclip_studies.papers.dinorankclip import plans
 from dinorankclip_studies.queue_workers import WorkerPool, run_locally, shared_gpus, work
 from dinorankclip_studies.results import CELLS, Results, RunRecord, choose_rate, rates, read_tuned, write_record
@@ -149,6 +151,28 @@ def test_an_error_of_the_disk_is_logged_in_words(tmp_path, capsys, error, words,
     assert why_failed(tmp_path, run.key) == words
     said = capsys.readouterr()  # the log, if pytest did not stand before it
     assert said.out == f"error: {words}\n" and ("Traceback" in said.err) == traceback
+
+
+@LINUX
+def test_a_log_on_a_full_disk_keeps_nothing_of_the_output_after_it(capfd):
+    """The streams of the worker come back, and its lock is released, although nothing can be written any more."""
+    program = (
+        "import contextlib\nfrom pathlib import Path\nfrom dinorankclip_studies.queue_workers import logged\n"
+        "with logged(Path('/dev/full')), contextlib.suppress(OSError):\n    print('in the log')\nprint('after it')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    assert capfd.readouterr().out.endswith("after it\n")
+
+
+def test_a_lock_is_released_although_its_note_cannot_be_written(tmp_path, monkeypatch):
+    lock = lock_run(tmp_path, "key")
+
+    def full(path, value):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(run_queue, "write_json", full)
+    lock.release()
+    assert not is_running(tmp_path, "key")
 
 
 def test_cells_that_share_their_settings_run_once(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.config import TrainSettings, with_changes
+from dinorankclip.methods import traits_of
 
 PRESET = "finetune"
 RATE, ITS_PARAMETERS = 1e-5, 151e6  # of ViT-B/32 with its text tower
@@ -96,7 +97,10 @@ def for_start(
     start = start_of(init, weights)
     if settings.preset != PRESET or settings.recipe is not None or start is None:
         return settings
-    return with_changes(settings, {name: value for name, (value, _) in chosen(start, lora, replay).items()})
+    found = {name: value for name, (value, _) in chosen(start, lora, replay).items()}
+    if traits_of(settings.method).biased:  # a sigmoid loss may begin with a temperature of its own
+        del found["optim.freeze"]
+    return with_changes(settings, found)
 
 
 def reasons(settings: TrainSettings) -> Iterator[str]:

@@ -139,16 +139,42 @@ def run_of(model: str | Path) -> Path | None:
     return next((folder for folder in folders if is_run(folder)), None)
 
 
+def runs_behind(model: str | Path) -> tuple[list[Path], bool]:
+    """Return the run of a model, the run that this one started from, and so on; and whether the last of them began from
+    random weights, so that the data of these runs are all that the model was trained on."""
+    runs: list[Path] = []
+    run = run_of(model)
+    while run is not None and run not in runs:
+        runs.append(run)
+        settings = read_settings(run)
+        start = next((s for s in (settings.get("init"), settings["model"].get("weights")) if s is not None), None)
+        if start is None or start.endswith(":random"):
+            return runs, True
+        run = run_of(start)
+    return runs, False
+
+
+def taught_by(model: str | None, own: str | None = None) -> Path | None:
+    """Return the run whose data hold all that a model was trained on, besides `own`; None if there is no such run. A
+    model that was fine-tuned on other pairs than `own` learnt from two sets of data at least."""
+    runs, whole = runs_behind(model) if model is not None else ([], False)
+    if not whole or any(own is None or not _same_place(own, read_settings(run)["data"]) for run in runs[:-1]):
+        return None
+    return runs[-1]
+
+
+def _same_place(one: str, other: str) -> bool:
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
+
+
 def data_at_hand(model: str | None, own: str | None = None) -> bool:
-    """Return whether the data that a run was trained on can be read again without asking a network, and are others
-    than `own`."""
-    run = run_of(model) if model is not None else None
+    """Return whether the data that taught a model can be read again without asking a network, and are others than
+    `own`."""
+    run = taught_by(model, own)
     if run is None:
         return False
     where = str(read_settings(run)["data"])
-    if where.startswith("pipe:") or "://" in where:
-        return False
-    if own is not None and (own == where or os.path.realpath(own) == os.path.realpath(where)):
+    if where.startswith("pipe:") or "://" in where or (own is not None and _same_place(own, where)):
         return False
     first = re.sub(r"\{[^}]*\}", "*", where.partition("::")[0])  # of several lists of shards
     return where == BUILT_IN or os.path.exists(where) or bool(glob.glob(first))

@@ -89,7 +89,8 @@ def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
         # Replay and the rate of LoRA came later than the other defaults for trained weights.
         replays = settings.tune.replay == START and begun.get("tune.replay") is None
         decided = {"optim.lr"} if replays or settings.tune.lora_rank is not None else set()
-        decided |= {"tune.replay", "tune.replay_share"} if replays else set()
+        decided |= {"tune.replay"} if replays else set()
+        decided |= {"tune.replay_share"} if settings.tune.replay is not None else set()
         kept |= {name: value for name, value in _kept(settings, start, begun).items() if name in decided}
     return with_changes(settings, kept)
 

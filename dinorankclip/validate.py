@@ -135,6 +135,11 @@ def _check_tuning(settings: TrainSettings) -> None:
     needing = [flag for flag in ("--tune.blend", "--tune.lora-rank") if asked[flag]]
     if needing and settings.init is None and settings.model.weights is None:
         raise UserError(f"{needing[0]} changes trained weights: name them with --init")
+    if tune.lora_rank is not None and (settings.fusion.variant != "none" or settings.distil.cache is not None):
+        raise UserError(
+            "--tune.lora-rank corrects trained matrices and freezes all else, and students or a fusion that are added "
+            "must learn: leave out one of the two"
+        )
     if tune.replay is not None:
         others = {
             "--distil.cache": settings.distil.cache is not None,

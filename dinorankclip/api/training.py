@@ -90,9 +90,9 @@ def train(
     from dinorankclip.train.callbacks import Callbacks
     from dinorankclip.train.loop import StopRequest
 
-    chosen = settings_from(settings, **changes)
     if data is not None or validation is not None:
-        chosen = with_changes(chosen, {"data": _data_name(data, validation)})
+        changes["data"] = _data_name(data, validation)  # defaults of fine-tuning depend on it
+    chosen = settings_from(settings, **changes)
     if chosen.run is None:
         chosen = with_changes(chosen, {"run": default_run(chosen)})
     called = Callbacks(callbacks)

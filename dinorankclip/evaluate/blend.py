@@ -5,8 +5,9 @@
 A mixture is allowed if the 95 % interval of its loss on the general set, paired by image, ends within the floor: the
 validation images of that set are a sample, and a mean of them within the floor is above it on others half of the time.
 The largest allowed α of a tenth is found by halving, since the loss grows with α. From there α falls while validation
-gets better. What was chosen lies in checkpoints/chosen, and `last` names
-it; checkpoints of training stay as they are, so that a finished run can be finished again.
+gets better: own scores rise and then fall with α, so the first that is no better ends the search. What was chosen lies
+in checkpoints/chosen, and `last` names it; checkpoints of training stay as they are, so that a finished run can be
+finished again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def choose_end(parts: RunParts, folder: Path) -> dict[str, Any]:
     """Give the model of a finished run its final weights; return what was chosen, empty if training simply ended."""
     tune = parts.settings.tune
     best = (folder / CHECKPOINTS / BEST).resolve()
-    early = tune.patience is not None and best.is_dir() and best != newest(folder / CHECKPOINTS)
+    last = newest(folder / CHECKPOINTS)
+    early = tune.patience is not None and best.is_dir() and last is not None and best != last.resolve()
     if not (early or tune.blend) or not traits_of(parts.settings.method).contrasts:
         return {}
     about: dict[str, Any] = {}

@@ -1,8 +1,9 @@
 """Compares a fine-tuned model with the weights that it started from: on its own held-out parts and on a general set.
 
-The general set is named by the user (`tune.general`), or it is the data that the run of `--init` was trained on. The
-test part makes the table; the blend (blend.py) is chosen on the validation part, or on the same part if there is one
-alone. Differences are paired by item, with intervals over images.
+The general set is named by the user (`tune.general`), or it is the data that the run of `--init` was trained on; if
+that run was fine-tuned itself, the data of the first run, or the general set of its own fine-tuning. The test part makes
+the table; the blend (blend.py) is chosen on the validation part, or on the same part if there is one alone. Differences
+are paired by item, with intervals over images.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dinorankclip.evaluate.zero_shot import ZeroShotScorer
 from dinorankclip.formatting import WAYS, bare
 from dinorankclip.hub import online
 from dinorankclip.models.loaded import LoadedModel
+from dinorankclip.run_files import read_settings, runs_behind
 from dinorankclip.train.cost import run_data
 from dinorankclip.types import UserError
 
@@ -43,19 +45,24 @@ def general_set(settings: TrainSettings) -> SetLocation | None:
     where, reading = settings.tune.general, None
     if where == NONE:
         return None
-    known = run_data(settings.init) if settings.init else None
+    runs, whole = runs_behind(settings.init) if settings.init else ([], False)
+    if where is None and runs and not whole:  # published weights, fine-tuned before: the general set of that time
+        where = next((one for run in runs if (one := read_settings(run).get("tune", {}).get("general"))), NONE)
+        if where == NONE or where.startswith("pipe:") or ("://" in where and not online()):
+            return None
     if where is None:
+        known = run_data(runs[-1]) if runs else None
         if known is None or known.is_same(settings.data) or known.where.startswith("pipe:"):
             return None
         if "://" in known.where and not online():
             return None
         where, reading = known.where, known.reading
-    elif known is not None and known.is_same(where):
-        reading = known.reading  # what its run held out
+    else:  # what a run held out of it stays held out
+        reading = next((known.reading for run in runs if (known := run_data(run)) and known.is_same(where)), None)
     try:
         sets = find_sets(where, reading)
     except UserError:
-        if settings.tune.general is None:  # the data of the start is gone
+        if settings.tune.general is None:  # the data of the start are gone
             return None
         raise
     if len(sets) != 1:
@@ -106,7 +113,9 @@ def items_of(scores: Mapping[str, Score]) -> Items:
             raise UserError("the general set has too few images for a recall: name a larger one, --tune.general DATA")
         hits = np.mean([np.asarray(score.items, np.float64) for score in held], axis=0)
         image_of = held[0].clusters
-        ways.append(hits if way == "i2t" or image_of is None else np.bincount(image_of, hits) / np.bincount(image_of))
+        if way != "i2t" and image_of is not None:  # every caption counts once, so the mean is that of all captions
+            hits = np.bincount(image_of, hits) * (image_of.max() + 1) / len(hits)
+        ways.append(hits)
     return Items(np.mean(ways, axis=0))
 
 

@@ -35,7 +35,10 @@ def hub_model(where: str) -> tuple[JointModel, str]:
         )
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
-        raise UserError(f"{where} holds no safetensors; other weights are not read from a hub")
+        elsewhere = (
+            "" if hub.online() else ", as far as it is cached here (dinorankclip --online VERB … fetches the rest)"
+        )
+        raise UserError(f"{where} holds no safetensors{elsewhere}; other weights are not read from a hub")
     note = f"{name} at revision {folder.name}: {', '.join(map(_checked, weights))}"
     if (folder / CONFIG).is_file():
         model = load_folder(folder)

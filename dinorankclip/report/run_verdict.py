@@ -142,6 +142,7 @@ def what_it_gave(rows: list[dict[str, Any]], settings: dict[str, Any]) -> Findin
         ways = [] if tune.get("blend") else ["--tune.blend"]
         ways += [] if tune.get("lora_rank") else ["--tune.lora-rank 8"]
         ways += [] if tune.get("replay") else ["--tune.replay DATA"]
+        ways += ["a smaller --tune.floor" if tune.get("blend") else "a lower --optim.lr"]
         return Finding("note", f"it learned your data and forgot other things: {words}", f"try {' or '.join(ways)}")
     if not any(row["verdict"] == "higher" for row in own):
         advice = "train for more epochs, on more pairs, or at three times the rate"

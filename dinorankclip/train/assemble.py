@@ -34,7 +34,7 @@ from dinorankclip.models.trunk import trunk_config
 from dinorankclip.pieces.contract import HERE, Where, Work
 from dinorankclip.pieces.run import make_pieces
 from dinorankclip.presets import default_settings
-from dinorankclip.run_files import CHECKPOINTS, refuse_command, run_of
+from dinorankclip.run_files import CHECKPOINTS, read_settings, refuse_command, runs_behind, taught_by
 from dinorankclip.stored_settings import settings_from_json
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
@@ -185,19 +185,28 @@ def _replay_source(settings: TrainSettings) -> Source:
     that its held-out part stays unseen."""
     where = settings.tune.replay
     assert where is not None, "a run without replay does not come here"
-    known = run_data(settings.init) if settings.init else None
     if where != START:
-        return open_pairs(where, known.reading if known and known.is_same(where) else FindingSettings(), "train")
-    if known is None or (run := run_of(settings.init or "")) is None:
-        raise UserError("--tune.replay start: --init names no run of this package, so name the data")
+        return open_pairs(where, _replay_finding(settings), "train")
+    if (run := taught_by(settings.init, settings.data)) is None or (known := run_data(run)) is None:
+        raise UserError(
+            "--tune.replay start: --init names no run of this package that began from random weights, so name the data"
+        )
     refuse_command(known.where, run)
     return open_pairs(known.where, known.reading, "train")
 
 
+def _replay_finding(settings: TrainSettings) -> FindingSettings:
+    """Return how replayed pairs are found and divided: as a run behind the start did it, if they are its data."""
+    where, runs = settings.tune.replay, runs_behind(settings.init)[0] if settings.init else []
+    if where == START:
+        where = str(read_settings(runs[-1])["data"]) if runs else where
+    found = (known.reading for run in runs if (known := run_data(run)) and known.is_same(str(where)))
+    return next(found, FindingSettings())
+
+
 def _replay_reading(settings: TrainSettings) -> ReadingSettings:
-    """Return how replayed pairs are read: as own pairs, but with the columns and limits of the start's run."""
-    known = run_data(settings.init) if settings.tune.replay == START and settings.init else None
-    finding, own = known.reading if known else FindingSettings(), settings.reading
+    """Return how replayed pairs are read: as own pairs, but with the columns and limits of the run that had them."""
+    finding, own = _replay_finding(settings), settings.reading
     theirs = {field.name: getattr(finding, field.name) for field in fields(FindingSettings)}
     theirs["max_pixels"] = max(own.max_pixels, finding.max_pixels)
     return replace(own, **theirs, second_captions=None, second_caption_column=None)

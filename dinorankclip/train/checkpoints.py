@@ -27,7 +27,6 @@ from dinorankclip import distributed
 from dinorankclip.checked_files import UnfitFile, read_object
 from dinorankclip.checksums import sealing
 from dinorankclip.config import as_dict
-from dinorankclip.finetuning import START
 from dinorankclip.io import flush, point, write_json
 from dinorankclip.json_shape import COUNT, TEXT, entries
 from dinorankclip.losses.objective import Objective
@@ -45,7 +44,6 @@ from dinorankclip.run_files import (
     TENSORS,
     is_run,
     read_settings,
-    run_of,
     stored_scores,
 )  # fmt: skip
 from dinorankclip.stored_settings import difference, flatten
@@ -262,12 +260,7 @@ def _from_weights(run: Path, weights: Path, settings: dict[str, Any]) -> dict[st
     number = 2
     while (name := run.with_name(f"{run.name}-{number}")).exists():
         number += 1
-    changed = settings | {"init": str(weights), "model": model, "run": str(name)}
-    if settings.get("tune", {}).get("replay") == START:  # of another start from now on
-        first = run_of(settings["init"])
-        replay = str(read_settings(first)["data"]) if first is not None else None
-        changed["tune"] = settings["tune"] | {"replay": replay}
-    return changed
+    return settings | {"init": str(weights), "model": model, "run": str(name)}
 
 
 def refuse_longer(run: Path, settings: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from dinorankclip.data import readers
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.streams import is_stream
 from dinorankclip.device import choose
+from dinorankclip.finetuning import START
 from dinorankclip.io import if_free, remove_left_files, write_json, write_text
 from dinorankclip.plugins import Registry
 from dinorankclip.stored_settings import as_begun, difference
@@ -79,8 +80,16 @@ def as_begun_in(run: Path, settings: TrainSettings) -> TrainSettings:
     """Return the settings with which a run goes on that an older version began (`stored_settings.as_begun`)."""
     begun = settings
     if files.is_run(run) and has_begun(run):
+        stored: dict[str, Any] = {}
         with suppress(UserError):  # a damaged file: `claim` reports it
-            begun = as_begun(settings, files.read_settings(run))
+            stored = files.read_settings(run)
+            begun = as_begun(settings, stored)
+        replays = stored.get("tune", {}).get("replay") == START and settings.tune.replay is None
+        if replays and not files.data_at_hand(settings.init, settings.data):
+            raise UserError(
+                f"{run} replays the data of {settings.init}, and they are not where they were: put them back, or begin "
+                "anew with --restart"
+            )
     for line in difference(as_dict(begun), as_dict(settings)):
         say(f"note: {run} goes on as it began, with {line.split(' → ')[0]}; the default is another by now")
     return begun

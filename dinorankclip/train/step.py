@@ -394,8 +394,9 @@ class Updater:
                 group["lr"] = group["rate_factor"] * self.rate(progress.step)
             optimizer.step()
         self._clear()
-        with torch.no_grad():
-            logit_scale.clamp_(0.0, LARGEST_LOGIT_SCALE)
+        if logit_scale.requires_grad:  # a frozen temperature of published weights may be larger
+            with torch.no_grad():
+                logit_scale.clamp_(0.0, LARGEST_LOGIT_SCALE)
         return norm
 
     def look(self) -> None:

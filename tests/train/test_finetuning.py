@@ -9,14 +9,16 @@ import pytest
 import torch
 
 import dinorankclip
+from dinorankclip import given_settings
 from dinorankclip.config import OptimSettings, as_dict, with_changes
-from dinorankclip.evaluate.gains import items_of, mean_recall
+from dinorankclip.evaluate.gains import general_set, items_of, mean_recall
 from dinorankclip.evaluate.scores import mean_score
 from dinorankclip.finetuning import LARGEST_RATE, Start, reasons, start_of, warnings
 from dinorankclip.models.folder import find_model, load_folder
 from dinorankclip.models.joint import JointModel
 from dinorankclip.models.loaded import load_model
 from dinorankclip.presets import default_settings
+from dinorankclip.run_files import taught_by
 from dinorankclip.stored_settings import as_begun, difference
 from dinorankclip.train.checkpoints import _from_weights, train_command
 from dinorankclip.train.step import layer_factors, optimisers
@@ -54,6 +56,11 @@ def start(tmp_path_factory):
 
 def tuned(pairs, start, run, **changes):
     return dinorankclip.train(**QUICK | {"data": str(pairs), "init": str(start), "run": str(run)} | changes)
+
+
+def test_a_sigmoid_loss_begins_with_a_temperature_that_learns(start):
+    assert settings_from("--preset", "finetune", "--init", start, "--method", "siglip").optim.freeze == ()
+    assert settings_from("--preset", "finetune", "--init", start).optim.freeze == ("*logit_scale",)
 
 
 def test_the_rate_follows_the_size_of_the_start(start, tmp_path):
@@ -159,6 +166,9 @@ def test_items_average_to_the_number_that_is_watched():
     of_third = [scores["i2t R@1"].items[2], *scores["t2i R@1"].items[4:6]]
     only = items_of({name: score for name, score in scores.items() if name.endswith("R@1")})
     assert only.values[2] == pytest.approx(of_third[0] / 2 + (of_third[1] + of_third[2]) / 4, abs=1e-12)
+    uneven = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 5, 5])  # 1 to 3 captions: every caption counts once
+    scores |= {f"t2i R@{k}": mean_score(f"t2i R@{k}", scores[f"t2i R@{k}"].items, uneven) for k in (1, 5, 10)}
+    assert items_of(scores).values.mean() == pytest.approx(mean_recall(scores), abs=1e-12)
     accuracy = items_of({"T@1": mean_score("T@1", np.array([0.0, 1.0]), weights=np.array([1.0, 3.0]))})
     assert accuracy.weights is not None and np.average(accuracy.values, weights=accuracy.weights) == 0.75
 
@@ -245,9 +255,8 @@ def test_replay_fills_a_share_of_each_batch(pairs, general, start, tmp_path):
 
 def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, general, start, tmp_path, capsys):
     """The start here is a run on `general`. Its data bring a larger rate with them, and are left out on request."""
-    first = dinorankclip.train(
-        **QUICK | {"data": str(general), "init": str(start), "run": str(tmp_path / "first"), "budget.epochs": 1}
-    ).folder
+    anew = {"preset": "scenes", "data": str(general), "run": str(tmp_path / "first"), "budget.epochs": 1}
+    first = dinorankclip.train(**QUICK | anew).folder
     flags = ("--preset", "finetune", "--data", pairs, "--init", first)
     found = settings_from(*flags)
     assert (found.tune.replay, found.tune.replay_share) == ("start", 0.5)
@@ -264,11 +273,14 @@ def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, genera
         assert as_dict(settings_from(*typed[2:])) | {"run": "runs/x"} == as_dict(settings) | {"run": "runs/x"}
     # Its run goes on as it began, if it began before replay was a default.
     assert as_begun(found, as_dict(without)) == without
-    # Replay of the own pairs is none, and a command prints the data that `start` meant.
+    # Replay of the own pairs is none.
+    own = {"preset": "finetune", "data": str(general), "init": str(first)}
     assert settings_from("--preset", "finetune", "--data", general, "--init", first).tune.replay is None
+    assert given_settings.settings_from(own).tune.replay is None
     assert settings_from(*flags, "--tune.replay", "start").tune.replay == "start"
-    further = _from_weights(tmp_path / "mine", first, as_dict(found))
-    assert further["tune"]["replay"] == str(general)
+    # A run of an earlier version may have replayed another share of named pairs.
+    quarter = with_changes(other, {"tune.replay_share": 0.25})
+    assert as_begun(other, as_dict(quarter)) == quarter
     # The same through files, the API, and flags with underscores; students know nothing of replayed pairs.
     config = tmp_path / "mine.toml"
     config.write_text(f'preset = "finetune"\ndata = "{pairs}"\ninit = "{first}"\n')
@@ -282,9 +294,18 @@ def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, genera
     run = dinorankclip.train(**QUICK | {"data": str(pairs), "init": str(first), "run": str(tmp_path / "run")})
     assert f"replay: 8 of 16 pairs of a batch come from the data of {first}" in capsys.readouterr().out
     assert run.finished
+    # A model that was fine-tuned knows what two sets hold. One of them is not enough, unless the other is `data`.
+    assert settings_from("--preset", "finetune", "--data", general, "--init", run.folder).tune.replay is None
+    assert taught_by(str(run.folder), str(pairs)) == first and taught_by(str(run.folder), str(general)) is None
+    further = train_command(_from_weights(run.folder, run.folder, as_dict(run.settings())))
+    assert "--tune.replay" not in further and settings_from(*shlex.split(further)[2:]).tune.replay == "start"
+    again = settings_from("--preset", "finetune", "--data", pairs, "--init", run.folder)
+    assert again.tune.replay == "start" and general_set(again).where == str(general)
     shutil.move(general, tmp_path / "away")
     try:
         assert settings_from(*flags).tune.replay is None
+        with pytest.raises(UserError, match=r"replays the data of .*put them back"):
+            tuned(pairs, first, run.folder)
         with pytest.raises(UserError, match="no run of this package"):
             tuned(pairs, start, tmp_path / "other", **{"tune.replay": "start"})
     finally:
@@ -296,6 +317,7 @@ def test_parts_that_do_not_fit_are_refused(start):
         (("--tune.blend",), "name them with --init"),
         (("--tune.lora-rank", "4"), "name them with --init"),
         (("--init", start, "--tune.replay", "x", "--method", "alip"), "knows nothing"),
+        (("--init", start, "--tune.lora-rank", "4", "--method", "dinorankclip"), "must learn"),
         (("--init", start, "--model.frozen-image-tower", "--tune.head-epochs", "1"), "keeps one"),
         (("--init", start, "--tune.lora-rank", "0"), "at least 1"),
     ):

@@ -25,8 +25,9 @@ import random
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -46,6 +47,7 @@ MARKS = ("ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "generation", 
          "last_modified", "mtime", "created")  # fmt: skip
 _BUSY = (408, 409, 425, 429)  # states below 500 that may pass
 _PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+_LOCAL, _WITH_HOST = ("file", "local"), ("sftp", "ssh", "ftp", "hdfs", "webhdfs", "smb")
 _draws = random.SystemRandom()  # waits alone depend on it
 _held = threading.local()
 Item = TypeVar("Item")
@@ -148,8 +150,14 @@ class _Walk(io.RawIOBase):
 
 def side_by_side(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield function(item) for each item, in order, with several requests under way."""
+    waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield from pool.map(function, items)
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * AT_ONCE:  # millions of items do not wait at once
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def matching(pattern: str) -> list[str]:
@@ -170,7 +178,19 @@ def listed(folder: str) -> tuple[list[str], list[str]]:
 
 
 def _as_url(like: str, name: str) -> str:
-    return name if is_url(name) else f"{like.partition('://')[0]}://{name.removeprefix('/')}"
+    """Return the URL of a name that a store gave, in the store of the URL `like`. Names lack the host, if there is
+    one."""
+    if is_url(name):
+        return name
+    protocol, _, rest = like.partition("://")
+    host, path = rest.partition("/")[0], name.removeprefix("/")
+    if protocol in _LOCAL:
+        return f"{protocol}:///{path}"
+    if protocol in _WITH_HOST:
+        return f"{protocol}://{host}/{path}"
+    if "@" in host:  # container@account: names begin with the container
+        return f"{protocol}://{host}/{path.partition('/')[2]}"
+    return f"{protocol}://{path}"
 
 
 def _bounded(files: Any) -> dict[str, float]:
@@ -188,9 +208,9 @@ def _files_of(start: str, process: int) -> Any:
     except ImportError as error:
         package = _PACKAGES.get(protocol, f"{protocol}fs")
         line = install_line("remote") if protocol.startswith("http") else f"pip install {package}"
-        raise MissingPackage(f"{protocol}:// shards need another package ({first_line(error)}): {line}") from error
+        raise MissingPackage(f"{protocol}:// shards need another package ({_said(error)}): {line}") from error
     except ValueError as error:
-        raise UserError(f"{start} cannot be opened: {first_line(error)}") from None
+        raise UserError(f"{shown_url(start)} cannot be opened: {_said(error)}") from None
 
 
 def _request(what: RemoteShard | str, ask: Callable[[Any, str], Result]) -> Result:
@@ -207,13 +227,15 @@ def _request(what: RemoteShard | str, ask: Callable[[Any, str], Result]) -> Resu
         except Exception as error:  # the packages behind fsspec raise errors of their own kinds
             if (final := _final(error)) is not None:
                 raise UserError(f"{shown_url(url)} {final}") from error
-            said = f"{type(error).__name__}: {first_line(error)}"
+            said = f"{type(error).__name__}: {_said(error)}"
             if attempt == TRIES:
                 raise UserError(
                     f"{shown_url(url)} cannot be read: {TRIES} requests failed, the last with {said}. Is the network "
                     "or the store away? The same command goes on later"
                 ) from error
-            log.log(logging.INFO if attempt < TRIES // 2 else logging.WARNING, "%s: %s; trying again", what, said)
+            log.log(
+                logging.INFO if attempt < TRIES // 2 else logging.WARNING, "%s: %s; trying again", shown_url(url), said
+            )
         time.sleep(wait * _draws.uniform(0.5, 1.0))
         wait = min(2 * wait, LONGEST_WAIT)
     raise AssertionError("the last attempt returns or raises")
@@ -226,13 +248,20 @@ def _final(error: Exception) -> str | None:
     refused = state in (401, 403) or isinstance(cause, PermissionError) or "Credentials" in type(cause).__name__
     if refused:
         return (
-            f"may not be read ({first_line(cause)}): give credentials where its package looks for them, for S3 "
+            f"may not be read ({_said(cause)}): give credentials where its package looks for them, for S3 "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for public data of S3 set FSSPEC_S3_ANON=true"
         )
-    if state in (404, 410) or isinstance(cause, FileNotFoundError):
+    # s3fs raises FileNotFoundError for what S3 says is missing; other packages also for a network that is away.
+    missing = isinstance(error, FileNotFoundError) and type(cause).__name__ == "ClientError"
+    if missing or state in (404, 410) or isinstance(cause, FileNotFoundError):
         return "is not there: is the name right?"
     if isinstance(cause, NotImplementedError | TypeError):
-        return f"cannot be read: {first_line(cause)}"
+        return f"cannot be read: {_said(cause)}"
     if isinstance(state, int) and 400 <= state < 500 and state not in _BUSY:
-        return f"cannot be read: its server answers with {state} ({first_line(cause)})"
+        return f"cannot be read: its server answers with {state} ({_said(cause)})"
     return None
+
+
+def _said(error: BaseException) -> str:
+    """Return the first line of an error without what may be secret in its URLs."""
+    return re.sub(r"\w[\w+.-]*://\S+", lambda found: shown_url(found.group()), first_line(error))

@@ -1,9 +1,9 @@
 """Compares a fine-tuned model with the weights that it started from: on its own held-out parts and on a general set.
 
 The general set is named by the user (`tune.general`), or it is the data that the run of `--init` was trained on; if
-that run was fine-tuned itself, the data of the first run, or the general set of its own fine-tuning. The test part makes
-the table; the blend (blend.py) is chosen on the validation part, or on the same part if there is one alone. Differences
-are paired by item, with intervals over images.
+that run was fine-tuned itself, the data of the first run, or the general set of its own fine-tuning. The table is of
+the test part; the blend (blend.py) is chosen on the validation part, or on the same part if there is one alone.
+Differences are paired by item, with intervals over images.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     FOLDER/.work-TICKET/claims/N        the worker that makes piece N; renamed N.done when the piece is committed
 
 Claims save work and decide nothing: a piece that two workers make is the same piece twice. So no disk needs locks. Each
-call begins a new ticket and removes older ones, and workers of an older ticket stop after their piece.
+call begins a new ticket and removes those whose call is over, and workers of a removed ticket stop after their piece.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dinorankclip.types import UserError, first_line
 
 BEAT = 2.0  # seconds between two notes of a worker
 LOST_AFTER = 60.0  # seconds without a new note after which a worker of another machine counts as lost
+DAY = 86_400.0  # seconds
 POLL = 0.5  # seconds between looks at claims of others
 _DONE = ".done"
 
@@ -60,17 +61,30 @@ class Crew:
     @classmethod
     def begin(cls, place: Path, work: Work, identity: str) -> Crew:
         """Make the folder of a new call below `place`, which all workers must see."""
-        cls.remove_all(place)
+        cls.remove_left(place)
         crew = cls((place / f".work-{uuid.uuid4().hex[:12]}").absolute())
         for folder in (crew.notes, crew.claims):
             folder.mkdir(parents=True)
-        write_json(crew.folder / "work.json", asdict(work) | {"identity": identity})
+        leader = {"host": platform.node(), "process": os.getpid()}
+        write_json(crew.folder / "work.json", asdict(work) | {"identity": identity, "leader": leader})
         return crew
 
-    @staticmethod
-    def remove_all(place: Path) -> None:
+    @classmethod
+    def remove_left(cls, place: Path) -> None:
+        """Remove the folders of calls that are over: their leading process has died, or is on another machine and has
+        left no sign of life for a day. A call that goes on beside this one keeps its own."""
         for old in place.glob(".work-*"):
-            shutil.rmtree(old, ignore_errors=True)
+            with suppress(OSError, UnfitFile):
+                leader = read_object(old / "work.json").get("leader", {})
+                if leader.get("host") == platform.node() and lives(int(leader.get("process", 0))):
+                    continue
+                signs = [path.stat().st_mtime for path in (old / "work.json", *(old / "notes").glob("[!.]*"))]
+                if leader.get("host") not in (None, platform.node()) and time.time() - max(signs) < DAY:
+                    continue
+            cls(old).remove()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def open_work(self) -> Pieces:
         """Open the pieces in a worker, and refuse other data or another model than the leading process has."""
@@ -133,6 +147,8 @@ class Crew:
                 write_text(path, worker)
                 return None
             return False  # it was done just now
+        except FileNotFoundError:
+            return False  # the call is over
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(worker)
         if path.with_name(f"{number}{_DONE}").exists():  # it was done since `done` was read
@@ -167,6 +183,7 @@ class Worker:
             self.write_note()
             thread.start()
             self.pieces = self.crew.open_work()
+            self.sizes = self.pieces.sizes
             yield self
         except Exception as error:
             self.note.error = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
@@ -190,7 +207,7 @@ class Worker:
             self.note.items += items
 
         self.pieces.make(number, advance)
-        self.note.items = before + self.pieces.sizes[number]
+        self.note.items = before + self.sizes[number]
         self.note.pieces += 1
         self.write_note()
 

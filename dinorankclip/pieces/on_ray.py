@@ -169,9 +169,11 @@ class _Dealer:
                 return
             if refusal:
                 self._again(number, refusal)
-            elif number is not None:
+                self.todo.rotate(-1)  # another worker tries it, if there is one: this one's machine may be broken
+                self.idle.insert(0, actor)
+            else:
                 self.left.discard(number)
-            self.idle.append(actor)
+                self.idle.append(actor)
         while self.todo and self.idle:
             actor, number = self.idle.pop(), self.todo.popleft()
             self.busy[actor.make.remote(number)] = actor, number

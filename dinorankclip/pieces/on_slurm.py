@@ -20,6 +20,7 @@ from dinorankclip.pieces.crew import POLL, Crew, work_share
 from dinorankclip.types import UserError
 
 _LOOK_AT_JOBS = 5.0  # seconds
+_WAITING = ("PENDING", "REQUEUED", "CONFIGURING")  # states of an element that has not begun
 
 
 class Share:
@@ -78,6 +79,8 @@ def run_on_slurm(
         while True:
             time.sleep(POLL)
             notes, over = crew.read_notes(), False
+            for note in notes:
+                crew.is_lost(note.worker)  # begins to watch its signs of life
             items = sum(note.items for note in notes)
             if items > shown:  # a lost worker's unfinished piece is not counted back
                 advance(items - shown)
@@ -96,6 +99,9 @@ def run_on_slurm(
             account.add(note.worker, note.pieces, note.core_seconds)
         account.again = sum(note.again for note in notes)
         account.lost = sum(not note.ended and crew.is_lost(note.worker) for note in notes)
+    for job in jobs:
+        if job.state.upper().startswith(_WAITING):  # nothing is left for it to do
+            job.cancel()
     errors = [note.error for note in notes if note.error]
     if errors and len(crew.done()) < len(missing):
         raise UserError(f"{errors[0]} (logs: {logs})")

@@ -28,9 +28,10 @@ def make_pieces(
     distributed.wait_for_all()  # all ranks look before one of them writes, so that they see the same
     if missing:
         distributed.leader_first(pieces.prepare)
-        total = sum(pieces.sizes)
+        sizes = pieces.sizes
+        total = sum(sizes)
         bar = tqdm(
-            desc=pieces.title, initial=total - sum(pieces.sizes[number] for number in missing), total=total,
+            desc=pieces.title, initial=total - sum(sizes[number] for number in missing), total=total,
             unit=pieces.unit, disable=not (show and world.leads), mininterval=1.0, dynamic_ncols=True,
             bar_format="{l_bar}{bar}| {n:.0f}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
         )  # fmt: skip
@@ -69,4 +70,4 @@ def _run_elsewhere(
 
             run_on_ray(pieces, missing, crew, where, work.device, bar, account)
     finally:
-        Crew.remove_all(place)
+        crew.remove()

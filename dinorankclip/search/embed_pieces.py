@@ -1,8 +1,9 @@
 """Makes the parts of `embed` as pieces of work, and joins them in the order of the data.
 
 A part is `PART` items, images first, then captions. The process that has the folder appends the next part directly. Any
-other part is written aside, to FOLDER/.parts/SIDE-START.npz, and appended when all parts before it are there. So the
-folder is the same whoever made which part, and a folder that one process began goes on with many.
+other part is written aside, to FOLDER/.parts/SIDE-START-IDENTITY.npz, and appended when all parts before it are there.
+So the folder is the same whoever made which part, and a folder that one process began goes on with many. The identity
+is that of model, data and settings: a part of another call is never taken.
 """
 
 from __future__ import annotations
@@ -98,6 +99,9 @@ class EmbedPieces(Pieces):
         """Open the folder, new or begun, in the process that joins parts."""
         self.folder = EmbeddingFolder(self.out, self.plan, about, self.model.dim, self.half)
         remove_left_files(self.out / ASIDE)
+        for path in (self.out / ASIDE).glob("[!.]*.npz"):
+            if not path.stem.endswith(f"-{self.identity}"):
+                path.unlink()
         self.gather()
         return self.folder
 
@@ -148,7 +152,7 @@ class EmbedPieces(Pieces):
 
     def _path(self, number: int) -> Path:
         side, places = self._places[number]
-        return self.out / ASIDE / f"{side}-{places.start:010d}.npz"
+        return self.out / ASIDE / f"{side}-{places.start:010d}-{self.identity}.npz"
 
     def _image_part(self, places: range, progress: Progress) -> Part:
         assert self.images is not None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from dinorankclip.checked_files import TABLE_BYTES, UnfitFile, file_text
+from dinorankclip.checked_files import TABLE_BYTES, UnfitFile, file_bytes
 from dinorankclip.checksums import read_sealed
 from dinorankclip.data.damage import CAUSES, DamageCount
 from dinorankclip.data.open_data import TextLines
@@ -58,7 +58,10 @@ class EmbeddedSearch:
         self._memo, self._words = QueryMemo(path.with_suffix(QUERIES)), np.empty((0, self._rows.dim), np.float32)
         if count >= FEWEST_PHOTOS:
             self._words = background_rows(path, self._model.embed_queries)
-        stamp = digest(str(manifest.get(HASHES, {}).get(ROWS)) if HASHES in manifest else (folder / ROWS).stat())
+        state = (folder / ROWS).stat()  # of a folder without hashes: size and time
+        stamp = digest(
+            str(manifest[HASHES].get(ROWS)) if HASHES in manifest else f"{state.st_size} {state.st_mtime_ns}"
+        )
         self.index = self._index(beside, kind or kind_for(count), stamp, say)
 
     def _index(self, beside: Path, kind: Kind, stamp: str, say: Callable[[str], None]) -> LargeIndex:
@@ -125,7 +128,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _damaged(folder: Path) -> DamageCount:
     count = DamageCount(max_damaged=1.0)
-    text = file_text(folder / DAMAGED, TABLE_BYTES) if (folder / DAMAGED).is_file() else ""
-    pairs = (line.rpartition("\t")[::2] for line in text.splitlines())
+    data = file_bytes(folder / DAMAGED, TABLE_BYTES) if (folder / DAMAGED).is_file() else b""
+    lines = data.decode("utf-8", "surrogateescape").split("\n")  # as they were written: names need not be UTF-8
+    pairs = (line.rpartition("\t")[::2] for line in lines)
     count.add(0, [(key, cause) for key, cause in pairs if cause in CAUSES])
     return count

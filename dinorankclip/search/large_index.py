@@ -18,6 +18,7 @@ A file whose size or time is not the one noted is hashed before it is used, and 
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ import numpy as np
 from dinorankclip.checked_files import read_arrays
 from dinorankclip.checksums import DamagedFile, file_hash, read_sealed, sealed
 from dinorankclip.extras import missing_packages, naming_extras
-from dinorankclip.io import digest, whole_file, write_json
+from dinorankclip.io import digest, remove_left_files, whole_file, write_json
 from dinorankclip.json_shape import COUNT, NUMBER, OBJECT, TEXT, entries
 from dinorankclip.search.codes import (
     BLOCK,
@@ -108,8 +109,9 @@ class LargeIndex:
         return [self._of_clusters(query, top) for query in queries]
 
     def _of_clusters(self, query: np.ndarray, top: int) -> np.ndarray:
-        fit = self._centres @ query
-        nearest = np.sort(np.argpartition(-fit, min(self.look, len(fit) - 1))[: self.look])
+        order = np.argsort(-(self._centres @ query), kind="stable")
+        held = np.cumsum(np.diff(self._starts)[order])  # rows in the nearest cluster, the two nearest, …
+        nearest = np.sort(order[: max(self.look, int(np.searchsorted(held, top)) + 1)])
         ranges = zip(self._starts[nearest].tolist(), self._starts[nearest + 1].tolist())
         return self._codes.candidates(query[None], ranges, top)[0][0]
 
@@ -148,6 +150,7 @@ def make_index(
     `queries`, [Q, D], and a sample of the rows themselves."""
     folder.mkdir(parents=True, exist_ok=True)
     path = _path(folder, kind, stamp)
+    remove_left_files(folder)
     for old in folder.glob(f"index-{kind}-*"):
         old.unlink(missing_ok=True)
     {"exact": _write_records, "graph": _write_graph, "ivf": _write_clusters}[kind](rows, path, progress)
@@ -218,11 +221,18 @@ def _write_clusters(rows: RowFile, path: Path, progress: Progress) -> None:
             members, begins = np.unique(owners[order], return_index=True)
             for member, begin, end in zip(members.tolist(), begins, [*begins[1:], len(owners)]):
                 file.seek(int(free[member]) * size)
-                file.write(records[order[begin:end]].data)
+                _write_whole(file, records[order[begin:end]])
                 free[member] += end - begin
             progress("indexing, second pass", first + len(owners), len(rows))
     with whole_file(path.with_suffix(".npz")) as aside, open(aside, "wb") as file:
         np.savez(file, centres=centres, starts=starts)
+
+
+def _write_whole(file: io.RawIOBase, records: np.ndarray) -> None:
+    """Write all records: an unbuffered file may take a part of them, on a disk that is nearly full."""
+    rest: Any = memoryview(records.view(np.uint8))  # type: ignore[arg-type]  # NumPy's stubs lack the buffer protocol
+    while len(rest):
+        rest = rest[file.write(rest) or 0 :]
 
 
 def _measured(index: LargeIndex, queries: np.ndarray, progress: Progress) -> tuple[int, float]:

@@ -163,6 +163,43 @@ def test_what_counts_as_a_url_and_what_is_shown_of_it():
     refuse_missing("s3://bucket/anything")
 
 
+@pytest.mark.parametrize(
+    ("like", "name", "url"),
+    [
+        ("s3://bucket/set/*.tar", "bucket/set/0.tar", "s3://bucket/set/0.tar"),
+        ("sftp://me@host/data/*.tar", "/data/0.tar", "sftp://me@host/data/0.tar"),
+        ("abfs://box@account.net/set/*.tar", "box/set/0.tar", "abfs://box@account.net/set/0.tar"),
+        ("https://host/set", "https://host/set/0.tar", "https://host/set/0.tar"),
+    ],
+)
+def test_names_of_a_store_become_urls_in_it(like, name, url):
+    assert remote._as_url(like, name) == url
+
+
+def test_files_by_url(tmp_path):
+    write_set(tmp_path, part="train", count=6, shards=2)
+    local = open_pairs(tmp_path / "train", split="all")
+    for where in ("train", "train/*.tar"):
+        assert everything(open_pairs(f"file://{tmp_path}/{where}", split="all")) == everything(local)
+
+
+def test_errors_show_no_secrets(tmp_path, caplog):
+    pytest.importorskip("aiohttp")
+    write_tar(tmp_path / "a.tar", good_members(2))
+    with StandIn(tmp_path, failing=1.0) as server, caplog.at_level("INFO"):
+        server.draws.choice = lambda faults: "503"
+        with pytest.raises(UserError, match="8 requests failed") as refused:
+            RemoteShard(f"{server.url}/a.tar?signature=SECRET").look()
+        server.shutdown()
+    assert "trying again" in caplog.text and "SECRET" not in caplog.text + str(refused.value)
+
+
+def test_many_items_do_not_wait_at_once():
+    begun = []
+    found = remote.side_by_side(lambda item: begun.append(item) or item, range(1000))
+    assert next(found) == 0 and len(begun) < 100 and list(found) == list(range(1, 1000))
+
+
 def test_a_stored_run_never_leads_to_the_network(tmp_path, monkeypatch):
     monkeypatch.delenv("DINORANKCLIP_ONLINE", raising=False)
     with pytest.raises(UserError, match="names data on another machine"):
@@ -176,6 +213,8 @@ def test_s3_by_s3fs(store, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": store.url, "client_kwargs": {"region_name": "x"}})
+    with pytest.raises(UserError, match="is not there"):
+        open_pairs("s3://bucket/nothing.tar", split="all")
     local = everything(open_pairs(tmp_path / "bucket/set/train", split="all"))
     for where in ("s3://bucket/set", "s3://bucket/set/train/*.tar", "s3://bucket/set/train/{0..2}.tar"):
         split = "train" if where.endswith("set") else "all"

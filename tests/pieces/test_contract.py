@@ -117,9 +117,26 @@ def test_workers_of_an_older_call_stop_after_their_piece(tmp_path):
     thread.start()
     while not (there.claims / "0").exists():
         time.sleep(0.01)
+    stored = json.loads((there.folder / "work.json").read_text())
+    write_json(there.folder / "work.json", stored | {"leader": {"host": platform.node(), "process": 2**30}})  # killed
     newer = begin(tmp_path)
     thread.join()
     assert set(read(tmp_path)) <= {"0", "1"} and not there.folder.exists() and newer.folder.exists()
+
+
+def test_a_call_beside_another_one_leaves_its_folder(tmp_path):
+    one, other = begin(tmp_path), begin(tmp_path)
+    assert one.folder.exists() and other.folder.exists()
+    one.remove()
+    assert other.folder.exists() and other.claim(0, "a") is True and one.claim(0, "a") is False
+    far = json.loads((other.folder / "work.json").read_text()) | {"leader": {"host": "far", "process": 1}}
+    write_json(other.folder / "work.json", far)
+    begin(tmp_path)
+    assert other.folder.exists(), "its leading process may live"
+    old = time.time() - 2 * crew.DAY
+    os.utime(other.folder / "work.json", (old, old))
+    begin(tmp_path)
+    assert not other.folder.exists()
 
 
 def test_a_worker_says_what_it_cannot_open(tmp_path):

@@ -156,7 +156,8 @@ def test_parts_made_in_any_order_give_the_same_bytes(tmp_path, model, photos):
     leading.make(0, lambda items: None)
     leading.gather()
     assert folder.items("images") == 8 and len(list((tmp_path / "out" / ".parts").iterdir())) == 2
-    (tmp_path / "out" / ".parts" / "texts-0000000000.npz").write_bytes(b"damaged")
+    (damaged,) = (tmp_path / "out" / ".parts").glob("texts-0000000000-*.npz")
+    damaged.write_bytes(b"damaged")
     after_a_kill = EmbedPieces(tmp_path / "out", model, images, captions, part=PART)
     folder = after_a_kill.lead({"model": "m"})
     for number in (2, 3, 4):
@@ -165,6 +166,19 @@ def test_parts_made_in_any_order_give_the_same_bytes(tmp_path, model, photos):
     folder.finish()
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert not (tmp_path / "out" / ".parts").exists()
+
+
+def test_parts_of_another_model_are_not_joined(tmp_path, model, photos):
+    """Whoever empties a folder leaves its hidden files there."""
+    images, others = open_images(photos), load_model(saved(tmp_path / "other", small_model(seed=2)))
+    left = EmbedPieces(tmp_path / "out", others, images, None, part=PART)
+    left.lead({"model": "other"})
+    left.make(1, lambda items: None)
+    for path in (tmp_path / "out").glob("[!.]*"):
+        path.unlink()
+    embed(tmp_path / "out", model, images)
+    embed(tmp_path / "whole", model, images)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_finished_parts_are_not_computed_again(tmp_path, model, photos):

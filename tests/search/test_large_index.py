@@ -2,6 +2,8 @@
 
 import json
 import os
+import platform
+import shutil
 
 import numpy as np
 import pytest
@@ -116,6 +118,19 @@ def test_clusters_hold_every_row_once(rows, file, tmp_path, monkeypatch):
     np.testing.assert_allclose(records["code"] * records["scale"][:, None], rows[records["row"]], atol=0.005)
 
 
+def test_clusters_are_added_until_they_hold_enough_rows(rows, file, tmp_path):
+    index = make_index(file, tmp_path, "ivf", "s", rows[:5], quiet)
+    index.look = 1
+    assert len(index.nearest(rows[3], 500)[0]) == 500 and len(index.nearest(rows[3], N)[0]) == N
+
+
+def test_what_a_killed_maker_left_is_removed(rows, file, tmp_path):
+    left = tmp_path / f".index-exact-x.rows.{platform.node()}.{2**30}"
+    left.touch()
+    make_index(file, tmp_path, "exact", "s", rows[:2], quiet)
+    assert not left.exists()
+
+
 def test_damaged_and_foreign_index_files_are_refused(rows, file, tmp_path):
     make_index(file, tmp_path, "exact", "s", rows[:2], quiet)
     (path,) = tmp_path.glob("index-exact-*.rows")
@@ -194,6 +209,13 @@ def test_the_api_and_a_photo_as_query(embedded):
     assert found.hits[0].path == embedded / "photos/11.jpg" and found.hits[0].score == pytest.approx(1, abs=1e-4)
 
 
+def test_a_damaged_photo_may_have_any_name(embedded, tmp_path):
+    shutil.copytree(embedded / "out", tmp_path / "out")
+    (tmp_path / "out/damaged.tsv").write_bytes(b"\xff\xe2\x80\xa8.jpg\tundecodable-image\n")
+    found = EmbeddedSearch(str(embedded / "model"), tmp_path / "out", lambda: load_model(embedded / "model"), print)
+    assert list(found.damaged.keys.values()) == ["undecodable-image"]
+
+
 def test_folders_that_cannot_be_searched_say_why(embedded, tmp_path, capsys):
     def refused(*words):
         with pytest.raises(SystemExit):
@@ -207,7 +229,6 @@ def test_folders_that_cannot_be_searched_say_why(embedded, tmp_path, capsys):
 
 
 def test_new_embeddings_get_a_new_index(embedded, tmp_path, monkeypatch):
-    import shutil
 
     shutil.copytree(embedded / "out", tmp_path / "out")
     notes = []

@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 import torch
@@ -22,6 +23,7 @@ from dinorankclip.lost_process import PATIENCE, answer_within, living, noticing,
 from dinorankclip.types import UserError, first_line
 
 BUCKET = 1 << 23  # numbers of gradients that travel together
+START_WITHIN = timedelta(minutes=1)  # processes start at different times, however soon they must answer later
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
@@ -71,7 +73,7 @@ def _init(on_gpu: bool) -> None:
     so waits for that process have a group of their own, between hosts."""
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     try:
-        store, rank, size = next(rendezvous("env://"))
+        store, rank, size = next(rendezvous("env://", timeout=max(answer_within(), START_WITHIN)))
         # torchrun --max-restarts keeps its store: what processes of an earlier attempt wrote there must not be found.
         store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         _meeting.store = dist.PrefixStore("roll call", store)

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -69,6 +70,16 @@ def test_the_others_name_it(how, size, lost, expected):
     for text in found.values():
         assert text.startswith(expected) and "\n" not in text
         assert how == "long work" or "start all processes again with the same command" in text
+
+
+def test_a_process_whose_companion_never_starts_says_so(monkeypatch):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_PORT", str(distributed_port()))
+    monkeypatch.setenv(lost_process.SECONDS, "1")
+    monkeypatch.setattr(distributed, "START_WITHIN", timedelta(seconds=1))
+    with pytest.raises(UserError, match=r"process 0 cannot connect to the others .*1/2.*start all of them again"):
+        distributed.join("cpu")
 
 
 def distributed_port() -> int:

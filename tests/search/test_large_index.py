@@ -211,9 +211,9 @@ def test_the_api_and_a_photo_as_query(embedded):
 
 def test_a_damaged_photo_may_have_any_name(embedded, tmp_path):
     shutil.copytree(embedded / "out", tmp_path / "out")
-    (tmp_path / "out/damaged.tsv").write_bytes(b"\xff\xe2\x80\xa8.jpg\tundecodable-image\n")
+    (tmp_path / "out/damaged.tsv").write_bytes(b"\xff\xe2\x80\xa8.jpg\tcorrupt\n")
     found = EmbeddedSearch(str(embedded / "model"), tmp_path / "out", lambda: load_model(embedded / "model"), print)
-    assert list(found.damaged.keys.values()) == ["undecodable-image"]
+    assert list(found.damaged.keys.values()) == ["corrupt"]
 
 
 def test_folders_that_cannot_be_searched_say_why(embedded, tmp_path, capsys):

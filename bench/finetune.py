@@ -41,12 +41,13 @@ Made by `python -m bench.finetune page`; [predictions](predictions.md) were writ
 
 Two trunks were trained here (`drc-small`, 64 px, `--recipe taught`, 480 core-seconds each): `captions` on Flickr8k,
 PACS photo and flowers5, the start of the tasks cub and caltech; `names` on Caltech-101, CUB-100, PACS photo and
-flowers5 with the captions "a photo of a NAME", the start of the Flickr8k tasks. The general set of a start is a third
-of the held-out part of its own data. The blend is chosen on validation photos; all numbers below are of test photos.
-Own score: image → text R@1 for names, that is zero-shot accuracy; mean recall for Flickr8k. Mean recall is the mean of
-R@1, R@5 and R@10 both ways. Numbers are per cent before → after (difference in points with a 95 % interval over
-images, the items averaged over seeds). "Blend" are the weights that such a run ends with; the line above has those of
-its last step. Cells (finetune_cells.toml) see the same own pairs, and replay sees as many of the start's beside them:
+flowers5 with the captions "a photo of a NAME", the start of the Flickr8k tasks. The general set of a start is drawn
+from the held-out photos of its own data: a sixth of them chooses the blend, another sixth is scored here. Own score:
+image → text R@1 for names, that is zero-shot accuracy; mean recall for Flickr8k. Mean recall is the mean of R@1, R@5
+and R@10 both ways, the captions of an image averaged first. Numbers are per cent before → after (difference in points
+with a 95 % interval over images, the items averaged over seeds). "Blend" are the weights that such a run ends with;
+the line above has those of its last step. Cells (finetune_cells.toml) see the same own pairs, and replay sees as many
+of the start's beside them:
 
 - `full`: the defaults where the data of the start are at hand: half of a batch is replayed, rate 3e-4
 - `alone`: the defaults where they are not: rate 4e-5
@@ -184,18 +185,20 @@ def summarise(out: Path) -> dict[str, Any]:
 def page(out: Path) -> None:
     """Write OUT/README.md from the runs."""
     summary, lines = summarise(out), lines_of(out / RUNS)
-    rows = list(dict.fromkeys((line["task"], line["cell"]) for line in lines))
+    tasks = list(tomllib.loads(CELLS.read_text())["tasks"])
+    made = dict.fromkeys((line["task"], line["cell"]) for line in lines)
+    rows = sorted(made, key=lambda row: tasks.index(row[0]))  # as they were made within a task
     text = [HEAD, "## Own data and the general set", "", TABLE_HEAD]
     for task, row in rows:
-        made = [line for line in lines if (line["task"], line["cell"]) == (task, row)]
+        of_row = [line for line in lines if (line["task"], line["cell"]) == (task, row)]
         measure = "recall" if task.startswith("flickr") else "first"
         own, general, first = (
             summary[f"{task}/{row}/{name}"]["numbers"] for name in (f"own {measure}", "general recall", "general first")
         )
-        alpha = " ".join(f"{line['alpha']:.1f}" for line in made)
+        alpha = " ".join(f"{line['alpha']:.1f}" for line in of_row)
         text.append(
-            f"| {task} | {row} | {len(made)} | {_points(own)} | {_points(general)} | {_points(first)} | {alpha} | "
-            f"{made[0]['lr']:.0e} | {np.mean([line['core_seconds'] for line in made]):.0f} |"
+            f"| {task} | {row} | {len(of_row)} | {_points(own)} | {_points(general)} | {_points(first)} | {alpha} | "
+            f"{of_row[0]['lr']:.0e} | {np.mean([line['core_seconds'] for line in of_row]):.0f} |"
         )
     if tuned := lines_of(out / TUNING):
         text += ["", "## Rates, on validation (seed 0)", "", TUNING_HEAD]

@@ -113,7 +113,7 @@ def ask(folder: Path, kind: Any, cold: bool, asked: int, measured: bool) -> None
 
 
 def stored_right(folder: Path, rows: RowFile, queries: np.ndarray) -> list[np.ndarray]:
-    if not (folder / RIGHT).exists():
+    if not (folder / RIGHT).exists() or len(np.load(folder / RIGHT)["right"]) < len(queries):
         np.savez(folder / RIGHT, right=np.stack(true_nearest(rows, queries, TOP)))
     right = np.load(folder / RIGHT)["right"]
     return [np.asarray(some) for some in right[: len(queries)]]

@@ -145,7 +145,7 @@ def what_it_gave(rows: list[dict[str, Any]], settings: dict[str, Any]) -> Findin
         ways += ["a smaller --tune.floor" if tune.get("blend") else "a lower --optim.lr"]
         return Finding("note", f"it learned your data and forgot other things: {words}", f"try {' or '.join(ways)}")
     if not any(row["verdict"] == "higher" for row in own):
-        advice = "train for more epochs, on more pairs, or at three times the rate"
+        advice = "train for more epochs, on more pairs, or at up to twice the rate"
         advice += "; a larger --tune.floor lets the blend keep more" if tune.get("blend") else ""
         return Finding("note", f"fine-tuning shows no gain: {words}", advice)
     unknown = "" if general else "name a general set (--tune.general DATA) to see what the model forgot"

@@ -49,7 +49,7 @@ Kind = Literal["exact", "graph", "ivf"]
 KINDS: tuple[Kind, ...] = ("exact", "graph", "ivf")
 EXACT_TO, GRAPH_TO = 1_000_000, 10_000_000  # rows up to which a kind is the choice
 TOP = 10  # places that recall is measured at
-RECALL = 0.98  # aimed at
+RECALL = 0.99  # aimed at on the sample, half of which are rows: those are found more easily than captions
 LOOKS: dict[Kind, tuple[int, ...]] = {  # how far a query looks: nothing, candidates of the graph, clusters
     "exact": (0,),
     "graph": (64, 128, 256, 512, 1024),

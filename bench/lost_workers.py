@@ -1,6 +1,7 @@
 """Kills a worker in the middle of `embed`, of `teacher cache` and of a study, and compares the bytes with one process.
 
     python -m bench.lost_workers [--only embed cache study] [--items 640]
+    python -m bench.lost_workers page --folder FOLDER …      # the dated record of these folders' rows
 
 Runners: two Ray nodes of one core each on this machine, one of them killed; two ranks of torchrun, one killed and the
 command run again; two elements of submitit's local executor, one killed. The model has random weights, since bytes are
@@ -239,8 +240,36 @@ def prepare(items: int) -> None:
     Path("lost.toml").write_text(STUDY)
 
 
+def page(folders: list[Path]) -> None:
+    """Write the record of rows that were measured before."""
+    from bench.harness import in_words, machine, today, write_dated
+
+    found = {str(folder.name): json.loads((folder / "rows.json").read_text()) for folder in folders}
+    about = machine(1, ("torch", "numpy"))
+    lines = ["# Lost workers", "", __doc__.split("\n\n")[0], "", __doc__.split("\n\n")[2].strip()]
+    lines += ["Statuses are those of the command, and of the command again where it was needed.", ""]
+    for name, rows in found.items():
+        pace = rows[0].get("pace", 0)
+        lines += [f"## {name}" + (f", each piece takes {pace:g} s more" if pace else ""), ""]
+        lines += [
+            "| work | runner | same as one process | status | command, s | account |",
+            "| --- | --- | --- | --- | --: | --- |",
+        ]
+        for row in rows:
+            account = " ".join(row["account"]).partition(": ")[2]
+            lines.append(
+                f"| {row['work']} | {row['runner']} | {'yes' if row['same'] else 'NO'} | {row['status']} "
+                f"| {row['seconds']:.0f} | {account} |"
+            )
+        lines.append("")
+    write_dated(Path("docs/bench"), "lost-workers", today(), found, "\n".join([*lines, f"Machine: {in_words(about)}."]))
+
+
 def main(argv: list[str] | None = None) -> None:
     given = sys.argv[1:] if argv is None else argv
+    if given[:1] == ["page"]:
+        page([Path(word) for word in given[1:] if word != "--folder"])
+        return
     if given[:1] == ["work"]:
         work(given[1], given[2], given[3:])
         return
@@ -281,7 +310,9 @@ def main(argv: list[str] | None = None) -> None:
             except OSError:
                 found = f"missing:\n{result['tail']}"
             expected = expected or found
-            rows.append({"work": kind, "runner": name, "same": found == expected, "bytes": found} | result)
+            rows.append(
+                {"pace": PACE, "work": kind, "runner": name, "same": found == expected, "bytes": found} | result
+            )
             print(json.dumps({k: v for k, v in rows[-1].items() if k != "tail" or found != expected}), flush=True)
             Path("rows.json").write_text(json.dumps(rows))
 

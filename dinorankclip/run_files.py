@@ -154,11 +154,22 @@ def runs_behind(model: str | Path) -> tuple[list[Path], bool]:
     return runs, False
 
 
+def data_of(run: Path) -> str:
+    """Return the data that a run was trained on. A relative path that leads nowhere from here is taken from the folder
+    in which the run was begun, as far as the run still lies at its own relative path below that folder."""
+    settings = read_settings(run)
+    where, own = str(settings["data"]), Path(str(settings.get("run") or ""))
+    if where == BUILT_IN or os.path.exists(where) or not own.parts or own.is_absolute():
+        return where
+    begun_in = Path(*run.absolute().parts[: -len(own.parts)])
+    return str(begun_in / where) if begun_in / own == run.absolute() and (begun_in / where).exists() else where
+
+
 def taught_by(model: str | None, own: str | None = None) -> Path | None:
     """Return the run whose data hold all that a model was trained on, besides `own`; None if there is no such run. A
     model that was fine-tuned on other pairs than `own` learnt from two sets of data at least."""
     runs, whole = runs_behind(model) if model is not None else ([], False)
-    if not whole or any(own is None or not _same_place(own, read_settings(run)["data"]) for run in runs[:-1]):
+    if not whole or any(own is None or not _same_place(own, data_of(run)) for run in runs[:-1]):
         return None
     return runs[-1]
 
@@ -173,7 +184,7 @@ def data_at_hand(model: str | None, own: str | None = None) -> bool:
     run = taught_by(model, own)
     if run is None:
         return False
-    where = str(read_settings(run)["data"])
+    where = data_of(run)
     if where.startswith("pipe:") or "://" in where or (own is not None and _same_place(own, where)):
         return False
     first = re.sub(r"\{[^}]*\}", "*", where.partition("::")[0])  # of several lists of shards

@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -7,6 +8,8 @@ from dinorankclip.checksums import CHECKSUM, sealed, sealed_line
 from dinorankclip.config import TrainSettings, as_dict
 from dinorankclip.io import write_json
 from dinorankclip.run_files import (
+    data_at_hand,
+    data_of,
     gate_name,
     inert_orders,
     inert_words,
@@ -58,6 +61,21 @@ def test_a_damaged_log_loses_its_damaged_lines_alone(tmp_path):
     )
     (tmp_path / "metrics.jsonl").write_bytes(good + damaged + b'{"step": 6, "loss": NaN}\n')
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 6]
+
+
+def test_relative_data_are_found_from_another_folder(tmp_path, monkeypatch):
+    """A run that was begun as runs/first in one folder, looked at from another one."""
+    run = tmp_path / "work" / "runs" / "first"
+    run.mkdir(parents=True)
+    write_json(run / "config.json", sealed(as_dict(TrainSettings(data="pairs", run="runs/first"))))
+    assert data_of(run) == "pairs", "they are nowhere"
+    (tmp_path / "work" / "pairs").mkdir()
+    assert data_of(run) == str(tmp_path / "work" / "pairs") and data_at_hand(str(run))
+    monkeypatch.chdir(tmp_path / "work")
+    assert data_of(Path("runs/first")) == "pairs"
+    monkeypatch.chdir(tmp_path)
+    run.rename(tmp_path / "moved")
+    assert data_of(tmp_path / "moved") == "pairs"
 
 
 def test_an_emptied_log_is_noticed_beside_checkpoints(tmp_path, caplog):

@@ -34,7 +34,7 @@ from dinorankclip.models.trunk import trunk_config
 from dinorankclip.pieces.contract import HERE, Where, Work
 from dinorankclip.pieces.run import make_pieces
 from dinorankclip.presets import default_settings
-from dinorankclip.run_files import CHECKPOINTS, read_settings, refuse_command, runs_behind, taught_by
+from dinorankclip.run_files import CHECKPOINTS, data_of, refuse_command, runs_behind, taught_by
 from dinorankclip.stored_settings import settings_from_json
 from dinorankclip.teachers.cache_read import TeacherCache
 from dinorankclip.train.aligned_setup import new_aligned_model, set_scales
@@ -199,7 +199,7 @@ def _replay_finding(settings: TrainSettings) -> FindingSettings:
     """Return how replayed pairs are found and divided: as a run behind the start did it, if they are its data."""
     where, runs = settings.tune.replay, runs_behind(settings.init)[0] if settings.init else []
     if where == START:
-        where = str(read_settings(runs[-1])["data"]) if runs else where
+        where = data_of(runs[-1]) if runs else where
     found = (known.reading for run in runs if (known := run_data(run)) and known.is_same(str(where)))
     return next(found, FindingSettings())
 

@@ -256,7 +256,7 @@ def run_data(model: str | Path) -> RunData | None:
     if (run := files.run_of(model)) is None:
         return None
     settings = files.read_settings(run)
-    return RunData(str(settings["data"]), stored_reading(settings["reading"]))
+    return RunData(files.data_of(run), stored_reading(settings["reading"]))
 
 
 def stored_reading(stored: dict[str, Any]) -> FindingSettings:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One line decides what gets installed; see the head of constraints.txt for why.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: quickstart study test test-browser browser site notebooks lint check check-long chaos wheel check-wheel bench \
+.PHONY: quickstart install study test test-browser browser site notebooks lint check check-long chaos wheel check-wheel bench \
   bench-ranking parity-scoring named-sets clean
 
 # Four models, trained for the same number of core-seconds: CLIP with AdamW as open_clip trains it, CLIP with the defaults
@@ -23,6 +23,9 @@ quickstart: $(VENV)/installed
 study: $(VENV)/installed
 	$(BIN)/dinorankclip study run small
 	$(BIN)/dinorankclip report runs/study-small
+
+# The commands alone: .venv/bin/dinorankclip.
+install: $(VENV)/installed
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest

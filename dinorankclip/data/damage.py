@@ -22,7 +22,7 @@ CAUSES = {
     "corrupt": "the image's data contradict themselves",
     "too-many-pixels": "larger than reading.max_pixels; refused before decoding",
     "empty-image": "zero bytes or zero pixels",
-    "missing-image": "a caption without its image",
+    "missing-image": "a caption whose image is not there: no such file, or no such entry of the shard",
     "no-caption": "an image without a caption",
     "empty-caption": "a caption that is blank",
     "not-utf8": "a caption in another encoding; convert it to UTF-8",

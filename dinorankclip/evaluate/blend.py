@@ -112,13 +112,18 @@ class _Blend:
         chosen, score = low, self._own(low)
         while chosen > 0 and (lower := self._own(chosen - 1)) > score:
             chosen, score = chosen - 1, lower
-        kept = f"are sure to lose at most {100 * floor:g} points on {self.general.name} ({len(start.values):,} images)"
+        kept = (
+            f"are sure to lose at most {100 * floor:g} points of {self.measure} on {self.general.name} "
+            f"({len(start.values):,} images)"
+        )
         if low == 0:
             say(f"blend: not even 10 % of the way {kept}: the run ends with the weights that it started from")
         else:
+            whole = score if chosen == STEPS else self._own(STEPS)
             say(
-                f"blend: {100 * chosen / STEPS:.0f} % of the way from the start to the trained weights "
-                f"(validation {100 * score:.2f} %); up to {100 * low / STEPS:.0f} % {kept}"
+                f"blend: {100 * chosen / STEPS:.0f} % of the way from the start to the trained weights. It has a mean "
+                f"recall of {100 * score:.2f} % on your validation part, which chose it, and the trained weights have "
+                f"{100 * whole:.2f} %; up to {100 * low / STEPS:.0f} % {kept}"
             )
         return chosen / STEPS
 
@@ -131,7 +136,9 @@ class _Blend:
         assert self.general is not None
         _set(self.model, self.start, self.end, tenths / STEPS)
         loaded = LoadedModel(self.model, "blend", self.parts.placement)
-        return items_of(set_scores(loaded, self.general, parts_of(self.general)[0], EmbeddingStore(None)))
+        scores = set_scores(loaded, self.general, parts_of(self.general)[0], EmbeddingStore(None))
+        self.measure = "accuracy" if "T@1" in scores else "mean recall"
+        return items_of(scores)
 
     def _own(self, tenths: int) -> float:
         _set(self.model, self.start, self.end, tenths / STEPS)

@@ -108,7 +108,7 @@ def judge(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
     else:
         yield _use(folder, settings, found)
     if gained := stored_scores(folder).get("gains"):
-        yield what_it_gave(gained, settings)
+        yield what_it_gave(gained, settings, (stored_scores(folder).get("chosen") or {}).get("alpha", 1.0))
         return
     earlier = before.get(f"{found.part}/t2i R@1")
     if earlier is not None and found.first_interval[1] < earlier:
@@ -126,9 +126,9 @@ def _use(folder: Path, settings: dict[str, Any], found: HeldOut) -> Finding:
     return Finding("note", what, advice_when_weak(folder, settings))
 
 
-def what_it_gave(rows: list[dict[str, Any]], settings: dict[str, Any]) -> Finding:
+def what_it_gave(rows: list[dict[str, Any]], settings: dict[str, Any], alpha: float = 1.0) -> Finding:
     """Return a sentence on what training changed on the own data and on the general set, and what to try if it did not
-    help. `rows` are those of evaluate/gains.py."""
+    help. `rows` are those of evaluate/gains.py, `alpha` is how far a blend went."""
     own, general = ([row for row in rows if row["of"] == kind] for kind in (OWN, GENERAL))
     part = "test" if any(row["part"] == "test" for row in own) else "val"
     own = [row for row in own if row["part"] == part]
@@ -139,23 +139,24 @@ def what_it_gave(rows: list[dict[str, Any]], settings: dict[str, Any]) -> Findin
     if any(row["verdict"] == "lower" for row in own) and not any(row["verdict"] == "higher" for row in own):
         return Finding("problem", f"training made the model worse: {words}", "lower --optim.lr by 3 to 10")
     if lost:
-        ways = [] if tune.get("blend") else ["--tune.blend"]
-        ways += [] if tune.get("lora_rank") else ["--tune.lora-rank 8"]
-        ways += [] if tune.get("replay") else ["--tune.replay DATA"]
-        ways += ["a smaller --tune.floor" if tune.get("blend") else "a lower --optim.lr"]
-        return Finding("note", f"it learned your data and forgot other things: {words}", f"try {' or '.join(ways)}")
+        ways = [] if tune.get("replay") else ["--tune.replay DATA"]
+        ways += ["a smaller --tune.floor"] if tune.get("blend") else ["--tune.blend"]
+        learnt = any(row["verdict"] == "higher" for row in own)
+        what = "it learned your data" if learnt else "it shows no gain on your data"
+        return Finding("note", f"{what} and lost some of what it knew: {words}", f"try {' or '.join(ways)}")
     if not any(row["verdict"] == "higher" for row in own):
         advice = "train for more epochs, on more pairs, or at up to twice the rate"
-        advice += "; a larger --tune.floor lets the blend keep more" if tune.get("blend") else ""
+        advice += "; a larger --tune.floor lets the blend keep more" if tune.get("blend") and alpha < 1 else ""
         return Finding("note", f"fine-tuning shows no gain: {words}", advice)
     unknown = "" if general else "name a general set (--tune.general DATA) to see what the model forgot"
     return Finding("fine", f"fine-tuning helped: {words}", unknown)
 
 
 def _change(rows: list[dict[str, Any]]) -> str:
-    """Return the changes of the first scores in words: `R@1 12.0 → 15.5 % (+3.5 [2.1, 4.8])`."""
+    """Return the changes of two scores in words: `R@1 12.0 → 15.5 % (+3.5 [2.1, 4.8])`. Changes that are shown to be
+    more than chance come first."""
     written = []
-    for row in rows[:2]:
+    for row in sorted(rows, key=lambda row: row["verdict"] not in ("higher", "lower"))[:2]:
         gain = 100 * (row["after"] - row["before"])
         span = f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
         written.append(f"{row['score']} {100 * row['before']:.1f} → {100 * row['after']:.1f} % ({gain:+.1f} {span})")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dinorankclip.checked_files import UnfitFile, read_object
-from dinorankclip.run_files import CHECKPOINTS, LAST, NUMBERS, PROVENANCE, SCORES
+from dinorankclip.run_files import CHECKPOINTS, CHOSEN, LAST, NUMBERS, PROVENANCE, SCORES
 
 TEN = 10
 
@@ -64,8 +64,11 @@ def _scores(model: Path) -> dict[str, Any]:
     if stored := _numbers(_read(model / SCORES).get("scores")):
         return stored
     if step := _read(model / NUMBERS).get("step"):
-        stored = _read(model.resolve().parents[1] / SCORES)
-        return _numbers(stored.get("scores")) if stored.get("step") == step else {}
+        folder = model.resolve()
+        stored = _read(folder.parents[1] / SCORES)
+        # A blend has the step of the weights that it mixes with the start, and the scores are its own.
+        scored = stored.get("step") == step and (not stored.get("chosen") or folder.name == CHOSEN)
+        return _numbers(stored.get("scores")) if scored else {}
     scores = _read(model / PROVENANCE).get("scores")
     return _numbers(scores.get("values")) if isinstance(scores, dict) else {}
 

@@ -85,6 +85,7 @@ def as_begun_in(run: Path, settings: TrainSettings) -> TrainSettings:
             stored = files.read_settings(run)
             begun = as_begun(settings, stored)
         replays = stored.get("tune", {}).get("replay") == START and settings.tune.replay is None
+        replays = replays and stored.get("init") == settings.init  # of another start `claim` speaks
         if replays and not files.data_at_hand(settings.init, settings.data):
             raise UserError(
                 f"{run} replays the data of {settings.init}, and they are not where they were: put them back, or begin "

@@ -28,6 +28,17 @@ def test_a_run_is_its_last_checkpoint(tmp_path):
     assert held_out_share(str(tmp_path / "export")) == HeldOutShare(0.5, 100)
 
 
+def test_scores_of_a_blend_are_not_those_of_its_checkpoints(tmp_path):
+    run = run_of(tmp_path / "run")
+    stored = json.loads((run / "scores.json").read_text())
+    assert held_out_share(str(run / "checkpoints" / "step-186")) == held_out_share(str(run))
+    (run / "scores.json").write_text(json.dumps(stored | {"chosen": {"alpha": 0.4}}))
+    (run / "checkpoints" / "chosen").mkdir()
+    (run / "checkpoints" / "chosen" / "training.json").write_text(json.dumps({"step": 186}))
+    assert held_out_share(str(run / "checkpoints" / "step-186")) is None
+    assert held_out_share(str(run / "checkpoints" / "chosen")) == held_out_share(str(run)) == HeldOutShare(0.35, 1000)
+
+
 def test_the_test_part_is_preferred_and_chance_is_noticed(tmp_path):
     share = held_out_share(str(run_of(tmp_path / "good")))
     assert share == HeldOutShare(0.35, 1000) and not share.at_chance

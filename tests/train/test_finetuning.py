@@ -306,6 +306,8 @@ def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, genera
         assert settings_from(*flags).tune.replay is None
         with pytest.raises(UserError, match=r"replays the data of .*put them back"):
             tuned(pairs, first, run.folder)
+        with pytest.raises(UserError, match="init: "):  # another start: other settings, not missing data
+            tuned(pairs, start, run.folder)
         with pytest.raises(UserError, match="no run of this package"):
             tuned(pairs, start, tmp_path / "other", **{"tune.replay": "start"})
     finally:

@@ -7,7 +7,14 @@ from dinorankclip.evaluate.intervals import interval
 from dinorankclip.evaluate.scores import Score
 from dinorankclip.evaluate.scores_file import write_training_scores
 from dinorankclip.report.run_findings import closing_findings, examine_run
-from dinorankclip.report.run_verdict import advice_at_chance, held_out_retrieval, how_made, judge, pairs_of_epoch
+from dinorankclip.report.run_verdict import (
+    advice_at_chance,
+    held_out_retrieval,
+    how_made,
+    judge,
+    pairs_of_epoch,
+    what_it_gave,
+)
 from dinorankclip.run_files import read_settings
 from tests.report.test_run_findings import run_folder
 
@@ -103,3 +110,24 @@ def test_a_run_without_an_end_is_not_judged(tmp_path):
     (run / "scores.json").write_text("{")
     (found,) = judged(run)
     assert found.level == "note" and "cannot be read" in found.what
+
+
+def row(of, score, before, after, low, high, verdict):
+    return {"of": of, "part": "val", "score": score, "before": before, "after": after, "low": low, "high": high,
+            "n": 100, "verdict": verdict}  # fmt: skip
+
+
+def test_what_fine_tuning_gave_is_said_of_the_scores_that_changed():
+    none = "no difference shown"
+    own = [row("own", "i2t R@1", 0.01, 0.0, -0.03, 0.0, none), row("own", "i2t R@10", 0.11, 0.2, 0.01, 0.16, "higher")]
+    lost = [row("general", "i2t R@1", 0.53, 0.52, -0.02, 0.0, none)]
+    lost += [row("general", "i2t R@10", 0.61, 0.59, -0.03, -0.005, "lower")]
+    tune = {"tune": {"blend": True, "replay": "start", "lora_rank": 8}}
+    found = what_it_gave(own + lost, tune)
+    assert found.what.startswith("it learned your data and lost some of what it knew: on your val part i2t R@10 11.0")
+    assert "general set i2t R@10 61.0" in found.what and found.advice == "try a smaller --tune.floor"
+    assert what_it_gave(own[:1] + lost, {}).what.startswith("it shows no gain on your data and lost")
+    assert what_it_gave(own[:1] + lost, {}).advice == "try --tune.replay DATA or --tune.blend"
+    assert what_it_gave(own, tune).what.startswith("fine-tuning helped")
+    for alpha, more in ((1.0, False), (0.3, True)):
+        assert ("larger --tune.floor" in what_it_gave(own[:1], tune, alpha).advice) == more

@@ -27,6 +27,7 @@ from dinorankclip.types import Progress, UserError
 
 WARM_UP, FEWEST, MOST = 2, 5, 200  # steps: not timed; timed at least; timed at most
 TIMED_SECONDS = 5.0  # steps are timed for about this long
+BUSY = 0.75  # share of a core below which a thread waits for it; on an idle machine threads that spin have nearly all
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def as_measured_in(run: Path, settings: TrainSettings) -> TrainSettings:
     asked = as_dict(settings)["budget"]
     if any(stored.get(name) != asked[name] for name in ("minutes", "core_seconds")):
         return settings
-    return with_changes(settings, {"budget.steps": stored.get("steps")})
+    threads = {"budget.threads": stored.get("threads")} if asked["threads"] is None else {}
+    return with_changes(settings, {"budget.steps": stored.get("steps"), **threads})
 
 
 def measured(settings: TrainSettings, run: Path | None) -> TrainSettings:
@@ -63,6 +65,18 @@ def measured(settings: TrainSettings, run: Path | None) -> TrainSettings:
         return settings
     parts = assemble(settings, dry=run is None)
     cost = step_cost(parts)
+    if _waits_for_cores(cost, settings, parts):
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        if (alone := step_cost(parts)).seconds < cost.seconds:
+            say(
+                f"other work keeps the cores busy: one thread takes {alone.seconds:.3g} s for a step where {threads} "
+                f"threads, which wait for each other, take {cost.seconds:.3g} s, so one is used (--budget.threads "
+                f"{threads} overrules it)"
+            )
+            cost, settings = alone, with_changes(settings, {"budget.threads": 1})
+        else:
+            torch.set_num_threads(threads)
     budget = settings.budget
     steps = steps_within(cost, budget.minutes, budget.core_seconds)
     epochs = steps / parts.length.steps_per_epoch
@@ -74,6 +88,13 @@ def measured(settings: TrainSettings, run: Path | None) -> TrainSettings:
     if run is not None and distributed.world().leads:
         write_json(run / CONFIG, sealed(as_dict(settings)))
     return settings
+
+
+def _waits_for_cores(cost: StepCost, settings: TrainSettings, parts: RunParts) -> bool:
+    """Return whether the threads of a CPU got much less than a core each."""
+    threads = torch.get_num_threads()
+    chosen = settings.budget.threads is not None or parts.placement.device.type != "cpu" or threads == 1
+    return not chosen and cost.core_seconds < BUSY * threads * cost.seconds * distributed.world().size
 
 
 def steps_within(cost: StepCost, minutes: float | None, core_seconds: float | None) -> int:

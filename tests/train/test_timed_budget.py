@@ -84,6 +84,29 @@ def test_a_killed_run_keeps_its_measured_length(pairs, tmp_path):
     assert read_settings(run)["budget"]["steps"] == steps
 
 
+@pytest.mark.parametrize(
+    ("costs", "threads", "steps"),
+    [
+        ([StepCost(0.1, 0.19)], None, 10),  # both threads work
+        ([StepCost(0.8, 0.8), StepCost(0.1, 0.1)], 1, 20),  # they wait for each other beside other work
+        ([StepCost(0.8, 0.8), StepCost(0.9, 0.9)], None, 2),  # they wait for data
+    ],
+)
+def test_on_a_busy_machine_one_thread_is_used(pairs, tmp_path, monkeypatch, capsys, costs, threads, steps):
+    before, left = torch.get_num_threads(), list(costs)
+    monkeypatch.setattr(timed_budget, "step_cost", lambda parts: left.pop(0))
+    free = [word for at, word in enumerate(QUICK) if "--budget.threads" not in QUICK[max(0, at - 1) : at + 1]]
+    torch.set_num_threads(2)
+    try:
+        asked = settings_from("--data", pairs, "--run", tmp_path / "run", *free, "--budget.core-seconds", "2")
+        found = timed_budget.measured(asked, None)
+        assert torch.get_num_threads() == (threads or 2)
+    finally:
+        torch.set_num_threads(before)
+    assert (found.budget.threads, found.budget.steps) == (threads, steps) and not left
+    assert ("other work keeps the cores busy" in capsys.readouterr().out) == (threads == 1)
+
+
 def test_the_cost_of_a_step_is_measured(pairs, tmp_path):
     begin, cores = time.perf_counter(), core_time()
     parts = assemble(settings(pairs, tmp_path / "run", "--budget.steps", 50))

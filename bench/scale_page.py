@@ -70,7 +70,7 @@ def constants() -> dict[str, Constant]:
         "lists": Constant(list_bytes, "bytes for each own row × item", MEASURED,
                           "[scaling](bench/scaling-2026-11-16.md): the loss of order 1 alone, 512 pairs"),
         "saving": Constant(62e6 / saving / 1e9, "GB a core-second", MEASURED,
-                           "[checksum-cost](bench/checksum-cost-2026-11-18.md): a checkpoint of 62 MB, without hashes"),
+                           "[checksum-cost](bench/checksum-cost-2026-11-19.md): a checkpoint of 62 MB, without hashes"),
         "failures": Constant(54 * 24 * (16384 / GPUS_OF_NODE) / 419, "hours between failures of a node of 8", PUBLISHED,
                              "Llama 3 (2024): 419 unexpected interruptions in 54 days on 16,384 H100"),
         "peak": Constant(989e12, "FLOP/s of a GPU, bf16 dense", PUBLISHED, "data sheet of the H100 SXM"),

@@ -62,6 +62,7 @@ class Bench:
     data: LeagueData
     out: Path
     rounds: int = ROUNDS
+    costs_of: str | None = None  # data whose measured costs hold here, too
 
     # Costs: a file that all processes share.
 
@@ -69,6 +70,27 @@ class Bench:
         path = self.out / COSTS
         table = json.loads(path.read_text()) if path.is_file() else {}
         return table.get(self.data.name, {"cells": {}, "caches": {}})
+
+    def take_over(self, cells: list[Cell]) -> None:
+        """Store the costs that were measured on other data of the same world: those of steps do not depend on the
+        number of pairs, and those of caches grow with it."""
+        path = self.out / COSTS
+        table = json.loads(path.read_text()) if path.is_file() else {}
+        other = table.get(self.costs_of, {"cells": {}, "caches": {}})
+        pairs = {name: int(name.rpartition("-")[2]) for name in (self.data.name, str(self.costs_of))}
+        for cell in (self.leagues.reference, *cells):
+            if cell.digest not in other["cells"]:
+                raise UserError(f"--costs-of {self.costs_of}: the cost of {cell.name} was not measured there")
+            self._keep("cells", cell.digest, other["cells"][cell.digest])
+            for name in self.cache_names(cell):
+                teachers = str(cache_spec_of(cell.settings(self.world, self.data.where)))
+                found = [each["core_seconds"] for each in other["caches"].values() if each["teachers"] == teachers]
+                if not found:
+                    raise UserError(
+                        f"--costs-of {self.costs_of}: the cost of a cache of {teachers} was not measured there"
+                    )
+                seconds = round(found[0] * pairs[self.data.name] / pairs[str(self.costs_of)], 1)
+                self._keep("caches", name, {"teachers": teachers, "core_seconds": seconds})
 
     def _keep(self, kind: str, name: str, value: Any) -> None:
         path = self.out / COSTS
@@ -248,6 +270,8 @@ def start_of(parts: RunParts) -> str:
 def run(args: argparse.Namespace) -> None:
     bench, cells = opened(args)
     budget = bench.world.budget(args.budget)
+    if bench.costs_of is not None:
+        bench.take_over(cells)
     bench.measure([bench.leagues.reference, *cells])
     share, shares = map(int, args.share.split("/"))
     path = args.out / (RUNS if shares == 1 else f"runs-{share}.jsonl")
@@ -301,13 +325,16 @@ def opened(args: argparse.Namespace) -> tuple[Bench, list[Cell]]:
     args.out.mkdir(parents=True, exist_ok=True)
     data = open_data(args.world, args.data, args.sealed_seed, args.sealed_count)
     cells = {cell.digest: cell for group in args.cells for cell in leagues.group(group).cells.values()}
-    return Bench(leagues, leagues.worlds[args.world], data, args.out, args.rounds), list(cells.values())
+    bench = Bench(leagues, leagues.worlds[args.world], data, args.out, args.rounds, getattr(args, "costs_of", None))
+    return bench, list(cells.values())
 
 
 def page(args: argparse.Namespace) -> None:
     from bench.leagues_page import write_page
+    from bench.leagues_scaling import write_scaling
 
     write_page(args.out)
+    write_scaling(args.out)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -328,8 +355,13 @@ def main(argv: list[str] | None = None) -> None:
             verb.add_argument("--first-seed", type=int, default=0)
             verb.add_argument("--budget", required=True, help="a budget of the world, or core-seconds")
             verb.add_argument("--cache", choices=("both", INCLUDED, AMORTISED), default="both")
+            verb.add_argument(
+                "--costs-of",
+                help="take the costs of other data, scenes-8000: steps as there, caches by "
+                "the number of pairs; so all amounts of data have the same steps",
+            )
             verb.add_argument("--share", default="0/1", help="which seeds this process takes: 0/2 takes the even ones")
-    writer = verbs.add_parser("page", help="write the page of all runs")
+    writer = verbs.add_parser("page", help="write the page of all runs, and that of the amounts of data")
     writer.add_argument("--out", type=Path, required=True)
     writer.set_defaults(run=page)
     args = parser.parse_args(argv)

@@ -185,7 +185,8 @@ def write_page(folder: Path, leagues: Leagues | None = None) -> None:
     for world, budget in sorted({(run["world"], run["budget"]) for run in runs}):
         some = [run for run in runs if (run["world"], run["budget"]) == (world, budget)]
         found = costs.get(some[0].get("data", ""), {})
-        lines.append(f"## {world}, {budget:g} core-seconds\n")
+        data = f" ({pairs} training pairs)" if (pairs := some[0].get("data", "").partition("-")[2]) else ""
+        lines.append(f"## {world}{data}, {budget:g} core-seconds\n")
         lines += cache_lines(found)
         if bad := unequal_starts(some):
             lines.append(f"**Runs of seeds {bad} did not start alike: their differences are not paired.**\n")

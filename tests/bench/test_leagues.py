@@ -213,3 +213,38 @@ def test_a_locked_image_tower_learns_captions_alone(bench):
     changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert not any(name.startswith("trunk.towers.visual.") for name in changed)
     assert {"anchor.projection.weight", "trunk.towers.token_embedding.weight"} <= changed
+
+
+def test_amounts_of_data_forecast_and_multiplier():
+    from bench.leagues_scaling import Amount, forecasts, line_forecast, multiplier
+
+    exact = line_forecast([10, 11, 12, 13], [1.0, 2.0, 3.0, 4.0], 14)
+    assert exact.value == pytest.approx(5) and exact.low == pytest.approx(5) and exact.high == pytest.approx(5)
+    # A case by hand: y = 0, 1, 0 at x = 0, 1, 2 has the mean 1/3, slope 0, one degree of freedom, s² = 2/3.
+    spread = line_forecast([0, 1, 2], [0.0, 1.0, 0.0], 3)
+    reach = 12.7062 * (2 / 3) ** 0.5 * (1 + 1 / 3 + 4 / 2) ** 0.5
+    assert spread.value == pytest.approx(1 / 3) and spread.high - spread.value == pytest.approx(reach, rel=1e-4)
+    amounts = [
+        Amount(pairs, {0: clip, 1: clip}, {0: taught, 1: taught})
+        for pairs, clip, taught in ((1000, 0.1, 0.15), (2000, 0.2, 0.3), (4000, 0.3, 0.35))
+    ]
+    assert multiplier(amounts, amounts[0]) == pytest.approx(2**0.5)
+    assert multiplier(amounts, amounts[1]) == pytest.approx(2.0)
+    assert multiplier(amounts, amounts[2]) is None  # no amount of CLIP's reaches it
+    clip, lead = forecasts(amounts)
+    assert clip.low < clip.value < clip.high and lead.value == pytest.approx(0.2 / 3)
+    assert forecasts([*amounts[:2], Amount(16_000, {0: 0.9}, {0: 0.9})]) is None  # the largest amount says nothing
+
+
+def test_costs_of_other_data_hold_with_caches_in_proportion(bench):
+    taught = Cell("anchor", {**ANCHOR, "distil.teacher": "random-vit:0", "distil.teacher_size": 32})
+    bench.costs_of = "scenes-48"
+    reference = {"cell": "clip", "median": 1.0, "low": 1.0, "high": 1.0, "rounds": 3, "step": 0.5}
+    cells = {bench.leagues.reference.digest: reference, taught.digest: {**reference, "median": 1.25}}
+    cache = {"teachers": str(leagues.cache_spec_of(taught.settings(bench.world, "scenes"))), "core_seconds": 3.0}
+    (bench.out / leagues.COSTS).write_text(json.dumps({"scenes-48": {"cells": cells, "caches": {"x": cache}}}))
+    bench.take_over([taught])
+    assert bench.reference_step() == 0.5 and bench.cache_seconds(taught, "included") == 1.5  # 24 pairs of 48
+    assert bench.steps(taught, 60, "included") == int(int(58.5 / 0.5) / 1.25)
+    with pytest.raises(UserError, match="was not measured there"):
+        bench.take_over([Cell("siglip", {"method": "siglip"})])

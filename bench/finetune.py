@@ -25,7 +25,7 @@ import dinorankclip
 from bench.finetune_data import BUILT, MIXTURES, held_out, prepare, task_of
 from dinorankclip.data.benchmark_sets import find_sets
 from dinorankclip.evaluate.embeddings import EmbeddingStore
-from dinorankclip.evaluate.gains import items_of, set_scores
+from dinorankclip.evaluate.gains import Items, items_of, set_scores
 from dinorankclip.evaluate.intervals import compare
 from dinorankclip.io import write_json
 from dinorankclip.models.folder import find_model
@@ -37,7 +37,8 @@ RUNS, TUNING, SUMMARY, COST = "runs.jsonl", "tuning.jsonl", "summary.json", "lor
 HEAD = """\
 # Study: fine-tuning
 
-Made by `python -m bench.finetune page`; [predictions](predictions.md) were written before the first run.
+Made by `python -m bench.finetune page`; [predictions](predictions.md): the first round was written before any
+run, the second after four results of test parts and a new division of the general sets.
 
 Two trunks were trained here (`drc-small`, 64 px, `--recipe taught`, 480 core-seconds each): `captions` on Flickr8k,
 PACS photo and flowers5, the start of the tasks cub and caltech; `names` on Caltech-101, CUB-100, PACS photo and
@@ -80,10 +81,12 @@ def start(name: str, data: Path) -> Path:
     return dinorankclip.train(**START | {"data": str(folder), "run": str(BUILT / "starts" / name)}).folder
 
 
-def measured(model: Path, folder: Path, part: str) -> dict[str, np.ndarray]:
-    """Return items by measure: `first` (image → text R@1) and `recall` (mean recall), by image."""
+def measured(model: Path, folder: Path, part: str) -> dict[str, Items]:
+    """Return items by measure: `first` (image → text R@1) by image, and `recall` (mean recall) by image, or by images
+    with the same captions."""
     scores = set_scores(load_model(model, device="cpu"), find_sets(str(folder))[0], part, EmbeddingStore())
-    return {"first": np.asarray(scores["i2t R@1"].items, float), "recall": items_of(scores).values}
+    first = scores["i2t R@1"]
+    return {"first": Items(np.asarray(first.items, float), first.clusters), "recall": items_of(scores)}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -137,17 +140,17 @@ def one(
         for of, data in (("own", own), ("general", general)):
             before, after = (measured(place, data, part) for place in (find_model(begin), weights))
             for measure in before:
-                found = compare(before[measure], after[measure])
-                line[f"{of} {measure}"] = [
-                    round(float(x), 6) for x in (before[measure].mean(), after[measure].mean(), found.low, found.high)
-                ]
+                line[f"{of} {measure}"] = four_numbers(
+                    before[measure].values, after[measure].values, before[measure].clusters
+                )
             if part == "test":
                 items = BUILT / "items"
                 items.mkdir(exist_ok=True)
                 np.savez_compressed(items / f"{task}-{row}-{seed}-{of}.npz", **{
-                    f"{when} {measure}": held_items[measure]
+                    f"{when} {measure}": held_items[measure].values
                     for when, held_items in (("before", before), ("after", after)) for measure in before
-                })  # fmt: skip
+                }, **{f"clusters {measure}": of_image for measure, each in before.items()
+                      if (of_image := each.clusters) is not None})  # fmt: skip
         lines.append(line)
     if part == "test" and seed > 0:
         shutil.rmtree(folder)  # room: the numbers stay
@@ -162,7 +165,12 @@ def pooled(task: str, row: str, of: str, measure: str, seeds: list[int]) -> list
     if not all(file.is_file() for file in files):
         return None
     before, after = (np.mean([np.load(file)[f"{when} {measure}"] for file in files], 0) for when in ("before", "after"))
-    found = compare(before, after)
+    return four_numbers(before, after, np.load(files[0]).get(f"clusters {measure}"))
+
+
+def four_numbers(before: np.ndarray, after: np.ndarray, clusters: np.ndarray | None) -> list[float]:
+    """Return the means before and after, and low and high of their paired difference."""
+    found = compare(before, after, clusters)
     return [round(float(x), 6) for x in (before.mean(), after.mean(), found.low, found.high)]
 
 

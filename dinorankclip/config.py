@@ -325,7 +325,7 @@ class TuneSettings:
     """Stop after so many validations without a better one, and take the best checkpoint."""
     replay: str | None = None
     """Other pairs (as --data) of which each batch holds a share, so that the model keeps what it knew. start: the data
-    that the run of --init was trained on. None: no replay."""
+    that the run of --init was trained on. none: no replay."""
     replay_share: float = 0.25
     """Share of a batch that comes from --tune.replay."""
 
@@ -351,7 +351,7 @@ class BudgetSettings:
     device: str = "auto"
     """auto (the GPU if there is one), cpu, cuda or cuda:N."""
     threads: int | None = None
-    """CPU threads of each process; by default torch's choice."""
+    """CPU threads of each process; by default torch's choice, or one for a budget in time where the cores are busy."""
     compile: bool = False
     """Compile the towers with torch.compile, for training alone: CLIP's plain towers. Values agree up to rounding."""
 

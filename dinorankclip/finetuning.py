@@ -27,6 +27,7 @@ LORA_RATE = 30.0  # corrections start at zero and take a larger rate than the ma
 START, REPLAY_RATE, REPLAY_SHARE = "start", 8.0, 0.5
 BYTES = 4  # of a parameter in a file; files in half precision look half as large, which the root forgives
 RANDOM = ":random"
+NONE = "none"  # what a user types for no replay, and for no general set
 FOREIGN = ("open_clip:", "transformers:", "hub:")
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dinorankclip.checked_files import JSON_BYTES, file_bytes, parsed_json
 from dinorankclip.config import TrainSettings, with_changes
-from dinorankclip.finetuning import START
+from dinorankclip.finetuning import NONE, START
 from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip.run_files import CONFIG, is_run, read_settings, refuse_command
 from dinorankclip.stored_settings import flatten, settings_from_json
@@ -77,7 +77,7 @@ def _on_defaults(values: Mapping[str, Any]) -> TrainSettings:
     if preset not in PRESETS:
         raise UserError(f"preset {preset!r}: there are {', '.join(PRESETS)}")
     start = values.get("init"), values.get("model.weights"), values.get("tune.lora_rank") is not None
-    without = values.get("model.frozen_image_tower") or values.get("distil.cache") is not None
+    without = values.get("model.frozen_image_tower") or values.get("distil.cache") not in (None, NONE)
     replay = values.get("tune.replay", None if without else START)
     base = default_settings(preset, values.get("method"), values.get("recipe"), *start, replay, values.get("data"))
     return with_changes(base, {name: value for name, value in values.items() if name not in DECIDING})

@@ -15,7 +15,7 @@ from dinorankclip.config import (
     TrainSettings,
     with_changes,
 )
-from dinorankclip.finetuning import PRESET, START, for_start
+from dinorankclip.finetuning import NONE, PRESET, START, for_start
 from dinorankclip.methods import traits_of
 from dinorankclip.recipes import check_recipe, recipe_called
 from dinorankclip.run_files import data_at_hand
@@ -99,9 +99,10 @@ def default_settings(
     depend on the weights that it starts from (`init`, or `weights` for --model.weights), on LoRA and on replay, which
     is that of the start's data if they are at hand and others than `data`."""
     base = preset(preset_name)
+    replay = None if replay == NONE else replay
     method = method or (base.method if recipe is None else recipe_called(recipe).methods[0])
     settings = for_recipe(for_method(base, method), recipe)
     if preset_name == PRESET and replay == START:
         unfit = settings.distil.cache is not None or traits_of(method).second_caption
-        replay = None if unfit or not data_at_hand(init, data) else START
+        replay = None if unfit or not data_at_hand(init, data or settings.data) else START
     return for_start(settings, init, weights, lora, replay)

@@ -150,16 +150,22 @@ def runs_behind(model: str | Path) -> tuple[list[Path], bool]:
         start = next((s for s in (settings.get("init"), settings["model"].get("weights")) if s is not None), None)
         if start is None or start.endswith(":random"):
             return runs, True
-        run = run_of(start)
+        run = run_of(_found_from(run, start, settings))
     return runs, False
 
 
 def data_of(run: Path) -> str:
-    """Return the data that a run was trained on. A relative path that leads nowhere from here is taken from the folder
-    in which the run was begun, as far as the run still lies at its own relative path below that folder."""
+    """Return the data that a run was trained on, as they are found from here."""
     settings = read_settings(run)
-    where, own = str(settings["data"]), Path(str(settings.get("run") or ""))
-    if where == BUILT_IN or os.path.exists(where) or not own.parts or own.is_absolute():
+    where = str(settings["data"])
+    return where if where == BUILT_IN else _found_from(run, where, settings)
+
+
+def _found_from(run: Path, where: str, settings: dict[str, Any]) -> str:
+    """Return a path of a run's settings. A relative path that leads nowhere from here is taken from the folder in which
+    the run was begun, as far as the run still lies at its own relative path below that folder."""
+    own = Path(str(settings.get("run") or ""))
+    if os.path.exists(where) or not own.parts or own.is_absolute():
         return where
     begun_in = Path(*run.absolute().parts[: -len(own.parts)])
     return str(begun_in / where) if begun_in / own == run.absolute() and (begun_in / where).exists() else where

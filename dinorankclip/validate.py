@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dinorankclip.config import UNGATED, TrainSettings, as_dict, with_changes
+from dinorankclip.finetuning import NONE
 from dinorankclip.methods import HIGHEST_ORDER, traits_of
 from dinorankclip.presets import default_settings
 from dinorankclip.recipes import check_recipe
@@ -70,6 +71,8 @@ def validated(settings: TrainSettings) -> TrainSettings:
     """
     if settings.distil.cache == "none":  # the user types "none"; settings hold None
         settings = with_changes(settings, {"distil.cache": None})
+    if settings.tune.replay == NONE:
+        settings = with_changes(settings, {"tune.replay": None})
     if settings.recipe is not None:
         check_recipe(settings.recipe, settings.method)
     _check_order(settings)

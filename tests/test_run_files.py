@@ -22,6 +22,7 @@ from dinorankclip.run_files import (
     read_numbers,
     read_settings,
     refuse_command,
+    runs_behind,
     spread_name,
     stored_scores,
 )
@@ -76,6 +77,17 @@ def test_relative_data_are_found_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run.rename(tmp_path / "moved")
     assert data_of(tmp_path / "moved") == "pairs"
+
+
+def test_a_chain_of_runs_is_followed_from_another_folder(tmp_path, monkeypatch):
+    """runs/mine was fine-tuned from runs/first, both begun in work/."""
+    for name, init in (("first", None), ("mine", "runs/first")):
+        run = tmp_path / "work" / "runs" / name
+        run.mkdir(parents=True)
+        write_json(run / "config.json", sealed(as_dict(TrainSettings(run=f"runs/{name}", init=init))))
+    monkeypatch.chdir(tmp_path)
+    found, whole = runs_behind("work/runs/mine")
+    assert [run.name for run in found] == ["mine", "first"] and whole
 
 
 def test_an_emptied_log_is_noticed_beside_checkpoints(tmp_path, caplog):

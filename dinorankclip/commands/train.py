@@ -19,7 +19,7 @@ from dinorankclip.api.training import default_run, refuse_missing_plugin, train
 from dinorankclip.api.training import run_training as run
 from dinorankclip.commands.shared import check_known
 from dinorankclip.config import TrainSettings
-from dinorankclip.finetuning import START
+from dinorankclip.finetuning import NONE, START
 from dinorankclip.given_settings import from_file
 from dinorankclip.methods import METHODS, REGISTRY
 from dinorankclip.pieces.contract import HERE, Where
@@ -140,7 +140,9 @@ def _defaults(argv: list[str]) -> TrainSettings:
         init, weights, rank = start
         # Replay is a default only where the user says nothing of it, and nothing that knows no replayed pairs.
         replay = _value_of(argv, "--tune.replay", none="None")
-        said = any(word.split("=")[0] in ("--tune.replay", *NO_REPLAY) for word in argv)
+        said = {word.split("=")[0] for word in argv} & {"--tune.replay", *NO_REPLAY}
+        if _value_of(argv, "--distil.cache") == NONE:
+            said -= {"--distil.cache"}
         replay = replay if said else START
         return default_settings(preset or "scenes", method, recipe, init, weights, rank is not None, replay, data)
     given: dict[str, Any] = {"preset": preset, "method": method, "recipe": recipe, "data": data}

@@ -152,12 +152,16 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item]) -> I
     """Yield function(item) for each item, in order, with several requests under way."""
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * AT_ONCE:  # millions of items do not wait at once
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > 2 * AT_ONCE:  # millions of items do not wait at once
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:  # after an error nobody waits for requests that have not begun
+            for future in waiting:
+                future.cancel()
 
 
 def matching(pattern: str) -> list[str]:

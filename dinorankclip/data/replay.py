@@ -1,7 +1,8 @@
 """Mixes pairs of a second source into every batch (`tune.replay`), so that a model keeps what it knew.
 
 Both sources have a loader of their own at the same step, so the position stays exact for any number of workers and
-processes. Pairs of both are each other's negatives.
+processes. Pairs of both are each other's negatives, unless their captions are equal: image names and groups repeat
+between data sets (00025.jpg) and say nothing there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from torch import Tensor
 from dinorankclip.data.damage import DamageCount
 from dinorankclip.data.loader import PairLoader
 from dinorankclip.types import Batch
+
+IMAGE, GROUP = 0, 2  # columns of `Batch.groups` that hold names of the data set (data/samples.shared_ids)
+OTHER = 0x5BD1E9955BD1E995  # tells names of the other source apart; the sign, which marks a missing id, stays
 
 
 class ReplayLoader:
@@ -54,8 +58,17 @@ def joined(a: Batch, b: Batch) -> Batch:
         views=a.views + b.views,
         captions=a.captions + b.captions,
         damage=a.damage + b.damage,
-        groups=torch.cat([a.groups, b.groups]),
+        groups=torch.cat([a.groups, _of_other(b.groups)]),
     )
+
+
+def _of_other(groups: Tensor) -> Tensor:
+    """Return the ids of the other source, with names of images and groups that equal none of `own`."""
+    groups = groups.clone()
+    for column in (IMAGE, GROUP):
+        ids = groups[:, column]
+        groups[:, column] = torch.where(ids < 0, ids, ids ^ OTHER)
+    return groups
 
 
 def _padded(texts: Tensor, length: int) -> Tensor:

@@ -4,6 +4,7 @@
 
 A mixture is allowed if the 95 % interval of its loss on the general set, paired by image, ends within the floor: the
 validation images of that set are a sample, and a mean of them within the floor is above it on others half of the time.
+Mixtures are tried in an order that was fixed before, so the level needs no correction for their number.
 The largest allowed α of a tenth is found by halving, since the loss grows with α. From there α falls while validation
 gets better: own scores rise and then fall with α, so the first that is no better ends the search. What was chosen lies
 in checkpoints/chosen, and `last` names it; checkpoints of training stay as they are, so that a finished run can be
@@ -13,6 +14,7 @@ finished again.
 from __future__ import annotations
 
 import copy
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,10 @@ from dinorankclip.run_files import BEST, CHECKPOINTS, CHOSEN, LAST, NUMBERS
 from dinorankclip.train.assemble import RunParts, starting_model
 from dinorankclip.train.checkpoints import link, newest
 from dinorankclip.train.run_folder import say
+from dinorankclip.types import UserError
 
 STEPS = 10  # α is a multiple of 1/STEPS
+RULE_OF_THREE = 3  # where none of n images is lost, the 95 % interval of the share of others ends at 3/n
 
 
 def choose_end(parts: RunParts, folder: Path) -> dict[str, Any]:
@@ -109,28 +113,40 @@ class _Blend:
             else:
                 high = at
             at = (low + high) // 2
-        chosen, score = low, self._own(low)
+        chosen = low
+        score = self._own(low) if low else 0.0
         while chosen > 0 and (lower := self._own(chosen - 1)) > score:
             chosen, score = chosen - 1, lower
+        if floor * start.images < RULE_OF_THREE:
+            say(
+                f"{self.general.name} has {start.images:,} images that choose the blend. Where none of so few is lost, "
+                f"others may lose {100 * min(1, RULE_OF_THREE / start.images):.2g} points: name a general set of at "
+                f"least {math.ceil(RULE_OF_THREE / floor):,}, --tune.general DATA, or a larger --tune.floor"
+            )
         kept = (
-            f"are sure to lose at most {100 * floor:g} points of {self.measure} on {self.general.name} "
-            f"({len(start.values):,} images)"
+            f"within {100 * floor:g} points of {self.measure} on {self.general.name}, by the interval over "
+            f"{start.images:,} images"
         )
         if low == 0:
-            say(f"blend: not even 10 % of the way {kept}: the run ends with the weights that it started from")
+            say(f"blend: not even 10 % of the way stays {kept}: the run ends with the weights that it started from")
         else:
             whole = score if chosen == STEPS else self._own(STEPS)
             say(
                 f"blend: {100 * chosen / STEPS:.0f} % of the way from the start to the trained weights. It has a mean "
                 f"recall of {100 * score:.2f} % on your validation part, which chose it, and the trained weights have "
-                f"{100 * whole:.2f} %; up to {100 * low / STEPS:.0f} % {kept}"
+                f"{100 * whole:.2f} %; the loss stays {kept}, up to {100 * low / STEPS:.0f} %"
             )
         return chosen / STEPS
 
     def _lost(self, start: Items, tenths: int) -> float:
         """Return the most that a mixture may have lost on the general set: the far end of the interval."""
-        found = compare(start.values, self._general(tenths).values, start.clusters, weights=start.weights)
-        return -found.low
+        mixed = self._general(tenths).values
+        if mixed.shape != start.values.shape:
+            raise UserError(
+                f"{self.general.name if self.general else 'the general set'} lost or gained readable images while the "
+                "blend was chosen: give the same command again"
+            )
+        return -compare(start.values, mixed, start.clusters, weights=start.weights).low
 
     def _general(self, tenths: int) -> Items:
         assert self.general is not None

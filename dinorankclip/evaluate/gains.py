@@ -3,13 +3,14 @@
 The general set is named by the user (`tune.general`), or it is the data that the run of `--init` was trained on; if
 that run was fine-tuned itself, the data of the first run, or the general set of its own fine-tuning. The table is of
 the test part; the blend (blend.py) is chosen on the validation part, or on the same part if there is one alone.
-Differences are paired by item, with intervals over images.
+Differences are paired by item, with intervals over images. Images whose captions are the same ("a photo of a NAME")
+share one text query, whose hit changes for all of them at once: they are drawn, or left out, together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dinorankclip.evaluate.intervals import compare
 from dinorankclip.evaluate.retrieval import KS, RetrievalScorer
 from dinorankclip.evaluate.scores import EmbeddedSet, Score
 from dinorankclip.evaluate.zero_shot import ZeroShotScorer
+from dinorankclip.finetuning import NONE
 from dinorankclip.formatting import WAYS, bare
 from dinorankclip.hub import online
 from dinorankclip.models.loaded import LoadedModel
@@ -29,7 +31,6 @@ from dinorankclip.train.cost import run_data
 from dinorankclip.types import UserError
 
 OWN, GENERAL = "own", "general"
-NONE = "none"
 MOST_DAMAGED = 0.05  # share of images of a general set that may be unreadable
 MOST_IMAGES = 2000  # of a part of a general set of pairs: enough for an interval of two points, and minutes on a CPU
 SHOWN = ("i2t R@1", "t2i R@1", "i2t R@10", "t2i R@10", "T@1", "mean per class")
@@ -80,8 +81,22 @@ def parts_of(location: SetLocation) -> tuple[str, str]:
 def set_scores(model: LoadedModel, location: SetLocation, part: str, store: EmbeddingStore) -> dict[str, Score]:
     """Return the scores of a model on a part of a set, with items."""
     embedded = EmbeddedSet(open_set(location), part, model, store, max_damaged=MOST_DAMAGED, most=MOST_IMAGES)
-    scorer = RetrievalScorer() if embedded.kind == "retrieval" else ZeroShotScorer()
-    return {score.name: score for score in scorer(embedded)}
+    if embedded.kind != "retrieval":
+        return {score.name: score for score in ZeroShotScorer()(embedded)}
+    captions = embedded.captions()
+    label = alike(captions)
+    of_text = np.repeat(label, [len(group) for group in captions])
+    clusters = {"i2t": label, "t2i": of_text}
+    scores = list(RetrievalScorer()(embedded))
+    return {score.name: replace(score, clusters=clusters.get(score.name[:3], score.clusters)) for score in scores}
+
+
+def alike(captions: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return a number for each image [N], the same for images whose captions read the same (spaces, case and order
+    aside)."""
+    numbers: dict[frozenset[str], int] = {}
+    sets = (frozenset(" ".join(text.lower().split()) for text in group) for group in captions)
+    return np.array([numbers.setdefault(each, len(numbers)) for each in sets])
 
 
 def mean_recall(scores: Mapping[str, Score]) -> float:
@@ -94,29 +109,33 @@ def mean_recall(scores: Mapping[str, Score]) -> float:
 
 @dataclass(frozen=True)
 class Items:
-    """Holds the contributions [N] to one number, their images [N] if items share any, and their weights."""
+    """Holds the contributions [N] to one number, their clusters [N] if items share any, and their weights. `images`
+    is the number of images that were looked at."""
 
     values: np.ndarray
     clusters: np.ndarray | None = None
     weights: np.ndarray | None = None
+    images: int = 0
 
 
 def items_of(scores: Mapping[str, Score]) -> Items:
-    """Return what `mean_recall` is the mean of: the accuracy's items, or the mean recall of each image both ways."""
+    """Return what `mean_recall` is the mean of: the accuracy's items, or the mean recall both ways of each image, or of
+    images with the same captions together."""
     if (accuracy := scores.get("T@1")) is not None:
         assert accuracy.items is not None, "an accuracy has items"
-        return Items(accuracy.items, accuracy.clusters, accuracy.weights)
-    ways = []
+        return Items(accuracy.items, accuracy.clusters, accuracy.weights, len(accuracy.items))
+    ways, images = [], 0
     for way in WAYS:
         held = [score for k in KS if (score := scores.get(f"{way} R@{k}")) is not None]
         if not held:
             raise UserError("the general set has too few images for a recall: name a larger one, --tune.general DATA")
         hits = np.mean([np.asarray(score.items, np.float64) for score in held], axis=0)
-        image_of = held[0].clusters
-        if way != "i2t" and image_of is not None:  # every caption counts once, so the mean is that of all captions
-            hits = np.bincount(image_of, hits) * (image_of.max() + 1) / len(hits)
+        images = images or len(hits)
+        label = held[0].clusters
+        if label is not None:  # every query counts once, so the mean is that of all queries
+            hits = np.bincount(label, hits) * (label.max() + 1) / len(hits)
         ways.append(hits)
-    return Items(np.mean(ways, axis=0))
+    return Items(np.mean(ways, axis=0), images=images)
 
 
 def gains(kind: str, part: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,7 @@ from dinorankclip.types import UserError, first_line
 BEAT = 2.0  # seconds between two notes of a worker
 LOST_AFTER = 60.0  # seconds without a new note after which a worker of another machine counts as lost
 DAY = 86_400.0  # seconds
+BEGINS = 60.0  # seconds within which a call has described the folder that it made
 POLL = 0.5  # seconds between looks at claims of others
 _DONE = ".done"
 
@@ -74,7 +75,9 @@ class Crew:
         """Remove the folders of calls that are over: their leading process has died, or is on another machine and has
         left no sign of life for a day. A call that goes on beside this one keeps its own."""
         for old in place.glob(".work-*"):
-            with suppress(OSError, UnfitFile):
+            with suppress(OSError, UnfitFile, ValueError):
+                if not (old / "work.json").exists() and time.time() - old.stat().st_mtime < BEGINS:
+                    continue  # another call is about to write it
                 leader = read_object(old / "work.json").get("leader", {})
                 if leader.get("host") == platform.node() and lives(int(leader.get("process", 0))):
                     continue

@@ -66,8 +66,8 @@ def _scores(model: Path) -> dict[str, Any]:
     if step := _read(model / NUMBERS).get("step"):
         folder = model.resolve()
         stored = _read(folder.parents[1] / SCORES)
-        # A blend has the step of the weights that it mixes with the start, and the scores are its own.
-        scored = stored.get("step") == step and (not stored.get("chosen") or folder.name == CHOSEN)
+        # Chosen weights have the step of a checkpoint before or of the last one, and the scores are theirs.
+        scored = folder.name == CHOSEN if stored.get("chosen") else stored.get("step") == step
         return _numbers(stored.get("scores")) if scored else {}
     scores = _read(model / PROVENANCE).get("scores")
     return _numbers(scores.get("values")) if isinstance(scores, dict) else {}

@@ -137,7 +137,7 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
     )
     loader: PairLoader | ReplayLoader = own
     if not distributed.same_everywhere(replayed):
-        raise UserError("the data of --init are not at hand on every machine: add --tune.replay None")
+        raise UserError("the data of --init are not at hand on every machine: add --tune.replay none")
     if replayed:
         other, reading = _replay_source(settings), _replay_reading(settings)
         second_loader = PairLoader(other, model.image_spec, tokenizer, batch=replayed, reading=reading, **common)

@@ -28,14 +28,17 @@ from dinorankclip.types import Progress, UserError
 WARM_UP, FEWEST, MOST = 2, 5, 200  # steps: not timed; timed at least; timed at most
 TIMED_SECONDS = 5.0  # steps are timed for about this long
 BUSY = 0.75  # share of a core below which a thread waits for it; on an idle machine threads that spin have nearly all
+FASTER = 0.9  # one thread is taken if it needs less than this share of the time: a smaller gain may be noise
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Holds the cost of a step: seconds on the clock, and seconds of all cores of all processes and their readers."""
+    """Holds the cost of a step: seconds on the clock, seconds of all cores of all processes and their readers, and
+    those without the readers."""
 
     seconds: float
     core_seconds: float
+    own_seconds: float = 0.0
 
 
 def in_time(settings: TrainSettings) -> bool:
@@ -65,13 +68,13 @@ def measured(settings: TrainSettings, run: Path | None) -> TrainSettings:
         return settings
     parts = assemble(settings, dry=run is None)
     cost = step_cost(parts)
-    if _waits_for_cores(cost, settings, parts):
+    if distributed.any_process(_waits_for_cores(cost, settings, parts))[0]:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        if (alone := step_cost(parts)).seconds < cost.seconds:
+        if (alone := step_cost(parts)).seconds < FASTER * cost.seconds:
             say(
-                f"other work keeps the cores busy: one thread takes {alone.seconds:.3g} s for a step where {threads} "
-                f"threads, which wait for each other, take {cost.seconds:.3g} s, so one is used (--budget.threads "
+                f"the {threads} threads get less than a core each, and wait for each other: one thread takes "
+                f"{alone.seconds:.3g} s for a step, they take {cost.seconds:.3g} s, so one is used (--budget.threads "
                 f"{threads} overrules it)"
             )
             cost, settings = alone, with_changes(settings, {"budget.threads": 1})
@@ -94,7 +97,7 @@ def _waits_for_cores(cost: StepCost, settings: TrainSettings, parts: RunParts) -
     """Return whether the threads of a CPU got much less than a core each."""
     threads = torch.get_num_threads()
     chosen = settings.budget.threads is not None or parts.placement.device.type != "cpu" or threads == 1
-    return not chosen and cost.core_seconds < BUSY * threads * cost.seconds * distributed.world().size
+    return not chosen and cost.own_seconds < BUSY * threads * cost.seconds * distributed.world().size
 
 
 def steps_within(cost: StepCost, minutes: float | None, core_seconds: float | None) -> int:
@@ -112,8 +115,8 @@ def step_cost(parts: RunParts) -> StepCost:
     progress = Progress(length.steps - 1, length.steps, length.epochs)  # late in a run all orders of the loss act
     with closing(iter(parts.loader)) as batches:
 
-        def take(count: int) -> tuple[float, float]:
-            clock, cores = time.perf_counter(), core_time()
+        def take(count: int) -> tuple[float, float, float]:
+            clock, cores, own = time.perf_counter(), core_time(), time.process_time()
             for _ in range(count):
                 batch = next(batches)
                 backward(model, parts.state.objective, batch, progress, parts.placement, chunk, updater=updater)
@@ -121,14 +124,14 @@ def step_cost(parts: RunParts) -> StepCost:
             updater.look()
             if parts.placement.device.type == "cuda":
                 torch.cuda.synchronize()
-            mean = distributed.mean_over_processes({"s": time.perf_counter() - clock, "cores": core_time() - cores})
-            return mean["s"], mean["cores"] * distributed.world().size
+            spent = {"s": time.perf_counter() - clock, "cores": core_time() - cores, "own": time.process_time() - own}
+            mean, size = distributed.mean_over_processes(spent), distributed.world().size
+            return mean["s"], mean["cores"] * size, mean["own"] * size
 
         take(WARM_UP)
-        seconds, cores = take(FEWEST)
-        more = min(MOST, int(FEWEST * TIMED_SECONDS / max(seconds, 1e-9))) - FEWEST
+        taken = take(FEWEST)
+        more = min(MOST, int(FEWEST * TIMED_SECONDS / max(taken[0], 1e-9))) - FEWEST
         if more > 0:
-            further = take(more)
-            seconds, cores = seconds + further[0], cores + further[1]
+            taken = tuple(map(sum, zip(taken, take(more))))
     steps = FEWEST + max(0, more)
-    return StepCost(max(seconds / steps, 1e-9), max(cores / steps, 1e-9))
+    return StepCost(*(max(seconds / steps, 1e-9) for seconds in taken))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import fsspec
 import numpy as np
@@ -198,6 +199,19 @@ def test_many_items_do_not_wait_at_once():
     begun = []
     found = remote.side_by_side(lambda item: begun.append(item) or item, range(1000))
     assert next(found) == 0 and len(begun) < 100 and list(found) == list(range(1, 1000))
+
+
+def test_an_error_does_not_wait_for_requests_that_have_not_begun():
+    begun = []
+
+    def failing(item):
+        begun.append(item)
+        time.sleep(0.05)
+        raise OSError(f"item {item}")
+
+    with pytest.raises(OSError, match="item 0"):
+        list(remote.side_by_side(failing, range(10 * remote.AT_ONCE)))
+    assert len(begun) < 2 * remote.AT_ONCE
 
 
 def test_a_stored_run_never_leads_to_the_network(tmp_path, monkeypatch):

@@ -139,6 +139,18 @@ def test_a_call_beside_another_one_leaves_its_folder(tmp_path):
     assert not other.folder.exists()
 
 
+def test_a_call_that_begins_beside_another_one_keeps_its_folder(tmp_path):
+    """A folder without work.json belongs to a call that is about to write it, or to one that died long ago."""
+    begun = tmp_path / ".work-begins"
+    begun.mkdir()
+    begin(tmp_path)
+    assert begun.exists()
+    old = time.time() - 2 * crew.BEGINS
+    os.utime(begun, (old, old))
+    begin(tmp_path)
+    assert not begun.exists()
+
+
 def test_a_worker_says_what_it_cannot_open(tmp_path):
     host = platform.node()
     with pytest.raises(UserError, match=f"{host} cannot open .*same paths as here, on a disk that all machines share"):

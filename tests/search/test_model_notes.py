@@ -39,6 +39,17 @@ def test_scores_of_a_blend_are_not_those_of_its_checkpoints(tmp_path):
     assert held_out_share(str(run / "checkpoints" / "chosen")) == held_out_share(str(run)) == HeldOutShare(0.35, 1000)
 
 
+def test_scores_of_an_early_stopped_run_are_those_of_the_chosen_checkpoint(tmp_path):
+    """The chosen weights are those of step 100, and the scores were taken after step 186."""
+    run = run_of(tmp_path / "run")
+    stored = json.loads((run / "scores.json").read_text())
+    (run / "scores.json").write_text(json.dumps(stored | {"chosen": {"checkpoint": "step-100"}}))
+    (run / "checkpoints" / "chosen").mkdir()
+    (run / "checkpoints" / "chosen" / "training.json").write_text(json.dumps({"step": 100}))
+    assert held_out_share(str(run / "checkpoints" / "chosen")) == HeldOutShare(0.35, 1000)
+    assert held_out_share(str(run / "checkpoints" / "step-186")) is None
+
+
 def test_the_test_part_is_preferred_and_chance_is_noticed(tmp_path):
     share = held_out_share(str(run_of(tmp_path / "good")))
     assert share == HeldOutShare(0.35, 1000) and not share.at_chance

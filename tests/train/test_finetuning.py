@@ -3,15 +3,20 @@
 import json
 import shlex
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dinorankclip
 from dinorankclip import given_settings
 from dinorankclip.config import OptimSettings, as_dict, with_changes
-from dinorankclip.evaluate.gains import general_set, items_of, mean_recall
+from dinorankclip.data.benchmark_sets import find_sets
+from dinorankclip.data.replay import joined
+from dinorankclip.evaluate.embeddings import EmbeddingStore
+from dinorankclip.evaluate.gains import alike, general_set, items_of, mean_recall, parts_of, set_scores
 from dinorankclip.evaluate.scores import mean_score
 from dinorankclip.finetuning import LARGEST_RATE, Start, reasons, start_of, warnings
 from dinorankclip.models.folder import find_model, load_folder
@@ -20,6 +25,7 @@ from dinorankclip.models.loaded import load_model
 from dinorankclip.presets import default_settings
 from dinorankclip.run_files import taught_by
 from dinorankclip.stored_settings import as_begun, difference
+from dinorankclip.train.assemble import assemble
 from dinorankclip.train.checkpoints import _from_weights, train_command
 from dinorankclip.train.step import layer_factors, optimisers
 from dinorankclip.types import UserError
@@ -148,7 +154,9 @@ def test_a_mixture_that_may_lose_more_than_the_floor_is_not_taken(pairs, start, 
     """At this rate the general set changes, and its 16 images cannot show that no mixture loses 0.1 points."""
     run = tuned(pairs, start, tmp_path / "run", **{"tune.general": str(general), "tune.floor": 0.001, "optim.lr": 1e-2})
     assert json.loads((run.folder / "scores.json").read_text())["chosen"]["alpha"] == 0
-    assert "not even 10 % of the way are sure to lose at most 0.1 points" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "not even 10 % of the way stays within 0.1 points" in text and "by the interval over 16 images" in text
+    assert "has 16 images that choose the blend" in text and "at least 3,000" in text  # 3 / 0.001
     begin, mixed = (load_folder(place).state_dict() for place in (start, run.folder))
     assert all(torch.equal(mixed[name], tensor) for name, tensor in begin.items())
 
@@ -169,8 +177,30 @@ def test_items_average_to_the_number_that_is_watched():
     uneven = np.array([0, 0, 0, 1, 2, 2, 3, 4, 4, 5, 5, 5])  # 1 to 3 captions: every caption counts once
     scores |= {f"t2i R@{k}": mean_score(f"t2i R@{k}", scores[f"t2i R@{k}"].items, uneven) for k in (1, 5, 10)}
     assert items_of(scores).values.mean() == pytest.approx(mean_recall(scores), abs=1e-12)
+    together = np.array([0, 1, 1, 2, 0, 3])  # images 0 and 4, and 1 and 2, have the same captions
+    scores |= {f"i2t R@{k}": mean_score(f"i2t R@{k}", scores[f"i2t R@{k}"].items, together) for k in (1, 5, 10)}
+    scores |= {f"t2i R@{k}": mean_score(f"t2i R@{k}", scores[f"t2i R@{k}"].items, together[uneven]) for k in (1, 5, 10)}
+    items = items_of(scores)
+    assert items.values.shape == (4,) and items.images == 6
+    assert items.values.mean() == pytest.approx(mean_recall(scores), abs=1e-12)
     accuracy = items_of({"T@1": mean_score("T@1", np.array([0.0, 1.0]), weights=np.array([1.0, 3.0]))})
     assert accuracy.weights is not None and np.average(accuracy.values, weights=accuracy.weights) == 0.75
+
+
+def test_images_with_the_same_captions_are_drawn_together(tmp_path, start):
+    captions = [["A dog"], ["a  dog"], ["a cat", "on a mat"], ["On a mat", "a cat"], ["a cat"]]
+    assert alike(captions).tolist() == [0, 0, 1, 1, 2]
+    table = tmp_path / "names.csv"
+    draws = np.random.default_rng(0)
+    rows = ["image,caption"]
+    for place in range(80):
+        Image.fromarray(draws.integers(0, 255, (32, 32, 3), np.uint8)).save(tmp_path / f"{place}.png")
+        rows.append(f"{place}.png,a photo of a {('dog', 'cat', 'cow')[place % 3]}")
+    table.write_text("\n".join(rows))
+    location = find_sets(str(table))[0]
+    scores = set_scores(load_model(start, device="cpu"), location, parts_of(location)[1], EmbeddingStore(None))
+    held = scores["t2i R@1"]
+    assert len(set(held.clusters.tolist())) == 3 and items_of(scores).values.shape == (3,)
 
 
 def test_without_a_general_set_it_says_which_to_give(pairs, start, tmp_path, capsys):
@@ -239,8 +269,6 @@ def test_heads_and_early_stopping_are_the_same_on_two_processes(pairs, start, tm
 
 
 def test_replay_fills_a_share_of_each_batch(pairs, general, start, tmp_path):
-    from dinorankclip.train.assemble import assemble
-
     flags = ["--preset", "finetune", "--data", pairs, "--init", start, "--budget.batch", "16", "--reading.workers", "0"]
     parts = assemble(settings_from(*flags, "--tune.replay", general, "--tune.replay-share", "0.25"))
     batch = next(iter(parts.loader))
@@ -251,6 +279,17 @@ def test_replay_fills_a_share_of_each_batch(pairs, general, start, tmp_path):
     assert torch.equal(batch.images[-4:], theirs.images)
     run = tuned(pairs, start, tmp_path / "run", **{"tune.replay": str(general), "tune.blend": False})
     assert run.finished
+
+
+def test_equal_names_in_two_sources_are_different_images(pairs):
+    own = next(iter(assemble(settings_from("--data", pairs, "--reading.workers", "0", "--budget.batch", "8")).loader))
+    groups = torch.tensor([[5, 7, -1, -1], [6, 8, 9, -1]])
+    a, b = (replace(own, groups=groups, texts=own.texts[:2], images=own.images[:2]) for _ in range(2))
+    ids = joined(a, b).groups
+    assert torch.equal(ids[:2], groups) and torch.equal(ids[2:, 1], groups[:, 1])  # an equal caption stays no negative
+    assert (ids[2:, 3] == -1).all() and ids[2, 2] == -1
+    assert ids[2, 0] not in (5, -1) and ids[2, 0] >= 0 and ids[3, 2] not in (9, -1)
+    assert ids[2, 0] != ids[3, 0]
 
 
 def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, general, start, tmp_path, capsys):
@@ -278,6 +317,10 @@ def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, genera
     assert settings_from("--preset", "finetune", "--data", general, "--init", first).tune.replay is None
     assert given_settings.settings_from(own).tune.replay is None
     assert settings_from(*flags, "--tune.replay", "start").tune.replay == "start"
+    # Without --data the preset's own are trained on, which are not those of the start; and "none" is a word of TOML.
+    assert settings_from("--preset", "finetune", "--init", first).tune.replay == "start"
+    assert settings_from(*flags, "--tune.replay", "none") == without
+    assert settings_from(*flags, "--distil.cache", "none") == found
     # A run of an earlier version may have replayed another share of named pairs.
     quarter = with_changes(other, {"tune.replay_share": 0.25})
     assert as_begun(other, as_dict(quarter)) == quarter
@@ -286,6 +329,9 @@ def test_the_data_of_the_start_are_replayed_where_they_are_at_hand(pairs, genera
     config.write_text(f'preset = "finetune"\ndata = "{pairs}"\ninit = "{first}"\n')
     assert settings_from("--config", config) == found
     assert settings_from("--config", config, "--tune.replay", "None") == without
+    config.write_text(f'preset = "finetune"\ndata = "{pairs}"\ninit = "{first}"\ntune.replay = "none"\n')
+    assert settings_from("--config", config) == without
+    config.write_text(f'preset = "finetune"\ndata = "{pairs}"\ninit = "{first}"\n')
     assert settings_from("--config", config, "--model.frozen-image-tower").tune.replay is None
     low = settings_from(*flags, "--tune.lora_rank", "4")
     assert low == settings_from("--config", config, "--tune.lora-rank", "4") and low.optim.lr > 2 * found.optim.lr

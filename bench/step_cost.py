@@ -61,7 +61,7 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float
     return ordered[max(0, k - 1)], ordered[min(n - 1, n - k)]
 
 
-def steps_of(parts: RunParts, batches: Callable[[], object] | None = None) -> Steps:
+def steps_of(parts: RunParts, batches: Callable[[], object] | None = None, places: Sequence[float] = PLACES) -> Steps:
     """Return a side: one step at each place of a run. Batches come from the run's loader, reading included, unless
     `batches` gives them."""
     state, placement = parts.state, parts.placement
@@ -70,12 +70,12 @@ def steps_of(parts: RunParts, batches: Callable[[], object] | None = None) -> St
 
     def run() -> dict[str, float]:
         begin = time.process_time()
-        for share in PLACES:
+        for share in places:
             progress = Progress(int(share * LENGTH.total_steps), LENGTH.total_steps, LENGTH.epochs)
             batch = take()
             backward(state.model, state.objective, batch, progress, placement, parts.settings.budget.chunk)  # type: ignore[arg-type]
             state.updater.step(progress, state.model.logit_scale)
-        return {"seconds": (time.process_time() - begin) / len(PLACES)}
+        return {"seconds": (time.process_time() - begin) / len(places)}
 
     return run
 
@@ -88,29 +88,39 @@ def cost_ratio(own: Steps, base: Steps, rounds: int, title: str = "") -> Ratio:
     return Ratio(statistics.median(each), *median_interval(each), rounds, statistics.median(seconds["own"]))
 
 
-def ready_side(cell: Cell, world: World, data: str, changes: dict[str, object]) -> Steps:
+def ready_side(
+    cell: Cell, world: World, data: str, changes: dict[str, object], places: Sequence[float] = PLACES
+) -> Steps:
     """Build a side of batches in memory; random features replace a teacher's."""
     settings = with_changes(cell.settings(world, data), changes)
     with contextlib.redirect_stdout(io.StringIO()):
         parts = assemble(settings, dry=True)
     with contextlib.closing(iter(parts.loader)) as loader:
         batches = cycle(list(islice(loader, 2)))
-    return steps_of(parts, lambda: next(batches))
+    return steps_of(parts, lambda: next(batches), places)
 
 
 def compare(
-    leagues: Leagues, groups: Sequence[str], trunk: str, batch: int, data: str, rounds: int
+    leagues: Leagues,
+    groups: Sequence[str],
+    trunk: str,
+    batch: int,
+    data: str,
+    rounds: int,
+    places: Sequence[float] = PLACES,
 ) -> dict[str, Ratio]:
     """Measure all cells of some groups on one trunk, with the settings of the preset that goes with it."""
     world = World(trunk, PRESET_OF.get(trunk, "scenes"), {}, {})
     changes = {"model.trunk": trunk, "budget.batch": batch, "budget.precision": "fp32"}
-    base = ready_side(leagues.reference, world, data, changes)
+    base = ready_side(leagues.reference, world, data, changes, places)
     ratios: dict[str, Ratio] = {}
     measured: dict[str, Ratio] = {}  # by digest: equal cells are measured once
     for group in groups:
         for name, cell in leagues.group(group).cells.items():
             if cell.digest not in measured:
-                side = ready_side(cell, world, data, changes)  # two models at a time: large ones fill the memory
+                side = ready_side(
+                    cell, world, data, changes, places
+                )  # two models at a time: large ones fill the memory
                 measured[cell.digest] = cost_ratio(side, base, rounds, f"{trunk} {name}")
             ratios[f"{group.partition('/')[0]}/{name}"] = measured[cell.digest]
             print(f"{trunk} batch {batch}, {name}: {measured[cell.digest]}", flush=True)
@@ -136,6 +146,9 @@ def main(argv: list[str] | None = None) -> None:
         "--cells", nargs="+", default=["optimisers"], help="groups of leagues_cells.toml, or GROUP/CELL"
     )
     parser.add_argument("--trunks", nargs="+", default=["drc-tiny:128", "ViT-B-32:32"], help="TRUNK:BATCH …")
+    parser.add_argument(
+        "--places", nargs="+", type=float, default=PLACES, help="shares of a run at which steps are taken"
+    )
     parser.set_defaults(threads=1)
     options = parser.parse_args(argv)
     if options.quick:
@@ -150,7 +163,7 @@ def main(argv: list[str] | None = None) -> None:
         data = make_scenes(Path(folder) / "scenes", train=most, val=16, test=16, workers=1, **none)
         for name, batch in trunks:
             rounds = options.rounds or (2 if options.quick else 15 if name.startswith("drc-") else 6)
-            ratios = compare(leagues, options.cells, name, batch, str(data), rounds)
+            ratios = compare(leagues, options.cells, name, batch, str(data), rounds, options.places)
             record.append({"trunk": name, "batch": batch, "cells": {k: asdict(v) for k, v in ratios.items()}})
             text.append(as_markdown(name, batch, ratios))
             print(text[-1], flush=True)

@@ -25,6 +25,7 @@ DANGEROUS_DECAY = 0.1
 LORA_RATE = 30.0  # corrections start at zero and take a larger rate than the matrices (docs/study/finetune)
 # Replayed pairs of the start's data allow a larger rate, which learns more (docs/study/finetune).
 START, REPLAY_RATE, REPLAY_SHARE = "start", 8.0, 0.5
+WEIGHTS_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 BYTES = 4  # of a parameter in a file; files in half precision look half as large, which the root forgives
 RANDOM = ":random"
 NONE = "none"  # what a user types for no replay, and for no general set
@@ -63,7 +64,7 @@ def start_of(init: str | None, weights: str | None) -> Start | None:
 def _bytes_of(place: Path) -> int:
     """Return the size of a weights file, or of the weights in a model folder or a run; 0 if there are none."""
     if place.is_file():
-        return place.stat().st_size
+        return place.stat().st_size if place.suffix in WEIGHTS_SUFFIXES else 0
     for folder in (place, place / "checkpoints" / "last", place / "last"):
         if files := [file for file in folder.glob("*.safetensors") if file.name != "training.safetensors"]:
             return sum(file.stat().st_size for file in files)

@@ -189,6 +189,7 @@ def run_training(
         )
     for line in reasons(settings):
         say(line)
+    _announce_general_set(settings)
     if dry:
         settings = measured(settings, run=None)
         parts = assemble(settings, dry)
@@ -218,10 +219,18 @@ def _undisturbed() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def _announce_general_set(settings: TrainSettings) -> None:
+    """Report a wrong --tune.general before anything is computed, and a missing one."""
+    from dinorankclip.evaluate.gains import WHICH, general_set
+    from dinorankclip.train.run_folder import say
+
+    if (settings.init or settings.model.weights) and general_set(settings) is None and settings.tune.blend:
+        say(f"note: {WHICH}. Without it the trained weights are not blended with the start")
+
+
 def _train(parts: RunParts, folder: Path, stop: StopRequest | None, callbacks: Callbacks | None) -> bool:
     from dinorankclip.evaluate.blend import choose_end
     from dinorankclip.evaluate.during_training import evaluators, final_scores, starting_inspection, starting_scores
-    from dinorankclip.evaluate.gains import WHICH, general_set
     from dinorankclip.train.assemble import resume
     from dinorankclip.train.callbacks import Callbacks
     from dinorankclip.train.checkpoints import STOPPED, Ending, ending_noted, note_ending
@@ -232,12 +241,7 @@ def _train(parts: RunParts, folder: Path, stop: StopRequest | None, callbacks: C
     settings, callbacks = parts.settings, callbacks or Callbacks()
     resume(parts, folder)
     starts_with_names = settings.recipe == "aligned" and settings.aligned.start == "names"
-    trained = settings.init or settings.model.weights
-    knows = trained or starts_with_names
-    # Asked here, so that a wrong --tune.general is reported before training.
-    if trained and general_set(settings) is None and settings.tune.blend:
-        say(f"note: {WHICH}. Without it the trained weights are not blended with the start")
-    before = starting_scores(parts, folder) if knows else {}
+    before = starting_scores(parts, folder) if settings.init or settings.model.weights or starts_with_names else {}
     starting_inspection(parts, folder)
     if settings.tune.head_epochs and parts.state.step == 0:
         train_heads(parts)

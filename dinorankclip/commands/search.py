@@ -139,7 +139,8 @@ def _warn_of_hubs(finder: Finder) -> None:
 
     name, share = finder.hub()
     if share >= HUB:
-        _note(f"{_shown(name)} comes first for {100 * share:.0f} % of unrelated queries: the model hardly tells apart")
+        of = f"for {100 * share:.0f} % of unrelated queries"
+        _note(f"{_shown(name)} comes first {of}: the model hardly tells photos apart")
 
 
 def _converse(finder: Finder, top: int, answers: list[Answer], anyway: bool) -> None:

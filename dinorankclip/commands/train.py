@@ -19,7 +19,7 @@ from dinorankclip.api.training import default_run, refuse_missing_plugin, train
 from dinorankclip.api.training import run_training as run
 from dinorankclip.commands.shared import check_known
 from dinorankclip.config import TrainSettings
-from dinorankclip.finetuning import NONE, START
+from dinorankclip.finetuning import NONE, START, WEIGHTS_SUFFIXES
 from dinorankclip.given_settings import from_file
 from dinorankclip.methods import METHODS, REGISTRY
 from dinorankclip.pieces.contract import HERE, Where
@@ -93,8 +93,20 @@ def _refuse_mistyped(settings: TrainSettings) -> None:
 
     validated(settings)
     refuse_missing(settings.data)
-    if settings.init is not None and ":" not in settings.init and not Path(settings.init).exists():
-        raise UserError(f"--init {settings.init}: there is no such run or model folder.{nearest(Path(settings.init))}")
+    init = settings.init
+    if init is None:
+        return
+    if init == "starter":
+        raise UserError("--init starter: it is made of frozen towers, which --recipe aligned trains heads on")
+    if ":" not in init and not Path(init).exists():
+        raise UserError(f"--init {init}: there is no such run or model folder.{nearest(Path(init))}")
+    if Path(init).is_file():
+        raise UserError(
+            f"--init {init} is a file: name a run, a model folder, or open_clip:NAME:FILE of open_clip weights"
+        )
+    file = Path(init.rpartition(":")[2]).expanduser()
+    if init.startswith("open_clip:") and file.suffix in WEIGHTS_SUFFIXES and not file.exists():
+        raise UserError(f"--init {init}: there is no file {file}.{nearest(file)}")
 
 
 def _close(folder: Path) -> None:

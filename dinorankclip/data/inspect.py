@@ -98,11 +98,14 @@ def _caption_lines(captions: Sequence[str]) -> list[str]:
 def examine_data(where: str, reading: CheckingSettings, most: int) -> Iterator[Finding]:
     """Yield findings on every part of the data; decode at most `most` samples of each, spread evenly."""
     parts = splits_of(where, reading)
+    errors: set[str] = set()
     for part in ("train", "val") if parts == ("all",) else parts:
         try:
             source = open_pairs(where, reading, part)
         except UserError as error:
-            yield Finding("problem", f"{part} cannot be opened: {error}")
+            if str(error) not in errors:  # parts of one table fail for one reason
+                yield Finding("problem", f"{part} cannot be opened: {error}")
+            errors.add(str(error))
             continue
         if is_stream(source):
             yield Finding("note", f"{part}: a stream, which cannot be examined without reading it all")

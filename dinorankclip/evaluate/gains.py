@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dinorankclip.config import TrainSettings
 from dinorankclip.data.benchmark_sets import SetLocation, find_sets, open_set
+from dinorankclip.data.open_data import located
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.intervals import compare
 from dinorankclip.evaluate.retrieval import KS, RetrievalScorer
@@ -61,13 +63,14 @@ def general_set(settings: TrainSettings) -> SetLocation | None:
     else:  # what a run held out of it stays held out
         reading = next((known.reading for run in runs if (known := run_data(run)) and known.is_same(where)), None)
     try:
-        sets = find_sets(where, reading)
+        sets = find_sets(located(where), reading)  # of built-in data, their pairs
     except UserError:
         if settings.tune.general is None:  # the data of the start are gone
             return None
         raise
     if len(sets) != 1:
-        raise UserError(f"--tune.general {where} holds {len(sets)} sets; name one of them")
+        names = ", ".join(str(Path(where) / each.name) for each in sets)
+        raise UserError(f"{where} holds {len(sets)} sets; name one of them by --tune.general: {names}")
     return sets[0]
 
 

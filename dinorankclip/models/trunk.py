@@ -36,6 +36,7 @@ open_clip.add_model_config(BUILT_IN)
 # Where the sigmoid loss starts (Zhai et al. 2023): logits are 10·cos - 10, so that most of the many pairs that do not
 # match are answered right from the beginning. The names are open_clip's, and stand in the config of such a trunk.
 SIGMOID_START = {"init_logit_scale": math.log(10.0), "init_logit_bias": -10.0}
+WHY = 300  # characters of a reason for which weights do not fit
 LENGTH_STEP = 4  # captions are padded to a multiple of this
 # Errors that a damaged or foreign weights file may raise.
 _UNREADABLE = (SafetensorError, UnpicklingError, EOFError, StopIteration, AttributeError, TypeError)
@@ -133,8 +134,10 @@ class Trunk(nn.Module):
         try:
             open_clip.load_checkpoint(self.towers, str(path), strict=True, weights_only=True)
         except (RuntimeError, KeyError, ValueError, AssertionError, OSError, *_UNREADABLE) as error:
-            why = (str(error) or type(error).__name__).splitlines()[0]
-            raise UserError(f"{path} does not hold weights of this trunk: {why}") from error
+            lines = [line.strip() for line in (str(error) or type(error).__name__).splitlines()]
+            # torch gives its reasons below a heading: missing and unexpected names, then sizes that differ.
+            why = lines[-1] if lines[0].endswith(":") else lines[0]
+            raise UserError(f"{path} does not hold weights of this trunk; is its name right? {why[:WHY]}") from error
 
     def encode_image(self, images: Tensor) -> Tensor:
         """Map normalised float images [B, 3, S, S] to [B, D]."""

@@ -140,7 +140,11 @@ def examine_torchvision() -> Iterator[Finding]:
         return
     if undeclared:
         what = f"torchvision {vision} is of another build than torch {torch_here}: its operators (nms, …) are missing"
-        yield Finding("note", f"{what}; nothing here needs them", f"{mend} (from the index that torch came from)")
+        yield Finding(
+            "note",
+            f"{what}; nothing here needs them, but `import open_clip` in a program of your own fails",
+            f"{mend} (from the index that torch came from)",
+        )
     else:
         yield Finding("fine", f"torchvision {vision} fits torch {torch_here}")
 

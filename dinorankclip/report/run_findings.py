@@ -129,10 +129,13 @@ def _schedule(settings: dict[str, Any], steps: list[dict[str, Any]]) -> Iterator
     warmup = warmup_length(total, settings["optim"]["warmup_steps"])
     if warmup > LONG_WARMUP * total:
         what = f"warm-up takes {warmup} of {total} steps, so the full rate is hardly used"
-        yield Finding("problem", what, "leave --optim.warmup-steps unset (5 % of the steps) or train longer")
+        yield Finding(
+            "problem", what, f"train longer, or --optim.warmup-steps {max(1, total // 20)} (5 % of the steps)"
+        )
     elif total < FEW_STEPS and how_made(settings) != "aligned":  # heads on frozen towers need few steps
         smaller = " or a smaller batch" if settings["budget"]["batch"] > FEW_NEGATIVES else ""
-        yield Finding("note", f"only {total} steps in all", f"more epochs{smaller}; CLIP from scratch needs thousands")
+        thousands = "" if how_made(settings) == "fine-tuned" else "; CLIP from scratch needs thousands"
+        yield Finding("note", f"only {total} steps in all", f"more epochs{smaller}{thousands}")
     else:
         yield Finding("fine", f"{total} steps, {warmup} of them warm-up")
 

@@ -24,6 +24,7 @@ HowMade = Literal["aligned", "fine-tuned", "scratch"]
 TEN = 10
 HARDLY = 3.0  # R@1 below this multiple of chance is hardly better than guessing
 SEARCHES, BROWSES = 0.7, 0.3  # R@10 from which a model serves to search, and to browse
+FEW_SCORED_TUNED = 500  # held-out photos below which gains of a few points are not shown
 LOST = 0.01  # a smaller loss on the general set is no reason to act
 PAIRS_FROM_SCRATCH = 100_000  # fewer real photos teach random weights little
 
@@ -145,8 +146,12 @@ def what_it_gave(rows: list[dict[str, Any]], settings: dict[str, Any], alpha: fl
         what = "it learned your data" if learnt else "it shows no gain on your data"
         return Finding("note", f"{what} and lost some of what it knew: {words}", f"try {' or '.join(ways)}")
     if not any(row["verdict"] == "higher" for row in own):
-        advice = "train for more epochs, on more pairs, or at up to twice the rate"
+        few = own and own[0]["n"] < FEW_SCORED_TUNED
+        advice = f"hold out more photos, --reading.val-fraction: {own[0]['n']} show large gains alone; " if few else ""
+        advice += "train for more epochs, on more pairs, or at up to 1.5 times the rate"
         advice += "; a larger --tune.floor lets the blend keep more" if tune.get("blend") and alpha < 1 else ""
+        if any(row["low"] > 0 for row in own):
+            words += " (where an interval leaves out 0, the sign test finds that chance could do as much)"
         return Finding("note", f"fine-tuning shows no gain: {words}", advice)
     unknown = "" if general else "name a general set (--tune.general DATA) to see what the model forgot"
     return Finding("fine", f"fine-tuning helped: {words}", unknown)

@@ -1,7 +1,8 @@
 import pytest
 
-from dinorankclip.commands.train import parse, run
-from dinorankclip.config import as_dict
+from dinorankclip.commands.train import main, parse, run
+from dinorankclip.config import ReadingSettings, as_dict
+from dinorankclip.data.open_data import open_pairs
 from dinorankclip.evaluate.during_training import few_scored, score_table
 from dinorankclip.stored_settings import as_begun, difference
 from dinorankclip.train.cost import lasting
@@ -126,3 +127,30 @@ def test_an_unknown_teacher_is_refused_before_anything_is_announced(flag, kind, 
 
 def test_a_dry_run_speaks_of_seconds_minutes_or_hours():
     assert [lasting(seconds).split() for seconds in (7.4, 600, 9000)] == [["7", "s"], ["10", "min"], ["2.5", "h"]]
+
+
+@pytest.mark.parametrize(
+    ("init", "message"),
+    [
+        ("starter", "--recipe aligned"),
+        ("photos.csv", "is a file: name a run, a model folder, or open_clip:NAME:FILE"),
+        ("open_clip:ViT-B-32:weights/lost.safetensors", "there is no file weights/lost.safetensors"),
+        ("nowhere", "there is no such run or model folder"),
+    ],
+)
+def test_a_start_that_is_none_is_refused_before_anything_is_announced(init, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos.csv").write_text("image,caption\n")
+    with pytest.raises(UserError, match=message):
+        main(["--preset", "finetune", "--init", init, "--data", "photos.csv"])
+    assert "trained weights" not in capsys.readouterr().out
+
+
+def test_a_table_without_names_of_columns_is_explained(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos.csv").write_text("photos/1.jpg,a red shoe\nphotos/2.jpg,boots\n")
+    with pytest.raises(UserError, match="The first line of a table names its columns: image,caption"):
+        open_pairs("photos.csv", ReadingSettings(), "train")
+    (tmp_path / "photos.csv").write_text("image\nphotos/1.jpg\n")
+    with pytest.raises(UserError, match="search starter --images DIR"):
+        open_pairs("photos.csv", ReadingSettings(), "train")

@@ -93,6 +93,9 @@ def test_open_clip_weights_from_a_local_file(tmp_path):
     assert torch.equal(trunk.towers.visual.proj, towers.visual.proj)
     with pytest.raises(UserError, match="does not hold weights of this trunk"):
         Trunk(trunk_config("drc-small")).load_weights(tmp_path / "weights.pt")
+    torch.save({n: t for n, t in towers.state_dict().items() if n != "visual.proj"}, tmp_path / "part.pt")
+    with pytest.raises(UserError, match=r"is its name right\? Missing key.*visual.proj"):
+        trunk.load_weights(tmp_path / "part.pt")
     with pytest.raises(UserError, match="no weights file"):
         trunk.load_weights(tmp_path / "missing.pt")
 

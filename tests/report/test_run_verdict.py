@@ -130,4 +130,5 @@ def test_what_fine_tuning_gave_is_said_of_the_scores_that_changed():
     assert what_it_gave(own[:1] + lost, {}).advice == "try --tune.replay DATA or --tune.blend"
     assert what_it_gave(own, tune).what.startswith("fine-tuning helped")
     for alpha, more in ((1.0, False), (0.3, True)):
+        assert "hold out more photos, --reading.val-fraction: 100 show" in what_it_gave(own[:1], tune, alpha).advice
         assert ("larger --tune.floor" in what_it_gave(own[:1], tune, alpha).advice) == more

@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from PIL import Image
 
 import dinorankclip
 from dinorankclip import given_settings
+from dinorankclip.commands.train import run as dry_run
 from dinorankclip.config import OptimSettings, as_dict, with_changes
-from dinorankclip.data.benchmark_sets import find_sets
+from dinorankclip.data.benchmark_sets import find_sets, open_set
 from dinorankclip.data.replay import joined
 from dinorankclip.evaluate.embeddings import EmbeddingStore
 from dinorankclip.evaluate.gains import alike, general_set, items_of, mean_recall, parts_of, set_scores
@@ -387,3 +389,22 @@ def test_a_general_set_that_is_not_there_is_refused_before_training(pairs, start
     with pytest.raises(UserError, match="nowhere"):
         tuned(pairs, start, tmp_path / "run", **{"tune.general": str(tmp_path / "nowhere")})
     assert not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run/metrics.jsonl").read_text()
+    with pytest.raises(UserError, match="nowhere"):  # before the whole cost of a run is measured, too
+        dry_run(with_changes(settings_of(pairs, start), {"tune.general": str(tmp_path / "nowhere")}), False, True)
+
+
+def test_the_general_set_of_a_start_on_built_in_scenes_are_its_pairs(general, start, monkeypatch):
+    """The folder of the scenes holds sets of classes, too."""
+    made = Path(str(general)).parent / "scenes"
+    monkeypatch.setattr("dinorankclip.data.open_data.built_in_scenes", lambda: made)
+    (made / "pairs").parent.mkdir(exist_ok=True)
+    shutil.copytree(general, made / "pairs", dirs_exist_ok=True)
+    found = general_set(with_changes(settings_of(general, start), {"tune.general": "scenes"}))
+    assert found is not None and open_set(found).splits == ("train", "val", "test")
+    shutil.copytree(general, made / "others", dirs_exist_ok=True)
+    with pytest.raises(UserError, match=r"holds 2 sets; name one of them by --tune.general: .*others.*pairs"):
+        general_set(with_changes(settings_of(general, start), {"tune.general": str(made)}))
+
+
+def settings_of(pairs, start):
+    return settings_from("--preset", "finetune", "--data", pairs, "--init", start, "--reading.workers", "0")

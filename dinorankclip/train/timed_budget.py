@@ -132,6 +132,7 @@ def step_cost(parts: RunParts) -> StepCost:
         taken = take(FEWEST)
         more = min(MOST, int(FEWEST * TIMED_SECONDS / max(taken[0], 1e-9))) - FEWEST
         if more > 0:
-            taken = tuple(map(sum, zip(taken, take(more))))
+            further = take(more)
+            taken = taken[0] + further[0], taken[1] + further[1], taken[2] + further[2]
     steps = FEWEST + max(0, more)
     return StepCost(*(max(seconds / steps, 1e-9) for seconds in taken))

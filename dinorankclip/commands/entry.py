@@ -104,7 +104,6 @@ def main(argv: list[str] | None = None) -> None:
         _run(argv)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print("stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # `dinorankclip … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -77,7 +77,11 @@ def main(argv: list[str]) -> None:
         distributed.leave()
         return
     stop = StopRequest()
-    trained = train(settings, restart=restart, stop=stop, where=_flags(argv).where)
+    try:
+        trained = train(settings, restart=restart, stop=stop, where=_flags(argv).where)
+    except KeyboardInterrupt:  # before the first step or after the last one: in between, `stop` saves
+        print("stopped between steps; what was finished is kept, and the same command goes on", file=sys.stderr)
+        raise
     if trained.finished and distributed.world().leads:
         _close(trained.folder)
     # Not after an error: leaving waits for the other processes, which may wait for the one that failed.

@@ -320,6 +320,6 @@ def _places(header: list[str], columns: dict[str, str], table: Path) -> list[int
         if any(map(is_image, header)):
             hint = f" The first line of a table names its columns: {','.join(columns.values())}."
         elif flag == "caption-column" and len(header) == 1:
-            hint = " Photos without captions can be searched by `dinorankclip search starter --images DIR`."
+            hint += " Photos without captions can be searched by `dinorankclip search starter --images DIR`."
         raise UserError(f"{table} has no column {name!r}; its columns are {', '.join(map(repr, header))}.{hint}")
     return [header.index(name) for name in columns.values()]

@@ -154,3 +154,14 @@ def test_a_table_without_names_of_columns_is_explained(tmp_path, monkeypatch, ca
     (tmp_path / "photos.csv").write_text("image\nphotos/1.jpg\n")
     with pytest.raises(UserError, match="search starter --images DIR"):
         open_pairs("photos.csv", ReadingSettings(), "train")
+
+
+def test_an_interrupt_before_the_first_step_is_said(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dinorankclip.commands.train.train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--preset", "scenes"])
+    assert "the same command goes on" in capsys.readouterr().err

@@ -93,14 +93,16 @@ def forecasts(amounts: Sequence[Amount]) -> tuple[Forecast, Forecast] | None:
     return Forecast(*map(float, share)), line_forecast(x, [amount.lead.mean for amount in known], at)
 
 
-def multiplier(amounts: Sequence[Amount], amount: Amount) -> float | None:
-    """Return s(N); None if CLIP reaches the score of taught with no amount that was run."""
+def multiplier(amounts: Sequence[Amount], amount: Amount) -> float:
+    """Return s(N): infinite if CLIP reaches the score of taught with no amount that was run, 0 if already with the least."""
     x = np.log2([each.pairs for each in amounts])
     clip = np.array([summary(each.clip).mean for each in amounts])
     target = summary(amount.taught).mean
     above = np.flatnonzero(clip >= target)
-    if not len(above) or above[0] == 0:
-        return None
+    if not len(above):
+        return float("inf")
+    if above[0] == 0:
+        return 0.0
     last = above[0]
     share = (target - clip[last - 1]) / (clip[last] - clip[last - 1])
     return float(2 ** (x[last - 1] + share * (x[last] - x[last - 1])) / amount.pairs)
@@ -117,7 +119,10 @@ def write_scaling(folder: Path) -> None:
     lines.append("| --: | --: | --: | --: | --- | --: | --- | --: |")
     for amount in amounts:
         lead, times = amount.lead, multiplier(amounts, amount)
-        shown = f"above {amounts[-1].pairs / amount.pairs:g}" if times is None else f"{times:.1f}"
+        shown = f"{times:.1f}"
+        if times in (0.0, float("inf")):
+            end = amounts[-1 if times else 0].pairs / amount.pairs
+            shown = f"{'above' if times else 'below'} {end:g}"
         means = (f"{100 * summary(of).mean:.2f}" for of in (amount.clip, amount.taught))
         words = effect_words(lead, p_value(lead))
         lines.append(f"| {amount.pairs:,} | {lead.n} | {' | '.join(means)} | {' | '.join(words)} | {shown} |")

@@ -230,7 +230,8 @@ def test_amounts_of_data_forecast_and_multiplier():
     ]
     assert multiplier(amounts, amounts[0]) == pytest.approx(2**0.5)
     assert multiplier(amounts, amounts[1]) == pytest.approx(2.0)
-    assert multiplier(amounts, amounts[2]) is None  # no amount of CLIP's reaches it
+    assert multiplier(amounts, amounts[2]) == float("inf")  # no amount of CLIP's reaches it
+    assert multiplier(amounts, Amount(1000, {0: 0.1}, {0: 0.05})) == 0  # the least reaches more
     clip, lead = forecasts(amounts)
     assert clip.low < clip.value < clip.high and lead.value == pytest.approx(0.2 / 3)
     assert forecasts([*amounts[:2], Amount(16_000, {0: 0.9}, {0: 0.9})]) is None  # the largest amount says nothing

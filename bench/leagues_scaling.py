@@ -94,7 +94,7 @@ def forecasts(amounts: Sequence[Amount]) -> tuple[Forecast, Forecast] | None:
 
 
 def multiplier(amounts: Sequence[Amount], amount: Amount) -> float:
-    """Return s(N): infinite if CLIP reaches the score of taught with no amount that was run, 0 if already with the least."""
+    """Return s(N): infinite if no amount that was run brings CLIP to the score of taught, 0 if the least does."""
     x = np.log2([each.pairs for each in amounts])
     clip = np.array([summary(each.clip).mean for each in amounts])
     target = summary(amount.taught).mean

@@ -151,7 +151,7 @@ def outcome(found: tuple[Forecast, Forecast], amount: Amount) -> str:
 
 def drawn(amounts: Sequence[Amount], found: tuple[Forecast, Forecast] | None) -> str:
     """Draw scores at the left and the lead at the right, over the number of scenes, as SVG."""
-    from dinorankclip.report.figures import BLACK, METHOD_COLOURS, RED, new_figure
+    from dinorankclip.report.figures import BLACK, FAINT, METHOD_COLOURS, RED, new_figure
 
     figure = new_figure(3.0)
     left, right = figure.subplots(1, 2)
@@ -172,10 +172,12 @@ def drawn(amounts: Sequence[Amount], found: tuple[Forecast, Forecast] | None) ->
                 label="forecast" if axes is right else "forecast for CLIP",
             )  # fmt: skip
     for axes, title in ((left, "Mean test R@1, %"), (right, "Lead of taught, points")):
-        axes.set(xscale="log", xticks=x, title=title, xlabel="scenes", ylim=(0, None))
+        axes.set(xscale="log", xticks=x, title=title, xlabel="scenes")
         axes.set_xticks(x, [f"{pairs // 1000}k" for pairs in x])
         axes.minorticks_off()
-        axes.legend(loc="lower right" if axes is left else "best")
+        axes.legend(loc="upper left")
+    left.set_ylim(bottom=0)
+    right.axhline(0, color=FAINT, linewidth=1)
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()

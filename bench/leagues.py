@@ -79,9 +79,9 @@ class Bench:
         other = table.get(self.costs_of, {"cells": {}, "caches": {}})
         pairs = {name: int(name.rpartition("-")[2]) for name in (self.data.name, str(self.costs_of))}
         for cell in (self.leagues.reference, *cells):
-            if cell.digest not in other["cells"]:
+            if cell.cost_digest not in other["cells"]:
                 raise UserError(f"--costs-of {self.costs_of}: the cost of {cell.name} was not measured there")
-            self._keep("cells", cell.digest, other["cells"][cell.digest])
+            self._keep("cells", cell.cost_digest, other["cells"][cell.cost_digest])
             for name in self.cache_names(cell):
                 teachers = str(cache_spec_of(cell.settings(self.world, self.data.where)))
                 found = [each["core_seconds"] for each in other["caches"].values() if each["teachers"] == teachers]
@@ -105,19 +105,19 @@ class Bench:
             for name, cell in caches.items():
                 if name not in self.costs()["caches"] or not is_complete(BUILT / name):
                     self._build_cache(name, cell)
-            missing = [cell for cell in cells if cell.digest not in self.costs()["cells"]]
+            missing = [cell for cell in cells if cell.cost_digest not in self.costs()["cells"]]
             if not missing:
                 return
             base = steps_of(self.assembled(self.leagues.reference, 0, None))
-            for cell in {cell.digest: cell for cell in missing}.values():
+            for cell in {cell.cost_digest: cell for cell in missing}.values():
                 parts = self.assembled(cell, 0, None)
                 own = steps_of(lock(parts) if cell.locked else parts)
                 found = cost_ratio(own, base, self.rounds, f"cost of {cell.name}")
-                if cell.digest == self.leagues.reference.digest:
+                if cell.cost_digest == self.leagues.reference.digest:
                     found = replace(found, median=1.0, low=1.0, high=1.0)
                 words = f"{found} of CLIP's step, {found.step:.3f} core-seconds"
                 print(f"{self.data.name}, {cell.name}: {words}", flush=True)
-                self._keep("cells", cell.digest, {"cell": cell.name, **asdict(found)})
+                self._keep("cells", cell.cost_digest, {"cell": cell.name, **asdict(found)})
 
     def reference_step(self) -> float:
         """Return core-seconds of a step of the reference, reading included."""
@@ -163,7 +163,7 @@ class Bench:
 
     def steps(self, cell: Cell, budget: float, mode: str) -> int:
         """Return the steps of a cell in a budget of core-seconds; 0 if its cache alone costs more."""
-        ratio = self.costs()["cells"][cell.digest]["median"]
+        ratio = self.costs()["cells"][cell.cost_digest]["median"]
         return steps_in(budget - self.cache_seconds(cell, mode), self.reference_step(), ratio)
 
     def cache_seconds(self, cell: Cell, mode: str) -> float:

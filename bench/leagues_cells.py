@@ -17,7 +17,8 @@ from dinorankclip.validate import validated
 
 CELLS = Path(__file__).parent / "leagues_cells.toml"
 ABOUT, SHARED = "about", "shared"
-OWN = ("method", "recipe", "locked")  # entries of a cell that are no dotted settings
+COST_OF = "cost_of"
+OWN = ("method", "recipe", "locked", COST_OF)  # entries of a cell that are no dotted settings
 # Every run of a league: one core, no reading processes, no files that nobody reads.
 PLAIN = {"reading.workers": 0, "budget.threads": 1, "budget.device": "cpu", "record.tensorboard": False}
 PLAIN |= {"record.log_every": 100, "record.save_every": 1_000_000, "record.keep": 1}
@@ -34,7 +35,14 @@ class Cell:
     def digest(self) -> str:
         """Return the identity of the changes: cells of equal changes share their runs, whatever their names."""
         own = {name: value for name, value in self.changes.items() if (name, value) != ("method", "clip")}
+        own.pop(COST_OF, None)
         return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:10]
+
+    @property
+    def cost_digest(self) -> str:
+        """Return the identity of the cell whose measured cost holds for this one, too."""
+        same = self.changes.get(COST_OF)
+        return self.digest if same is None else Cell(self.name, same).digest
 
     @property
     def locked(self) -> bool:

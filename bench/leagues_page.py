@@ -81,7 +81,7 @@ def table(runs: Sequence[Run], group: Group, mode: str, costs: Mapping[str, Any]
         cells = [f"{mean:.3f}" if score in PLAIN else f"{100 * mean:.2f}" for score, mean in zip(shown, means)]
         steps = statistics.median(run["steps"] for run in of.values())
         seconds = statistics.median(run["core_seconds"] for run in of.values())
-        ratio = costs.get("cells", {}).get(group.cells[name].digest, {}).get("median")
+        ratio = costs.get("cells", {}).get(group.cells[name].cost_digest, {}).get("median")
         cost = "–" if ratio is None else f"{ratio:.3f}"
         lines.append(f"| {' | '.join([name, str(len(of)), f'{steps:.0f}', cost, *cells, *words, f'{seconds:.0f}'])} |")
         numbers[name] = {"n": len(of), "steps": steps, **dict(zip(shown, means))} | _numbers(effect, adjusted.get(name))
@@ -148,7 +148,7 @@ def curve_table(
     """Return median core-seconds to validation scores, with the share of seeds that reached them if not all did."""
     reached: dict[str, dict[float, list[float | None]]] = {}
     for name, cell in group.cells.items():
-        ratio = costs.get("cells", {}).get(cell.digest, {}).get("median")
+        ratio = costs.get("cells", {}).get(cell.cost_digest, {}).get("median")
         found = runs_of(runs, cell, mode)
         if found and ratio is not None:
             each = [[time_of(run, t, ratio * reference_step) for t in TARGETS] for run in found.values()]

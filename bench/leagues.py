@@ -35,10 +35,11 @@ from bench.decoded_pairs import mean_recall, read_from_memory
 from bench.leagues_cells import Cell, Leagues, World, read_leagues
 from bench.leagues_data import LeagueData, open_data
 from bench.locked import lock, train_locked
-from bench.step_cost import cost_ratio, steps_of
-from dinorankclip.config import TrainSettings, with_changes
+from bench.step_cost import Ratio, Steps, cost_ratio, steps_of
+from dinorankclip.config import TrainSettings, as_dict, with_changes
 from dinorankclip.io import home, one_at_a_time, write_json
 from dinorankclip.methods import AUTO
+from dinorankclip.stored_settings import flatten
 from dinorankclip.teachers.cache_request import cache_of_data, is_complete
 from dinorankclip.train.assemble import RunParts, assemble, resume
 from dinorankclip.train.distil_setup import cache_spec_of
@@ -77,7 +78,10 @@ class Bench:
         path = self.out / COSTS
         table = json.loads(path.read_text()) if path.is_file() else {}
         other = table.get(self.costs_of, {"cells": {}, "caches": {}})
-        pairs = {name: int(name.rpartition("-")[2]) for name in (self.data.name, str(self.costs_of))}
+        sizes = {name: name.rpartition("-")[2] for name in (self.data.name, str(self.costs_of))}
+        if not all(size.isdigit() for size in sizes.values()):
+            raise UserError(f"--costs-of: {', '.join(sizes)}: the names must end with a number of pairs")
+        pairs = {name: int(size) for name, size in sizes.items()}
         for cell in (self.leagues.reference, *cells):
             if cell.cost_digest not in other["cells"]:
                 raise UserError(f"--costs-of {self.costs_of}: the cost of {cell.name} was not measured there")
@@ -109,15 +113,18 @@ class Bench:
             if not missing:
                 return
             base = steps_of(self.assembled(self.leagues.reference, 0, None))
-            for cell in {cell.cost_digest: cell for cell in missing}.values():
-                parts = self.assembled(cell, 0, None)
-                own = steps_of(lock(parts) if cell.locked else parts)
-                found = cost_ratio(own, base, self.rounds, f"cost of {cell.name}")
-                if cell.cost_digest == self.leagues.reference.digest:
-                    found = replace(found, median=1.0, low=1.0, high=1.0)
+            twin = self._ratio(self.leagues.reference, base)  # the same work: what differs from 1 is the bench's
+            for cell in {cell.cost_digest: cell.of_cost for cell in missing}.values():
+                found = twin if cell.digest == self.leagues.reference.digest else self._ratio(cell, base)
+                found = found.over(twin.median)
                 words = f"{found} of CLIP's step, {found.step:.3f} core-seconds"
                 print(f"{self.data.name}, {cell.name}: {words}", flush=True)
-                self._keep("cells", cell.cost_digest, {"cell": cell.name, **asdict(found)})
+                self._keep("cells", cell.digest, {"cell": cell.name, **asdict(found)})
+
+    def _ratio(self, cell: Cell, base: Steps) -> Ratio:
+        """Measure a step of a cell against one of the reference, alternating."""
+        parts = self.assembled(cell, 0, None)
+        return cost_ratio(steps_of(lock(parts) if cell.locked else parts), base, self.rounds, f"cost of {cell.name}")
 
     def reference_step(self) -> float:
         """Return core-seconds of a step of the reference, reading included."""
@@ -179,7 +186,8 @@ class Bench:
 
     def run(self, cell: Cell, budget: float, mode: str, seed: int, steps: int) -> dict[str, Any] | None:
         """Train and score one run; None if it was asked to stop, and goes on the next time."""
-        folder = BUILT / "runs" / hashlib.sha256(self.key(cell, budget, mode, seed).encode()).hexdigest()[:16]
+        identity = f"{self.key(cell, budget, mode, seed)}/{steps}"  # costs may change while a run is stopped
+        folder = BUILT / "runs" / hashlib.sha256(identity.encode()).hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
         parts = self.assembled(cell, seed, steps)
         start = start_of(parts)
@@ -205,6 +213,7 @@ class Bench:
         scores = {name: round(value, 6) for name, value in self.data.scores(model)}
         record = {"scores": scores, "steps": steps, "core_seconds": watch.points[-1][1], "curve": watch.points}
         record |= {"start": start, "scoring_seconds": round(time.process_time() - begin, 1)}
+        record |= {"settings": settings_digest(parts.settings)}
         shutil.rmtree(folder)
         return record
 
@@ -265,6 +274,13 @@ def start_of(parts: RunParts) -> str:
     parts.loader.step = 0
     found.update(batch.images.numpy().tobytes() + "\n".join([*batch.keys, *batch.captions]).encode())
     return found.hexdigest()[:12]
+
+
+def settings_digest(settings: TrainSettings) -> str:
+    """Return a digest of all settings that seeds of a cell share: it changes when a default does."""
+    flat = flatten(as_dict(settings))
+    own = {name: value for name, value in flat.items() if name not in ("seed", "data", "run", "distil.cache")}
+    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def run(args: argparse.Namespace) -> None:

@@ -41,8 +41,13 @@ class Cell:
     @property
     def cost_digest(self) -> str:
         """Return the identity of the cell whose measured cost holds for this one, too."""
+        return self.of_cost.digest
+
+    @property
+    def of_cost(self) -> Cell:
+        """Return the cell whose steps are measured for this one."""
         same = self.changes.get(COST_OF)
-        return self.digest if same is None else Cell(self.name, same).digest
+        return self if same is None else Cell(f"{self.name} ({COST_OF})", same)
 
     @property
     def locked(self) -> bool:

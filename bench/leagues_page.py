@@ -29,8 +29,10 @@ PAGE, SUMMARY = "README.md", "summary.json"
 NO_TEACHER, INCLUDED, AMORTISED = "none", "included", "amortised"
 HEAD = """\
 # Leagues at equal core-seconds
-Every cell of a table had the same core-seconds: its steps are those of CLIP in the budget, divided by its cost ratio,
-which was measured with CLIP alternating (costs.json). Cells of a seed start from the same weights and see the same
+Every cell of a table had the same budget, in units of CLIP's step: its steps are those of CLIP in the budget, divided
+by its cost ratio, which was measured with CLIP alternating (costs.json). Cells of equal work have ratios from 0.98 to
+1.03, so a cell may have up to 3 % more or fewer steps than it should; the intervals do not contain this error. On
+scenes, 1.5 % of the steps are worth about 0.3 points. Cells of a seed start from the same weights and see the same
 pairs in the same order. "Cache included" takes the core-seconds of the teacher's cache of the training part from the
 budget; "amortised" does not. Differences are paired by seed, with 95 % t-intervals; p-values are Holm's over a table.
 "Detectable" is the true difference that so many seeds would show in 80 % of studies. Scores are percentages,
@@ -38,7 +40,9 @@ differences points of mean test R@1; log-rank is the mean natural logarithm of t
 better).
 Scenes: the test pairs come from a seed that no training used. "New combinations" counts queries of scenes with a
 (kind, relation, kind) that no training scene has; "sides" and "colours" are two-way caption swaps (chance 50 %).
-"R@1 of 100" is taken in galleries of 100 images. "Core s" are those that training really used.
+"R@1 of 100" is taken in galleries of 100 images. "Core s" are those that training really used, on a machine that
+other work shared. `anchor` is CLIP with the teacher as a third tower (3T), `lit` has the teacher as its image tower,
+`trunk-student` distils the teacher into the trunk. The table "Decisive cells" repeats runs of Leagues A and B.
 Written by `python -m bench.leagues page`; cells are in bench/leagues_cells.toml, runs in runs*.jsonl.
 """
 
@@ -60,6 +64,15 @@ def unequal_starts(runs: Iterable[Run]) -> list[int]:
     for run in runs:
         starts[run["seed"]].add(run["start"])
     return sorted(seed for seed, found in starts.items() if len(found) > 1)
+
+
+def unequal_settings(runs: Iterable[Run]) -> list[str]:
+    """Return the cells whose runs of one budget had different settings: a default has changed between them."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in runs:
+        if "settings" in run:  # older runs did not store them
+            found[run["cell"], run["cache"]].add(run["settings"])
+    return sorted({cell for (cell, _), settings in found.items() if len(settings) > 1})
 
 
 def table(runs: Sequence[Run], group: Group, mode: str, costs: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
@@ -171,7 +184,7 @@ def _median(values: Sequence[float | None]) -> str:
     if not known:
         return "–"
     # Seeds that did not reach the score count as infinitely late.
-    middle = sorted(known + [float("inf")] * (len(values) - len(known)))[(len(values) - 1) // 2]
+    middle = statistics.median(known + [float("inf")] * (len(values) - len(known)))
     share = "" if len(known) == len(values) else f" ({len(known)} of {len(values)})"
     return f"{middle:.0f}{share}" if middle < float("inf") else f"–{share}"
 
@@ -190,6 +203,8 @@ def write_page(folder: Path, leagues: Leagues | None = None) -> None:
         lines += cache_lines(found)
         if bad := unequal_starts(some):
             lines.append(f"**Runs of seeds {bad} did not start alike: their differences are not paired.**\n")
+        if changed := unequal_settings(some):
+            lines.append(f"**Runs of {', '.join(changed)} had different settings: a default has changed.**\n")
         for name, group in leagues.groups.items():
             own = [run for run in some if run["digest"] in {cell.digest for cell in group.cells.values()}]
             cells_run = {run["digest"] for run in own}

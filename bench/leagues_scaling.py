@@ -19,6 +19,7 @@ import numpy as np
 from bench.aligned_page import effect_words, read_runs
 from bench.leagues_cells import Cell, read_leagues
 from bench.leagues_page import INCLUDED, SCORE, runs_of, scores
+from dinorankclip.types import UserError
 from dinorankclip_studies.verdicts import Effect, p_value, paired, summary, t_quantile
 
 PAGE, FIGURE = "scaling.md", "scaling.svg"
@@ -59,6 +60,8 @@ def amounts_of(runs: Sequence[Mapping[str, Any]], clip: Cell, taught: Cell) -> l
     data = {run["data"] for run in runs if run["data"].startswith("scenes-") and run["budget"] == BUDGET}
     for name in sorted(data, key=pairs_of):
         some = [dict(run) for run in runs if run["data"] == name and run["budget"] == BUDGET]
+        if len(worlds := {run["world"] for run in some}) > 1:
+            raise UserError(f"runs of {name} were tested on different pairs ({', '.join(sorted(worlds))})")
         of = [scores(runs_of(some, cell, INCLUDED), SCORE) for cell in (clip, taught)]
         if all(of):
             found.append(Amount(pairs_of(name), *of))

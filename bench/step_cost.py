@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from math import comb
 from pathlib import Path
@@ -28,10 +28,10 @@ from bench.leagues_cells import Cell, Leagues, World, read_leagues
 from dinorankclip.config import with_changes
 from dinorankclip.train.assemble import RunParts, assemble
 from dinorankclip.train.step import backward
-from dinorankclip.types import Progress
+from dinorankclip.types import Progress, UserError
 
 Steps = Callable[[], dict[str, float]]
-PLACES = (0.05, 0.35, 0.65, 0.95)  # shares of a run at which steps are taken
+PLACES = (0.125, 0.375, 0.625, 0.875)  # shares of a run at which steps are taken: the middle of each quarter
 LENGTH = Progress(0, 10_000, 20)
 PRESET_OF = {"ViT-B-32": "cc3m", "drc-photo": "flickr8k"}  # trunk → preset whose students go with it; else scenes
 
@@ -48,6 +48,10 @@ class Ratio:
 
     def __str__(self) -> str:
         return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def over(self, ratio: float) -> Ratio:
+        """Return the ratio divided by that of two equal sides, which takes the bench's own bias away."""
+        return replace(self, median=self.median / ratio, low=self.low / ratio, high=self.high / ratio)
 
 
 def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
@@ -92,6 +96,8 @@ def ready_side(
     cell: Cell, world: World, data: str, changes: dict[str, object], places: Sequence[float] = PLACES
 ) -> Steps:
     """Build a side of batches in memory; random features replace a teacher's."""
+    if cell.locked:
+        raise UserError(f"{cell.name} reads cached features in place of pixels: `bench.leagues cost` measures its step")
     settings = with_changes(cell.settings(world, data), changes)
     with contextlib.redirect_stdout(io.StringIO()):
         parts = assemble(settings, dry=True)

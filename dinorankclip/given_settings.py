@@ -25,6 +25,7 @@ from dinorankclip.stored_settings import flatten, settings_from_json
 from dinorankclip.types import UserError
 
 DECIDING = ("preset", "method", "recipe")  # settings that decide the defaults of all others
+TIMES = ("budget.minutes", "budget.core_seconds")  # budgets that become a number of steps when a run begins
 
 
 def settings_from(given: TrainSettings | Mapping[str, Any] | str | Path | None, **changes: Any) -> TrainSettings:
@@ -51,6 +52,9 @@ def from_file(path: Path, changes: Mapping[str, Any] | None = None) -> TrainSett
             if (where := stored.get("tune", {}).get(name)) is not None and f"tune.{name}" not in further:
                 refuse_command(where, path.parent)
         _refuse_unknown(flatten(stored), str(path))
+        if any(further.get(name) is not None for name in TIMES) and "budget.steps" not in further:
+            # The steps that the run took were measured for its own time.
+            further = dict.fromkeys(("budget.steps", *TIMES)) | further
         return with_changes(settings_from_json(stored), further)
     return _on_defaults(checked(read_file(path), str(path)) | further)
 

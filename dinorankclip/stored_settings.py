@@ -78,9 +78,9 @@ TUNE = "tune"  # a group of settings that runs of older versions lack
 
 def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
     """Return the settings with which a run goes on whose config.json is `stored`: what a run without a setting did is
-    kept, where it did that and the user asks for the default, which is another."""
+    kept, where the user asks for the default, which is another. A stored setting is never changed: it was chosen."""
     given, defaults, begun = flatten(as_dict(settings)), flatten(as_dict(TrainSettings())), flatten(stored)
-    kept = {n: v for n, v in BEFORE_SETTING.items() if begun.get(n, v) == v and given[n] == defaults[n]}
+    kept = {n: v for n, v in BEFORE_SETTING.items() if n not in begun and given[n] == defaults[n]}
     start = start_of(settings.init, settings.model.weights) if settings.preset == PRESET else None
     if TUNE not in stored and start is not None and settings.recipe is None:
         # Fine-tuning did not look at its start, and had the defaults of training from scratch.
@@ -93,6 +93,18 @@ def as_begun(settings: TrainSettings, stored: dict[str, Any]) -> TrainSettings:
         decided |= {"tune.replay_share"} if settings.tune.replay is not None else set()
         kept |= {name: value for name, value in _kept(settings, start, begun).items() if name in decided}
     return with_changes(settings, kept)
+
+
+def as_stored(settings: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings as config.json of a run that goes on holds them: what its first version lacked, and what the
+    run still does, stays absent. So the next resumption, too, sees that nobody chose it."""
+    lacked = BEFORE_SETTING.keys() - flatten(stored).keys()
+    kept = {name: dict(value) if isinstance(value, dict) else value for name, value in settings.items()}
+    for name in lacked:
+        group, _, field = name.partition(".")
+        if kept[group][field] == BEFORE_SETTING[name]:
+            del kept[group][field]
+    return kept
 
 
 def _kept(settings: TrainSettings, start: Start, begun: dict[str, Any]) -> dict[str, Any]:
@@ -117,10 +129,11 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def idle_settings(flat: dict[str, Any]) -> set[str]:
-    """Return the settings and groups without effect, for `is_among`: fusion, students and anchor when a run has none,
-    and a setting that differs from what older runs did when a run has no gates to apply it to."""
+    """Return the settings and groups without effect, for `is_among`: fusion, students, anchor, transition heads and
+    gates when a run has none."""
     fused = flat.get("fusion.variant", "none") != "none"
     aligned = flat.get("recipe") == "aligned"
+    has_heads = flat["loss.order"] > 1
     idle = {
         "fusion.": fused,
         "distil.": not aligned and (fused or flat.get("distil.cache")),
@@ -129,7 +142,10 @@ def idle_settings(flat: dict[str, Any]) -> set[str]:
         "anchor.": flat["anchor.weight"] > 0,
         "distil.tokens": flat["distil.into"] == "trunk",
         "fusion.branches": flat["fusion.source"] == "trunk",
-        "loss.gate_l1_size": flat["loss.order"] > 1,
+        "loss.gate_l1_size": has_heads,
+        "optim.heads_rate": has_heads,
+        "optim.heads_eps": has_heads,
+        "optim.gates_rate": has_heads or fused,
         "tune.floor": flat.get("tune.blend"),
         **dict.fromkeys(
             ("optim.muon_rate", "optim.muon_momentum", "optim.muon_iterations"), flat["optim.name"] == "muon"

@@ -190,6 +190,9 @@ def run_training(
     for line in reasons(settings):
         say(line)
     _announce_general_set(settings)
+    budget = settings.budget
+    if budget.steps is not None and (budget.minutes is not None or budget.core_seconds is not None):
+        say(f"note: --budget.steps {budget.steps} decides the length of the run, not its time")
     if dry:
         settings = measured(settings, run=None)
         parts = assemble(settings, dry)

@@ -9,8 +9,8 @@ share one text query, whose hit changes for all of them at once: they are drawn,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +86,7 @@ def set_scores(model: LoadedModel, location: SetLocation, part: str, store: Embe
     embedded = EmbeddedSet(open_set(location), part, model, store, max_damaged=MOST_DAMAGED, most=MOST_IMAGES)
     if embedded.kind != "retrieval":
         return {score.name: score for score in ZeroShotScorer()(embedded)}
-    captions = embedded.captions()
-    label = alike(captions)
-    of_text = np.repeat(label, [len(group) for group in captions])
-    clusters = {"i2t": label, "t2i": of_text}
-    scores = list(RetrievalScorer()(embedded))
-    return {score.name: replace(score, clusters=clusters.get(score.name[:3], score.clusters)) for score in scores}
-
-
-def alike(captions: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return a number for each image [N], the same for images whose captions read the same (spaces, case and order
-    aside)."""
-    numbers: dict[frozenset[str], int] = {}
-    sets = (frozenset(" ".join(text.lower().split()) for text in group) for group in captions)
-    return np.array([numbers.setdefault(each, len(numbers)) for each in sets])
+    return {score.name: score for score in RetrievalScorer()(embedded)}
 
 
 def mean_recall(scores: Mapping[str, Score]) -> float:

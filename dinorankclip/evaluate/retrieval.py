@@ -145,15 +145,18 @@ def retrieval_scores(
     """Yield R@k both ways and the mean R@1, with items; `text` are the rows of all captions in image order.
 
     `trivial` includes galleries of at most k items, where every query is answered: tables of training have a column
-    for each k.
+    for each k. Images with the same captions form one cluster of the intervals: "a photo of a cat" is one text query
+    whose hit changes for all images of cats at once.
     """
     texts, right = right_items(captions, equal_captions)
     i2t, t2i = both_ways(image, text, right)
-    image_of = np.repeat(np.arange(len(captions)), [len(group) for group in captions])
+    sizes = [len(group) for group in captions]
+    image_of, label = np.repeat(np.arange(len(captions)), sizes), alike(captions)
+    repeated = label.max(initial=0) + 1 < len(captions)
     hits, chance = {}, {}
     for way, where, items, gallery, clusters in (
-        ("i2t", i2t, right.texts, len(text), None),
-        ("t2i", t2i, right.images, len(image), image_of),
+        ("i2t", i2t, right.texts, len(text), label if repeated else None),
+        ("t2i", t2i, right.images, len(image), np.repeat(label, sizes)),
     ):
         for k in KS:
             hits[way, k] = (where < k).numpy()
@@ -163,14 +166,23 @@ def retrieval_scores(
     # Both directions of one image form one item, so the mean of the items is the mean of the two recalls.
     share = np.bincount(image_of, hits["t2i", 1], minlength=len(captions)) * len(captions) / len(texts)
     both = (chance["i2t", 1] + chance["t2i", 1]) / 2
-    yield mean_score("mean R@1", (hits["i2t", 1] + share) / 2, chance=both)
+    yield mean_score("mean R@1", (hits["i2t", 1] + share) / 2, label if repeated else None, chance=both)
+
+
+def alike(captions: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return a number for each image [N], the same for images whose captions read the same (spaces, case and order
+    aside). Numbers count up in the order of the images."""
+    numbers: dict[frozenset[str], int] = {}
+    sets = (frozenset(" ".join(text.lower().split()) for text in group) for group in captions)
+    return np.array([numbers.setdefault(each, len(numbers)) for each in sets], dtype=np.int64)
 
 
 class RetrievalScorer:
     """Takes R@k both ways for those k of 1, 5 and 10 that are below the number of candidates.
 
-    Text queries are clustered by the image they belong to. Without `equal_captions` scores have names of their own, so
-    that they are never compared with scores that count captions which read alike as one.
+    Text queries are clustered by the image they belong to, images with the same captions together. Without
+    `equal_captions` scores have names of their own, so that they are never compared with scores that count captions
+    which read alike as one.
     """
 
     name = "retrieval"

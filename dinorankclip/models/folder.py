@@ -11,6 +11,7 @@ A folder is loaded whole or not at all: hashes, names, shapes and types are comp
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import json
 import shutil
@@ -112,11 +113,19 @@ def find_model(where: str | Path) -> Path:
     raise UserError(_why_no_model(where))
 
 
+def _names_beside(where: Path) -> list[str]:
+    """Return the folders beside a place; beside a plain name also "starter", which is no folder."""
+    beside = sorted(place.name for place in where.parent.iterdir() if place.is_dir()) if where.parent.is_dir() else []
+    return ["starter", *beside] if where.parent == Path(".") else beside
+
+
 def _why_no_model(where: Path) -> str:
     """Return an error text for a place without a model: its content, and advice."""
     expected = f"expected a run folder, a checkpoint or a folder with {CONFIG} and {WEIGHTS}"
     if not where.exists():
-        return f"{where} holds no model: there is no such folder ({expected})"
+        near = difflib.get_close_matches(where.name, _names_beside(where), 1)
+        meant = f"; did you mean {where.parent / near[0]}?" if near else ""
+        return f"{where} holds no model: there is no such folder{meant} ({expected})"
     if where.is_file():
         return f"{where} is a file: {expected}; a file of open_clip weights is open_clip:NAME:{where}"
     if (where / OPEN_CLIP_CONFIG).is_file():

@@ -33,6 +33,7 @@ from dinorankclip.system import peak_memory
 from dinorankclip.teachers.cache_format import PLAN, read_plan_notes
 from dinorankclip.train.checkpoints import TrainingState, newest
 from dinorankclip.train.loop import Length
+from dinorankclip.train.muon import Muon
 from dinorankclip.train.run_folder import say
 from dinorankclip.train.step import backward
 from dinorankclip.types import Progress
@@ -80,7 +81,9 @@ def dry_run(
     hours = (step_seconds + wait) * length.steps / 3600
     trainable = sum(p.numel() for p in state.updater.parameters.values())
     everything = sum(t.numel() for t in state.model.state_dict().values()) + heads
-    checkpoint = 4 * (everything + 2 * trainable)  # bytes: weights and AdamW's two moments
+    by_muon = (o for o in state.updater.optimizers if isinstance(o, Muon))
+    one_moment = sum(p.numel() for o in by_muon for group in o.param_groups for p in group["params"])
+    checkpoint = 4 * (everything + 2 * trainable - one_moment)  # bytes: weights, two moments of AdamW or one of Muon
     disk = checkpoint * (settings.record.keep + 2)  # the newest is written before the oldest goes
     memory = _peak_memory(placement.device)
     say(f"  {'steps':<18}{length.steps:10d} ({length.steps_per_epoch} an epoch, {length.epochs:.4g} epochs)")
@@ -205,6 +208,11 @@ def _trained_parameters(path: Path) -> dict[str, int] | None:
 def unmatched(a: Spending, b: Spending) -> list[str]:
     """Return lines `name: A → B` for every difference besides the method; empty if the runs are comparable."""
     ignored = METHOD_SETTINGS + NEUTRAL_SETTINGS + (("data",) if a.data and b.data else ())
+    if "aligned" not in (
+        a.settings.get("recipe"),
+        b.settings.get("recipe"),
+    ):  # what another recipe sets has its own name
+        ignored += ("recipe",)
     lines = [line for line in difference(a.settings, b.settings) if not is_among(line.split(":")[0], ignored)]
     if a.data and b.data and a.data != b.data:
         lines.append(f"training data: {a.settings['data']} ({a.data[:8]}) → {b.settings['data']} ({b.data[:8]})")

@@ -28,7 +28,7 @@ from dinorankclip.device import choose
 from dinorankclip.finetuning import START
 from dinorankclip.io import if_free, remove_left_files, write_json, write_text
 from dinorankclip.plugins import Registry
-from dinorankclip.stored_settings import as_begun, difference
+from dinorankclip.stored_settings import as_begun, as_stored, difference
 from dinorankclip.teachers import registry as teachers
 from dinorankclip.train.trackers import TrackedRun, Trackers, chosen_trackers
 from dinorankclip.types import Source, UserError
@@ -117,7 +117,8 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     if run.is_dir():
         remove_left_files(run)
     if (run / files.CONFIG).exists():
-        _compare_with_stored(run, settings, about)
+        stored = _compare_with_stored(run, settings, about)
+        settings = as_stored(settings, stored) if has_begun(run) else settings
     elif run.exists() and any(run.iterdir()):
         raise UserError(f"{run} is not empty and not a run folder; choose another --run")
     run.mkdir(parents=True, exist_ok=True)
@@ -125,8 +126,8 @@ def _claim(run: Path, settings: dict[str, Any], restart: bool) -> None:
     write_json(run / files.ENVIRONMENT, sealed(about))
 
 
-def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, Any]) -> None:
-    """Refuse other settings than those that the run was begun with."""
+def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
+    """Refuse other settings than those that the run was begun with, and return these."""
     try:
         stored = files.read_settings(run)
     except UserError as error:  # other programs write a config.json, too, which must not be overwritten
@@ -151,6 +152,7 @@ def _compare_with_stored(run: Path, settings: dict[str, Any], about: dict[str, A
         )  # fmt: skip
     elif has_begun(run) and earlier.get("device", about["device"]) != about["device"]:
         say(f"note: {run} was last on {earlier['device']} and goes on on {about['device']}, which rounds otherwise")
+    return stored
 
 
 def _earlier_environment(run: Path) -> dict[str, Any]:

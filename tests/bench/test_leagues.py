@@ -131,6 +131,20 @@ def test_costs_are_measured_once_and_shared(bench, capsys):
     assert clip == int(100 / bench.reference_step()) and other == int(clip / stored[cells[1].digest]["median"])
 
 
+def test_a_cell_may_take_the_cost_of_another(bench):
+    other = {"optim.lr": 2e-3}
+    cells = [
+        Cell("slow", {"optim.warmup_steps": 3, "cost_of": other}),
+        Cell("bare", {"optim.lr": 3e-3, "cost_of": other}),
+    ]
+    bench.measure(cells)
+    stored = bench.costs()["cells"]
+    assert list(stored) == [Cell("", other).digest] and stored[cells[0].cost_digest]["cell"].endswith("(cost_of)")
+    assert bench.steps(cells[0], 100.0, "none") == bench.steps(cells[1], 100.0, "none") > 0
+    assert cells[0].digest == Cell("", {"optim.warmup_steps": 3}).digest != cells[1].digest
+    assert cells[0].settings(bench.world, "scenes").optim.warmup_steps == 3
+
+
 def line(cell, seed, score, mode="none", budget=60.0, curve=(), start="a"):
     scores = {"val/mean R@1": score, "test/mean R@1": score, "test/i2t R@1": score, "test/mean log-rank": 1.5}
     head = {"key": f"{cell.digest}/{mode}/{seed}", "world": "scenes-1", "data": "scenes-24", "budget": budget}
@@ -173,6 +187,7 @@ def test_the_page_pairs_seeds_and_shows_both_columns(tmp_path):
     own = {"curve": [[50, 1, 0.2]], "cache_seconds": 33.0}
     assert leagues_page.time_of(own, 0.2, 0.5) == 58 and leagues_page.time_of(own, 0.3, 0.5) is None
     assert leagues_page._median([10.0, None, 30.0]) == "30 (2 of 3)" and leagues_page._median([None]) == "–"
+    assert leagues_page._median([10.0, 30.0]) == "20" and leagues_page._median([10.0, None]) == "– (1 of 2)"
 
 
 def test_the_page_names_runs_that_did_not_start_alike(tmp_path):
@@ -181,6 +196,14 @@ def test_the_page_names_runs_that_did_not_start_alike(tmp_path):
     write_runs(tmp_path, lines)
     leagues_page.write_page(tmp_path)
     assert "**Runs of seeds [0] did not start alike" in (tmp_path / "README.md").read_text()
+
+
+def test_the_page_names_cells_whose_defaults_have_changed(tmp_path):
+    cells = read_leagues().group("league-a").cells
+    lines = [line(cells["clip"], seed, 0.3) | {"settings": f"of {seed}"} for seed in range(2)]
+    write_runs(tmp_path, [*lines, line(cells["siglip"], 0, 0.3)])
+    leagues_page.write_page(tmp_path)
+    assert "**Runs of clip had different settings" in (tmp_path / "README.md").read_text()
 
 
 def test_a_champion_must_lead_every_rival_by_a_point():
@@ -249,3 +272,6 @@ def test_costs_of_other_data_hold_with_caches_in_proportion(bench):
     assert bench.steps(taught, 60, "included") == int(int(58.5 / 0.5) / 1.25)
     with pytest.raises(UserError, match="was not measured there"):
         bench.take_over([Cell("siglip", {"method": "siglip"})])
+    bench.costs_of = "flickr8k"
+    with pytest.raises(UserError, match="must end with a number of pairs"):
+        bench.take_over([taught])

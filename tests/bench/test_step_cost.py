@@ -8,6 +8,7 @@ import pytest
 from bench.leagues_cells import World, read_leagues
 from bench.step_cost import Ratio, as_markdown, cost_ratio, median_interval, ready_side
 from dinorankclip.data.scenes.make import make_scenes
+from dinorankclip.types import UserError
 
 
 @pytest.mark.parametrize(("n", "k"), [(6, 1), (9, 2), (15, 4), (20, 6)])
@@ -37,5 +38,9 @@ def test_cells_with_and_without_a_teacher_take_steps(tmp_path):
     for name in ("clip", "trunk-student"):
         side = ready_side(leagues.group("league-b").cells[name], world, str(data), {"budget.batch": 8})
         assert side()["seconds"] > 0
+    with pytest.raises(UserError, match="lit-96px reads cached features"):
+        ready_side(leagues.group("league-b").cells["lit-96px"], world, str(data), {})
+    twice = Ratio(1.2, 1.1, 1.3, 6, 0.1).over(0.5)
+    assert (twice.median, twice.low, twice.high, twice.step) == (2.4, 2.2, 2.6, 0.1)
     text = as_markdown("drc-tiny", 8, {"league-b/clip": Ratio(1.25, 1.2, 1.3, 6, 0.1234)})
     assert text.splitlines()[-1] == "| league-b/clip | 0.1234 | 1.250 [1.200, 1.300] |"

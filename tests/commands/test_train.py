@@ -4,7 +4,7 @@ from dinorankclip.commands.train import main, parse, run
 from dinorankclip.config import ReadingSettings, as_dict
 from dinorankclip.data.open_data import open_pairs
 from dinorankclip.evaluate.during_training import few_scored, score_table
-from dinorankclip.stored_settings import as_begun, difference
+from dinorankclip.stored_settings import as_begun, as_stored, difference
 from dinorankclip.train.cost import lasting
 from dinorankclip.types import UserError
 from dinorankclip.validate import validated
@@ -80,8 +80,18 @@ def test_a_run_goes_on_as_it_began():
     older, newer = as_dict(asked), as_dict(asked)
     del older["loss"]["gate_l1_size"]
     assert as_begun(asked, newer) == asked
-    for stored in (older, as_dict(as_begun(asked, older))):  # before and after it was resumed for the first time
+    resumed = as_stored(as_dict(as_begun(asked, older)), older)
+    for stored in (older, resumed):  # before and after it was resumed for the first time
         assert as_begun(asked, stored).loss.gate_l1_size == "plain"
+    assert resumed["optim"] == newer["optim"] and "gate_l1_size" not in resumed["loss"]
+
+
+def test_an_optimiser_that_was_chosen_is_never_kept_in_place_of_another():
+    """A run with AdamW in the default folder must not answer for the run with Muon that is asked for next."""
+    adamw, muon = (parse(["--method", "clip", *more])[0] for more in (["--optim.name", "adamw"], []))
+    begun = as_begun(muon, as_dict(adamw))
+    assert begun.optim.name == "muon"
+    assert difference(as_dict(adamw), as_dict(begun)) == ["optim.name: adamw → muon"]
 
 
 def test_the_table_shows_before_and_after():

@@ -4,9 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dinorankclip.evaluate.intervals import interval
 from dinorankclip.evaluate.retrieval import (
     Right,
     RightItems,
+    alike,
     both_ways,
     chance_recall,
     ranks,
@@ -157,3 +159,17 @@ def test_random_embeddings_score_at_chance_at_every_k_with_several_captions():
     for score in retrieval_scores(image, text, captions):
         # Captions of one image are independent here, so the spread is that of n separate guesses.
         assert abs(score.value - score.chance) < 4 * (score.chance / score.n) ** 0.5, score.name
+
+
+def test_images_with_the_same_captions_are_drawn_together():
+    """40 images have four names, and only "name 0" finds its images: the interval is that of four draws, not of 40."""
+    captions = [["A dog"], ["a  dog"], ["a cat", "on a mat"], ["On a mat", "a cat"], ["a cat"]]
+    assert alike(captions).tolist() == [0, 0, 1, 1, 2]
+    names = [[f"name {i % 4}"] for i in range(40)]
+    image = F.one_hot(torch.arange(40) % 4, 4).float()
+    text = image.clone()
+    text[torch.arange(40) % 4 != 0] = torch.tensor([1.0, 0.0, 0.0, 0.0])  # every name finds images of name 0
+    found = {score.name: score for score in retrieval_scores(image, text, names)}["t2i R@1"]
+    assert found.value == 0.25 and found.clusters.tolist() == [i % 4 for i in range(40)]
+    together, one_by_one = interval(found.items, found.clusters), interval(found.items)
+    assert together == (0.0, 0.75) and one_by_one[0] > 0.1 and one_by_one[1] <= 0.4

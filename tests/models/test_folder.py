@@ -54,8 +54,13 @@ def test_runs_checkpoints_and_folders_are_found(original, tmp_path):
         assert find_model(where) == step.resolve()
 
 
-def test_nothing_there(tmp_path):
-    raises_refusal(tmp_path / "nowhere", "holds no model: there is no such folder")
+def test_nothing_there(tmp_path, monkeypatch):
+    raises_refusal(tmp_path / "nowhere", r"holds no model: there is no such folder \(expected")
+    (tmp_path / "mine").mkdir()
+    raises_refusal(tmp_path / "mien", f"there is no such folder; did you mean {tmp_path / 'mine'}\\?")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="did you mean starter"):
+        find_model("startr")
     raises_refusal(tmp_path, "holds no model: expected a run folder, a checkpoint or a folder with model.json")
     (tmp_path / "weights.safetensors").write_bytes(b"")
     raises_refusal(tmp_path / "weights.safetensors", r"is a file: .* open_clip:NAME:")

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from dinorankclip.config import ModelSettings, TrainSettings, as_dict
 from dinorankclip.models.trunk import trunk_config
-from dinorankclip.presets import for_method, preset
+from dinorankclip.presets import default_settings, for_method, preset
 from dinorankclip.stored_settings import flatten
 from dinorankclip.train.cost import spending, unmatched
 from dinorankclip.types import UserError
@@ -52,6 +52,16 @@ def test_an_order_that_did_nothing_is_named_with_the_method(tmp_path):
     line = {"step": 100, "spread2_image": 0.1, "spread2_text": 0.1, "spread3_image": 1e-4, "spread3_text": 2e-4}
     (run / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     assert spending(run).method == "rank, order 3 (order 3 inert)"
+
+
+def test_a_recipe_is_a_part_of_the_method_unless_it_trains_something_else(tmp_path):
+    """CLIP and taught differ in the method alone; heads on frozen towers are no match for a trunk."""
+    clip, taught, aligned = (
+        spending(write_run(tmp_path / str(name), default_settings("scenes", method, name)))
+        for method, name in (("clip", None), ("dinorankclip", "taught"), ("clip", "aligned"))
+    )
+    assert unmatched(clip, taught) == []
+    assert "recipe: None → aligned" in unmatched(clip, aligned)
 
 
 def test_precision_is_what_the_machine_made_of_it(tmp_path):

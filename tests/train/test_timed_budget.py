@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from dinorankclip import given_settings
 from dinorankclip.commands.train import run as train
 from dinorankclip.config import as_dict
 from dinorankclip.run_files import read_metrics, read_settings
@@ -42,14 +43,14 @@ def test_the_length_is_epochs_or_steps(pairs, tmp_path):
 
 def test_a_run_of_nine_steps_ends_its_schedule_there_and_is_scored(pairs, tmp_path, capsys):
     run = tmp_path / "run"
-    assert train(settings(pairs, run, "--budget.steps", 9), False, False)
+    assert train(settings(pairs, run, "--budget.steps", 9, "--budget.minutes", 5), False, False)
+    assert "note: --budget.steps 9 decides the length of the run, not its time" in capsys.readouterr().out
     lines = read_metrics(run)
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 10))
     assert [line["step"] for line in lines if "val/mean R@1" in line] == [6, 9]  # an epoch is six steps
     assert json.loads((run / "scores.json").read_text())["step"] == 9
     rates = [line["learning rate"] for line in lines if "loss" in line]
     assert rates[-1] < 0.1 * max(rates) and lines[-2]["epoch"] == pytest.approx(8 / 6)
-    assert "step 9/9" in "".join(capsys.readouterr())
 
 
 def test_steps_that_fit():
@@ -72,6 +73,10 @@ def test_minutes_become_the_run_of_that_many_steps(pairs, tmp_path, monkeypatch)
     one, other = weights(timed), weights(plain)
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert train(asked, False, False) and len(costs) == 1  # the same command: nothing to do, nothing timed
+    another = given_settings.settings_from(timed / "config.json", **{"budget.core_seconds": 1.0, "run": "other"})
+    assert in_time(another) and another.budget.core_seconds == 1.0  # the ten steps were measured for 0.31
+    assert in_time(given_settings.settings_from(timed / "config.json", **{"budget.minutes": 1.0, "run": "other"}))
+    assert given_settings.settings_from(timed / "config.json", run="again").budget.steps == 10
     longer = settings(pairs, timed, "--budget.core-seconds", 1.0)
     with pytest.raises(UserError, match=rf"has finished[^\0]*core_seconds: 0.31 → 1.0[^\0]*--init {timed}"):
         train(longer, False, False)

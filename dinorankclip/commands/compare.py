@@ -50,7 +50,8 @@ def compare(
         others: Further models.
         level: Confidence level of the intervals.
         draws: Draws of the bootstrap.
-        matched: Refuse runs that differ in more than the method (data, seed, pairs seen, batch, trunk, schedule).
+        matched: Refuse runs that differ in more than the method (data, seed, batch, trunk, schedule, and pairs seen or
+            the budget in time).
         picture: Draw the validation score of all runs over core-seconds into this PNG or SVG file.
     """
     from dinorankclip.evaluate.scores_file import compare_scores, only_one, read_scores, step_of
@@ -144,7 +145,7 @@ def _paired_cells(difference: Difference, unit: Unit) -> str:
 
 def _spending_table(a: Path, b: Path, matched: bool) -> str:
     """Return the names of both models and, of runs, what they spent and whether that was the same."""
-    from dinorankclip.train.cost import spending, unmatched
+    from dinorankclip.train.cost import spending, time_of_both, unmatched
 
     of_a, of_b = (spending(folder) if is_run(folder) else None for folder in (a, b))
     columns = [_about(of_a), _about(of_b)]
@@ -162,10 +163,17 @@ def _spending_table(a: Path, b: Path, matched: bool) -> str:
     if differs:
         lines += ["", "NOT MATCHED: a difference need not come from the method", *(f"  {line}" for line in differs)]
     else:
-        lines += ["", "matched: same data, seed, pairs seen, batch, trunk and schedule"]
+        assert of_a is not None and of_b is not None, "otherwise they differ"
+        time = time_of_both(of_a, of_b)
+        by = "pairs seen, " if time is None else ""
+        lines += [
+            "",
+            f"matched{f' by time, {time} each' if time else ''}: same data, seed, {by}batch, trunk and schedule",
+        ]
         taught = [letter for letter, spent in (("A", of_a), ("B", of_b)) if spent and spent.teacher is not None]
         if len(taught) == 1:
-            lines.append(f"         but only {taught[0]} has a teacher, which was trained elsewhere")
+            cache = "" if time is None else "; its cache is not counted"
+            lines.append(f"         but only {taught[0]} has a teacher, which was trained elsewhere{cache}")
     return "\n".join(lines)
 
 

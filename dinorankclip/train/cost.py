@@ -205,9 +205,21 @@ def _trained_parameters(path: Path) -> dict[str, int] | None:
     return counts if any(counts.values()) else None
 
 
+def time_of_both(a: Spending, b: Spending) -> str | None:
+    """Return the budget in time that two runs share, in words; None if they were given none, or not the same."""
+    for name, unit in (("core_seconds", "core-seconds"), ("minutes", "minutes")):
+        budgets = [each.settings["budget"].get(name) for each in (a, b)]
+        if budgets[0] is not None and budgets[0] == budgets[1]:
+            return f"{budgets[0]:g} {unit}"
+    return None
+
+
 def unmatched(a: Spending, b: Spending) -> list[str]:
-    """Return lines `name: A → B` for every difference besides the method; empty if the runs are comparable."""
+    """Return lines `name: A → B` for every difference besides the method; empty if the runs are comparable: by pairs
+    seen, or by time if both were given the same budget in time."""
+    by_time = time_of_both(a, b) is not None
     ignored = METHOD_SETTINGS + NEUTRAL_SETTINGS + (("data",) if a.data and b.data else ())
+    ignored += ("budget.steps",) if by_time else ()
     if "aligned" not in (
         a.settings.get("recipe"),
         b.settings.get("recipe"),
@@ -218,7 +230,7 @@ def unmatched(a: Spending, b: Spending) -> list[str]:
         lines.append(f"training data: {a.settings['data']} ({a.data[:8]}) → {b.settings['data']} ({b.data[:8]})")
     if a.precision and b.precision and a.precision != b.precision:
         lines.append(f"precision: {a.precision} → {b.precision}")
-    if a.pairs_seen != b.pairs_seen:
+    if a.pairs_seen != b.pairs_seen and not by_time:
         lines.append(f"pairs seen: {a.pairs_seen} → {b.pairs_seen}")
     return lines
 

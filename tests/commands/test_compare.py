@@ -88,6 +88,16 @@ def test_budgets_that_differ_are_flagged_and_refused_on_request(tmp_path, capsys
         main([str(a), str(b), "--matched"])
 
 
+def test_runs_of_equal_time_say_so(tmp_path, capsys):
+    a, b = trained(tmp_path / "a"), trained(tmp_path / "b", "rank")
+    for run, steps in ((a, 100), (b, 80)):
+        stored = json.loads((run / "config.json").read_text())
+        stored["budget"] |= {"minutes": 2.0, "steps": steps}
+        (run / "config.json").write_text(json.dumps(stored))
+    main([str(a), str(b), "--matched"])
+    assert "matched by time, 2 minutes each: same data, seed, batch, trunk and schedule" in capsys.readouterr().out
+
+
 def test_a_teacher_on_one_side_is_said(tmp_path, capsys):
     main([str(trained(tmp_path / "a")), str(trained(tmp_path / "b", "dinorankclip"))])
     assert "but only B has a teacher" in capsys.readouterr().out

@@ -4,11 +4,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dinorankclip.config import ModelSettings, TrainSettings, as_dict
+from dinorankclip.config import ModelSettings, TrainSettings, as_dict, with_changes
 from dinorankclip.models.trunk import trunk_config
 from dinorankclip.presets import default_settings, for_method, preset
 from dinorankclip.stored_settings import flatten
-from dinorankclip.train.cost import spending, unmatched
+from dinorankclip.train.cost import spending, time_of_both, unmatched
 from dinorankclip.types import UserError
 
 
@@ -62,6 +62,19 @@ def test_a_recipe_is_a_part_of_the_method_unless_it_trains_something_else(tmp_pa
     )
     assert unmatched(clip, taught) == []
     assert "recipe: None → aligned" in unmatched(clip, aligned)
+
+
+def test_runs_of_one_budget_in_time_are_matched_by_it(tmp_path):
+    def timed(name, seconds, steps, **changes):
+        budget = {"budget.core_seconds": seconds, "budget.steps": steps}
+        return spending(write_run(tmp_path / name, with_changes(of("clip"), budget | changes), steps=steps))
+
+    clip, slower, longer = timed("a", 80.0, 387), timed("b", 80.0, 300), timed("c", 160.0, 774)
+    assert unmatched(clip, slower) == [] and time_of_both(clip, slower) == "80 core-seconds"
+    assert time_of_both(clip, longer) is None
+    assert "budget.core_seconds: 80.0 → 160.0" in unmatched(clip, longer)
+    assert unmatched(clip, timed("d", 80.0, 387, seed=1)) == ["seed: 0 → 1"]
+    assert any(line.startswith("pairs seen") for line in unmatched(clip, timed("e", None, 300)))
 
 
 def test_precision_is_what_the_machine_made_of_it(tmp_path):

@@ -42,10 +42,10 @@ Examples:
   dinorankclip train --preset scenes --method dinorankclip --recipe paper --run runs/paper
   dinorankclip train --preset scenes --method clip --budget.minutes 3 --run runs/three-minutes
   dinorankclip train --config runs/first/config.json --run runs/again
-  dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/mine
+  dinorankclip train --preset finetune --data photos.csv --init runs/first --run runs/tuned
   dinorankclip train --preset finetune --data photos.csv --init runs/first --tune.lora-rank 8 --run runs/lora
   dinorankclip train --preset finetune --data photos.csv --init runs/first --model.frozen-image-tower --run runs/quick
-  dinorankclip train --recipe aligned --data 'photos/*.tar' --run runs/mine --on ray --ray.address head:6379
+  dinorankclip train --recipe aligned --data 'photos/*.tar' --run runs/shards --on ray --ray.address head:6379
   torchrun --nproc-per-node 8 -m -- dinorankclip train --preset cc3m --data 'cc3m/cc3m-train-*.tar'
 
 docs/from-open-clip.md names the flags here for each flag of open_clip's trainer.

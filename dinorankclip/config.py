@@ -137,6 +137,9 @@ class LossSettings:
     several_positives: bool = True
     """Pairs with the same image, caption or group (--reading.group-column) are never each other's negatives, in
     contrast and lists. Off: the plain loss, in which equal captions push each other away."""
+    two_captions: bool = False
+    """Match each image with two of its captions a step, each with half of the weight. An image with one caption shows
+    it twice. Not for SigLIP, nor for ALIP, which has two already."""
     decorrelation: float = 0.0
     """Weight of a term that spreads the embeddings of each modality over all directions (variance and covariance of
     the batch). It needs no teacher: a control of terms that do. 0: none."""

@@ -59,6 +59,11 @@ class MethodTraits:
         """Return whether pairs are weighted by another caption of the image."""
         return "agreement" in self.terms
 
+    @property
+    def may_take_two_captions(self) -> bool:
+        """Return whether `loss.two_captions` can add a second caption to the contrastive term."""
+        return "contrastive" in self.terms
+
 
 TRAITS: dict[str, MethodTraits] = {
     "clip": MethodTraits("contrastive loss (CLIP)", fixed_order=0),
@@ -110,7 +115,8 @@ def words_of_stored(settings: Mapping[str, Any]) -> str:
     """Return the description of a stored run's method."""
     traits = traits_of_stored(settings["method"])
     words = traits.given_words if second_captions_given(settings) and traits.given_words else traits.words
-    return words.format(order=settings["loss"]["order"], likelihood=_likelihood_of_stored(settings))
+    words = words.format(order=settings["loss"]["order"], likelihood=_likelihood_of_stored(settings))
+    return f"{words}, two captions a step" if settings["loss"].get("two_captions") else words
 
 
 def _likelihood_of_stored(settings: Mapping[str, Any]) -> str:

@@ -148,6 +148,7 @@ def _check_tuning(settings: TrainSettings) -> None:
             "--distil.cache": settings.distil.cache is not None,
             "--model.frozen-image-tower": settings.model.frozen_image_tower,
             "--method alip": traits_of(settings.method).second_caption,
+            "--loss.two-captions": settings.loss.two_captions,
         }
         if names := [flag for flag, given in others.items() if given]:
             raise UserError(f"--tune.replay brings pairs of which {names[0]} knows nothing: leave out one of the two")
@@ -283,8 +284,15 @@ def _check_second_captions(settings: TrainSettings) -> None:
     reading = settings.reading
     given = {"second-captions": reading.second_captions, "second-caption-column": reading.second_caption_column}
     flags = [f"--reading.{flag} {value}" for flag, value in given.items() if value is not None]
-    if flags and not traits_of(settings.method).second_caption:
-        raise UserError(f"{flags[0]}: --method {settings.method} reads no second captions, --method alip does")
+    traits, two_captions = traits_of(settings.method), settings.loss.two_captions
+    if two_captions and not traits.may_take_two_captions:
+        reason = "takes two captions already" if traits.second_caption else "has no contrastive term"
+        raise UserError(f"--loss.two-captions: --method {settings.method} {reason}; leave it out")
+    if flags and not (traits.second_caption or two_captions):
+        raise UserError(
+            f"{flags[0]}: --method {settings.method} reads no second captions; add --loss.two-captions, or take "
+            "--method alip"
+        )
     if len(flags) > 1:
         raise UserError(f"{' and '.join(flags)}: second captions come from one place; leave out one of the two")
 

@@ -88,6 +88,7 @@ class PairLoader:
         world: int = 1,
         start: int = 0,
         second_caption: bool = False,
+        lone_caption_twice: bool = False,
         teacher_features: TeacherFeatureProvider | None = None,
         rows: ImageRows | None = None,
         second_captions: SecondCaptionProvider | None = None,
@@ -104,7 +105,9 @@ class PairLoader:
                 f"(at most {len(source)}; a quarter of it or less trains better)"
                 + "".join(f", or more --reading.{flag}" for flag, value in larger if value is not None) + "."
             )  # fmt: skip
-        recipe = Recipe(image, tokenizer.load(), reading, second_caption, teacher_features, second_captions)
+        recipe = Recipe(
+            image, tokenizer.load(), reading, second_caption, teacher_features, second_captions, lone_caption_twice
+        )
         self._stream: Callable[[int], Any] | None = None
         if is_stream(source):
             assert rows is None, "rows are found by index, and a stream has none"

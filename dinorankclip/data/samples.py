@@ -213,6 +213,7 @@ class Recipe:
     second_caption: bool = False
     teacher_features: TeacherFeatureProvider | None = None
     second_captions: SecondCaptionProvider | None = None  # None: another caption of the image is its second caption
+    lone_caption_twice: bool = False  # an image with one caption shows it twice; off: it is refused
 
     def sample(self, raw: RawSample, view_draws: np.random.Generator, caption_draws: np.random.Generator) -> Sample:
         """Decode, crop, flip and resize the image, and pick a caption; `Damage` if the image cannot be used."""
@@ -240,7 +241,9 @@ class Recipe:
         if self.second_captions is not None:
             if not (others := list(carried or self.second_captions(key))):
                 raise Damage("no-second-caption")
-        elif not (others := [other for other in captions if other != caption]):
+        elif not (others := [other for other in captions if other != caption]) and self.lone_caption_twice:
+            others = [caption]
+        elif not others:
             raise UserError(
                 f"image {key} has only one caption, and ALIP compares two captions of each image. Give generated "
                 "second captions (--reading.second-captions FILE; docs/data.md has their format and a script that "

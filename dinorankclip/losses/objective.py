@@ -37,6 +37,7 @@ NO_SECOND_TEXT = (
     "ALIP weighs each pair by a second caption of the same image, and this data gives none: "
     "use data with several captions an image (or precomputed recaptions), or another --method"
 )
+OF_OTHERS = ("several_positives", "two_captions", "decorrelation")  # settings that the ranking loss does not take
 Terms = tuple[dict[str, Tensor], dict[str, float]]  # weighted terms, and numbers for the log
 
 
@@ -116,6 +117,7 @@ class Objective(nn.Module):
         self.decorrelation = settings.decorrelation
         self.ranking: RankingLoss | None = None
         self.several_positives = settings.several_positives
+        self.two_captions = settings.two_captions
         joined = {DISTILLATION: distillation is not None, ANCHOR: anchor is not None}
         joined[DECORRELATION] = settings.decorrelation > 0
         self.terms = (
@@ -160,9 +162,14 @@ class Objective(nn.Module):
 
 
 def contrastive(objective: Objective, inputs: Inputs) -> Terms:
-    """Return InfoNCE (CLIP)."""
+    """Return InfoNCE (CLIP); with `loss.two_captions` half of it for each of two captions."""
     rows = info_nce_rows(inputs.image, inputs.text, inputs.scale, inputs.own, inputs.groups)
-    return {"contrastive": rows.mean()}, _scale_report(inputs) | _chance_report(inputs)
+    if not objective.two_captions:
+        return {"contrastive": rows.mean()}, _scale_report(inputs) | _chance_report(inputs)
+    if "second_text" not in inputs.embeddings.named:
+        raise ValueError("loss.two_captions: the batch has no second captions")
+    second = info_nce_rows(inputs.image, inputs.gathered("second_text"), inputs.scale, inputs.own, inputs.groups)
+    return {"contrastive": rows.mean() / 2, "contrastive_second": second.mean() / 2}, _scale_report(inputs)
 
 
 def sigmoid(objective: Objective, inputs: Inputs) -> Terms:
@@ -223,8 +230,7 @@ def ranking(objective: Objective, inputs: Inputs) -> Terms:
 
 
 def register_ranking(objective: Objective, dim: int, settings: LossSettings, seed: int) -> None:
-    of_others = ("several_positives", "decorrelation")
-    options = {name: value for name, value in asdict(settings).items() if name not in of_others}
+    options = {name: value for name, value in asdict(settings).items() if name not in OF_OTHERS}
     objective.ranking = RankingLoss(dim, seed=seed, **options)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from dinorankclip import run_files
 from dinorankclip.config import LossSettings
+from dinorankclip.losses.objective import OF_OTHERS
 from dinorankclip.losses.ranking import RankingLoss
 from dinorankclip.methods import traits_of_stored
 from dinorankclip.models.folder import find_model
@@ -18,7 +19,6 @@ from dinorankclip.models.weights_file import read_weights
 from dinorankclip.types import UserError
 
 _PREFIX = "objective/ranking."
-_OF_OTHERS = ("several_positives", "decorrelation")  # settings of the objective that the ranking loss does not take
 
 
 def run_of(model: str) -> Path | None:
@@ -61,7 +61,7 @@ def load_ranking_loss(model: str, dim: int, settings: dict[str, Any]) -> Ranking
     known = {field.name for field in fields(LossSettings)}
     stored = {name: value for name, value in settings["loss"].items() if name in known}
     options = asdict(LossSettings(**stored)) | {"order": order_of(settings)}
-    options = {name: value for name, value in options.items() if name not in _OF_OTHERS}
+    options = {name: value for name, value in options.items() if name not in OF_OTHERS}
     tensors = _stored_tensors(model)
     if options["order"] >= 2 and not tensors:
         options |= {"order": 1, "transitions": "learnt", "gate_start": None, "gate_l1": None}

@@ -112,7 +112,8 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
     distillation = None
     if isinstance(model, JointModel):
         distillation = distillation_loss(settings.distil, model, cache, settings.seed)
-    second = open_second_captions(train, settings.reading) if traits_of(settings.method).second_caption else None
+    two_captions = traits_of(settings.method).second_caption or settings.loss.two_captions
+    second = open_second_captions(train, settings.reading) if two_captions else None
     anchor = anchor_loss(settings, model.dim, cache, train)
     objective = Objective(model.dim, settings.method, settings.loss, settings.seed, distillation, anchor)
     objective.to(placement.device)
@@ -130,7 +131,8 @@ def assemble(settings: TrainSettings, dry: bool = False, where: Where = HERE) ->
         batch=settings.budget.batch - replayed,
         reading=settings.reading,
         **common,
-        second_caption=traits_of(settings.method).second_caption,
+        second_caption=two_captions,
+        lone_caption_twice=settings.loss.two_captions,
         teacher_features=cache,
         rows=frozen.rows["train"] if frozen else None,
         second_captions=second,

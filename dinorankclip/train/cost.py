@@ -155,6 +155,8 @@ class Spending:
                 words.append("anchored")
             if distil.get("shuffled"):
                 words.append("features of other images")
+        if settings.get("loss", {}).get("two_captions"):
+            words.append("two captions")
         if settings.get("loss", {}).get("decorrelation"):
             words.append("decorrelated")
         return ", ".join(words)

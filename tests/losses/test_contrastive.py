@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dinorankclip.config import LossSettings
 from dinorankclip.losses.contrastive import (
     alip_weights,
     cone_separation,
@@ -15,6 +16,8 @@ from dinorankclip.losses.contrastive import (
     info_nce_rows,
     unit_rows,
 )
+from dinorankclip.losses.objective import Objective
+from dinorankclip.types import Embeddings, Progress
 from tests.golden import SCALE, pairs
 
 
@@ -151,3 +154,26 @@ def test_a_row_without_a_direction_gets_no_gradient_and_the_others_theirs(length
     ((F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2).backward()
     assert image.grad[others].abs().max() < 100
     torch.testing.assert_close(image.grad[others].double(), leaf.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_two_captions_have_half_of_the_weight_each():
+    """Equal captions give CLIP's loss; others the mean of two, with a gradient to each."""
+    image, first, second = pairs()
+    clip, both = Objective(3, "clip"), Objective(3, "clip", LossSettings(two_captions=True))
+    scale, start = torch.tensor(SCALE, dtype=image.dtype), Progress(0, 10, 1)
+
+    def named(**texts):
+        return Embeddings({"image": image} | texts)
+
+    plain = clip(named(text=first), scale, start).total.item()
+    assert both(named(text=first, second_text=first), scale, start).total.item() == pytest.approx(plain, abs=1e-12)
+    rows = first.clone().requires_grad_(), second.clone().requires_grad_()
+    found = both(named(text=rows[0], second_text=rows[1]), scale, start)
+    wanted = info_nce(image, first, SCALE).item(), info_nce(image, second, SCALE).item()
+    assert [found.terms[name].item() for name in ("contrastive", "contrastive_second")] == pytest.approx(
+        [value / 2 for value in wanted], abs=1e-12
+    )
+    found.total.backward()
+    assert all(row.grad is not None and row.grad.abs().sum() > 0 for row in rows)
+    with pytest.raises(ValueError, match="the batch has no second captions"):
+        both(named(text=first), scale, start)

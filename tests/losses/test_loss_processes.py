@@ -27,6 +27,8 @@ CASES = {
     ),
     "clip, anchored": ("clip", LossSettings()),
     "clip, decorrelated": ("clip", LossSettings(decorrelation=2.0)),
+    "clip, two captions": ("clip", LossSettings(two_captions=True)),
+    "clip, two captions, groups": ("clip", LossSettings(two_captions=True)),
     "clip, anchored, groups": ("clip", LossSettings()),
     "clip, groups": ("clip", LossSettings()),
     "siglip, groups": ("siglip", LossSettings()),
@@ -60,7 +62,7 @@ def run(rows: slice) -> dict[str, dict[str, torch.Tensor]]:
         parameters = {n: p for n, p in objective.named_parameters()} | {"scale": scale}
         parameters |= {} if bias is None else {"bias": bias}
         distributed.mean_gradients(parameters.values())
-        used = ("image", "text", "second_text") if method == "alip" else ("image", "text")
+        used = names if method == "alip" or settings.two_captions else names[:2]
         results[case] = {
             "loss": torch.tensor(distributed.mean_over_processes({"loss": out.total.item()})["loss"]),
             **{f"row {n}": own[n].grad / size for n in used},

@@ -60,10 +60,29 @@ def test_one_caption_an_image_is_explained(shards, tmp_path):
         run(settings_of(shards[0], tmp_path / "run"), restart=False, dry=False)
 
 
+def test_two_captions_of_any_contrastive_method(shards, tmp_path):
+    """An image with one caption shows it twice: then the steps are CLIP's. Given second captions change them."""
+    data, second = shards
+    losses = {}
+    for name, flags in {
+        "clip": (),
+        "lone": ("--loss.two-captions",),
+        "given": ("--loss.two-captions", "--reading.second-captions", second),
+    }.items():
+        assert run(settings_of(data, tmp_path / name, "--method", "clip", *flags), restart=False, dry=False)
+        losses[name] = [line["loss"] for line in read_metrics(tmp_path / name) if "loss" in line]
+    assert losses["lone"] == pytest.approx(losses["clip"], rel=1e-4)
+    assert losses["given"] != pytest.approx(losses["clip"], rel=1e-2)
+    assert spending(tmp_path / "given").method == "clip, two captions"
+    assert words_of_stored(read_settings(tmp_path / "lone")).endswith("(CLIP), two captions a step")
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--method", "clip", "--reading.second-captions", "a.jsonl"], "--method clip reads no second captions"),
+        (["--method", "siglip", "--loss.two-captions"], "--method siglip has no contrastive term"),
+        (["--loss.two-captions"], "--method alip takes two captions already"),
         (["--reading.second-captions", "a.jsonl", "--reading.second-caption-column", "b"], "come from one place"),
     ],
 )

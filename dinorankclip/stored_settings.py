@@ -120,7 +120,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Return a line `name: old → new` for every setting that differs and affects the result."""
     absent = meaning_of_absent()
     old, new = absent | flatten(old), absent | flatten(new)
-    idle = idle_settings(old) & idle_settings(new)
+    idle = (idle_settings(old) & idle_settings(new)) | (idle_rates(old) & idle_rates(new))
     return [
         f"{name}: {old.get(name)} → {new.get(name)}"
         for name in sorted(old.keys() | new.keys())
@@ -128,12 +128,19 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     ]
 
 
+def idle_rates(flat: dict[str, Any]) -> set[str]:
+    """Return the rates of transition heads and gates that a run does not have."""
+    heads, gates = flat["loss.order"] > 1, flat.get("fusion.variant", "none") != "none"
+    acts = {"optim.heads_rate": heads, "optim.heads_eps": heads, "optim.gates_rate": heads or gates}
+    return {name for name, act in acts.items() if not act}
+
+
 def idle_settings(flat: dict[str, Any]) -> set[str]:
-    """Return the settings and groups without effect, for `is_among`: fusion, students, anchor, transition heads and
-    gates when a run has none."""
+    """Return the settings and groups without effect, for `is_among`: fusion, students and anchor when a run has none,
+    and a setting that differs from what older runs did when a run has no gates to apply it to. Keys of finished study
+    runs depend on these names."""
     fused = flat.get("fusion.variant", "none") != "none"
     aligned = flat.get("recipe") == "aligned"
-    has_heads = flat["loss.order"] > 1
     idle = {
         "fusion.": fused,
         "distil.": not aligned and (fused or flat.get("distil.cache")),
@@ -142,10 +149,7 @@ def idle_settings(flat: dict[str, Any]) -> set[str]:
         "anchor.": flat["anchor.weight"] > 0,
         "distil.tokens": flat["distil.into"] == "trunk",
         "fusion.branches": flat["fusion.source"] == "trunk",
-        "loss.gate_l1_size": has_heads,
-        "optim.heads_rate": has_heads,
-        "optim.heads_eps": has_heads,
-        "optim.gates_rate": has_heads or fused,
+        "loss.gate_l1_size": flat["loss.order"] > 1,
         "tune.floor": flat.get("tune.blend"),
         **dict.fromkeys(
             ("optim.muon_rate", "optim.muon_momentum", "optim.muon_iterations"), flat["optim.name"] == "muon"

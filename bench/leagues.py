@@ -346,11 +346,14 @@ def opened(args: argparse.Namespace) -> tuple[Bench, list[Cell]]:
 
 
 def page(args: argparse.Namespace) -> None:
+    from bench.aligned_page import read_runs
     from bench.leagues_page import write_page
     from bench.leagues_scaling import write_scaling
+    from bench.leagues_short import write_short
 
     write_page(args.out)
     write_scaling(args.out)
+    write_short(args.out, read_runs(args.out), read_leagues())
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """Documents name files that exist."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -42,3 +43,15 @@ def test_the_glossary_is_short():
         line for line in (ROOT / "docs/glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")
     ]
     assert len(rows) - 2 <= 30
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"), [("README.md", "**Methods at equal time**"), ("docs/results.md", "## Methods at equal time")]
+)
+def test_figures_at_equal_time_are_those_that_the_league_wrote(page, heading):
+    """Every row of the table is a row of the generated page, to the letter."""
+    written = (ROOT / "docs/study/leagues/equal-time.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / page).read_text(encoding="utf-8").split(heading)[1].splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("|"))
+    rows = list(itertools.takewhile(lambda line: line.startswith("|"), lines[start:]))
+    assert len(rows) > 5 and set(rows) <= set(written)

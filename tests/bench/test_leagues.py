@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench import leagues, leagues_page
+from bench import leagues, leagues_page, leagues_short
 from bench.decoded_pairs import DecodedSource, read_from_memory
 from bench.leagues import Bench, start_of, steps_in
 from bench.leagues_cells import Cell, read_leagues
@@ -188,6 +188,28 @@ def test_the_page_pairs_seeds_and_shows_both_columns(tmp_path):
     assert leagues_page.time_of(own, 0.2, 0.5) == 58 and leagues_page.time_of(own, 0.3, 0.5) is None
     assert leagues_page._median([10.0, None, 30.0]) == "30 (2 of 3)" and leagues_page._median([None]) == "–"
     assert leagues_page._median([10.0, 30.0]) == "20" and leagues_page._median([10.0, None]) == "– (1 of 2)"
+
+
+def test_the_short_table_has_both_budgets_and_no_interval_of_two_seeds():
+    table = read_leagues()
+    clip, taught, siglip = (
+        table.groups[g].cells[c] for g, c in (("league-a", "clip"), ("league-b", "taught"), ("league-a", "siglip"))
+    )
+    runs = []
+    for seed in range(3):
+        own = 0.20 + 0.01 * seed
+        runs += [line(clip, seed, own), line(clip, seed, own + 0.2, budget=180.0)]
+        runs += [line(taught, seed, own + 0.07, "amortised"), line(taught, seed, 0.9, "included")]
+        runs += [line(taught, seed, own + 0.28, "included", budget=180.0)]
+        runs += [line(siglip, seed, own + 0.17, budget=180.0)] if seed < 2 else []
+    runs = [run | {"data": leagues_short.DATA} for run in runs]
+    costs = {"cells": {cell.digest: {"median": ratio} for cell, ratio in ((clip, 1.0), (taught, 1.06), (siglip, 0.98))}}
+    assert leagues_short.rows(runs, table, costs)[2:] == [
+        "| CLIP | 1.00 | 21.0 % | – | 41.0 % | – |",
+        "| **`--recipe taught`**: third tower and lists | 1.06 | 28.0 % | +7.0 [7.0, 7.0] (3 seeds) | 49.0 % | "
+        "+8.0 [8.0, 8.0] (3 seeds) |",
+        "| SigLIP | 0.98 | – | – | 37.5 % | −3.0 (2 seeds) |",
+    ]
 
 
 def test_the_page_names_runs_that_did_not_start_alike(tmp_path):

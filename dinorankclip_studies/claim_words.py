@@ -9,7 +9,7 @@ from dinorankclip.formatting import MISSING
 from dinorankclip_studies.claim import EvidenceLine, Judged, in_unit
 from dinorankclip_studies.papers import measures_of
 from dinorankclip_studies.results import Results
-from dinorankclip_studies.verdicts import ALPHA, detectable_at
+from dinorankclip_studies.verdicts import ALPHA, SMALLEST, detectable_at, seeds_needed
 
 
 def mean_r1(study: Results) -> dict[str, float]:
@@ -61,6 +61,23 @@ def claimed_text(line: EvidenceLine) -> str:
 def detectable_text(line: EvidenceLine) -> str:
     smallest = None if line.level else detectable_at(line.effect, ALPHA / line.family)
     return MISSING if smallest is None else in_unit(smallest, line.unit)
+
+
+def seeds_text(claims: Sequence[Judged]) -> str:
+    """Write how many seeds would decide inconclusive claims, by the spread of the comparison that left each open."""
+    needed = []
+    for each in claims:
+        line = deciding_line(each)
+        if line is not None and line.effect.sd and not line.rounds:
+            size = SMALLEST[line.unit] if line.size is None else abs(line.size)
+            needed.append(seeds_needed(line.effect.sd, size, ALPHA / line.family))
+    if not needed:
+        return ""
+    groups = {"at most 8": 0, "9 to 30": 0, "31 to 200": 0, "more than 200": 0}
+    for n in needed:
+        groups["at most 8" if n <= 8 else "9 to 30" if n <= 30 else "31 to 200" if n <= 200 else "more than 200"] += 1
+    counts = ", ".join(f"{name} in {count}" for name, count in groups.items() if count)
+    return f" At the spread measured here, an effect of the claimed size would need this many seeds to show: {counts}."
 
 
 def n_text(lines: Sequence[EvidenceLine]) -> str:

@@ -27,6 +27,7 @@ from dinorankclip_studies.claim_words import (
     mean_r1,
     n_text,
     percent,
+    seeds_text,
     table_row,
 )
 from dinorankclip_studies.material import StudyMaterial
@@ -199,7 +200,8 @@ def _verdict_lines(study: str, claims: Sequence[Judged], in_full: bool) -> list[
     if group := groups["inconclusive"]:
         near_chance = sum(AT_CHANCE in each.evidence.marks for each in group)
         why = f"; in {near_chance} of them no compared model is clearly above chance" if near_chance else ""
-        lines.append(f"- *Inconclusive:* {len(group)} claims. Seeds are too few, or differ too much, to tell{why}.")
+        few = f"- *Inconclusive:* {len(group)} claims. Seeds are too few, or differ too much, to tell{why}."
+        lines.append(few + seeds_text(group))
     if group := groups["not run"]:
         lines.append(f"- *Not run:* {len(group)} claims. What they compare has not been measured.")
     return [*lines, ""]

@@ -134,6 +134,18 @@ def detectable_at(effect: Effect, alpha: float) -> float | None:
     return detectable(effect.sd, effect.n, level=1 - alpha)
 
 
+def seeds_needed(sd: float, size: float, alpha: float = ALPHA) -> int:
+    """Return the number of pairs of this spread that would show an effect of this size in 80 % of studies; at least
+    FEWEST_SEEDS. Far above the number that is there the normal quantiles are exact enough."""
+    normal = (stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(POWER)) ** 2 * (sd / size) ** 2
+    if normal > 200:
+        return math.ceil(normal)
+    n = max(FEWEST_SEEDS, math.floor(normal))
+    while detectable(sd, n, level=1 - alpha) > size:
+        n += 1
+    return n
+
+
 @lru_cache(maxsize=256)
 def noncentrality(n: int, power: float = POWER, level: float = LEVEL) -> float:
     """Return the δ for which |t| with n - 1 degrees of freedom exceeds its limit with probability `power`."""

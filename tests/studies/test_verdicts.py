@@ -18,6 +18,7 @@ from dinorankclip_studies.verdicts import (
     noncentrality,
     p_value,
     paired,
+    seeds_needed,
     smaller_than_claimed,
     summary,
     t_quantile,
@@ -307,3 +308,13 @@ def test_parts_judged_apart():
     assert together(["supported", "not run", "contradicted"]) == "not run"
     assert together(["supported", "supported"]) == "supported"
     assert together([]) == "not run"
+
+
+def test_the_number_of_seeds_that_would_show_an_effect():
+    """One seed fewer would not show it; far out the normal quantiles say the same."""
+    for size in (2.0, 1.0, 0.5, 0.25):
+        n = seeds_needed(1.0, size)
+        assert detectable(1.0, n) <= size and (n == 3 or detectable(1.0, n - 1) > size)
+    assert seeds_needed(1.0, 0.5) == 34  # (1.96 + 0.84)² · 4 = 31.4 by the normal distribution
+    assert seeds_needed(2.0, 0.02) == math.ceil((1.959964 + 0.841621) ** 2 * 100**2)
+    assert seeds_needed(0.01, 1.0) == 3 and seeds_needed(1.0, 1.0, alpha=0.01) > seeds_needed(1.0, 1.0)

@@ -39,7 +39,7 @@ from bench.step_cost import Ratio, Steps, cost_ratio, steps_of
 from dinorankclip.config import TrainSettings, as_dict, with_changes
 from dinorankclip.io import home, one_at_a_time, write_json
 from dinorankclip.methods import AUTO
-from dinorankclip.stored_settings import flatten
+from dinorankclip.stored_settings import flatten, meaning_of_absent
 from dinorankclip.teachers.cache_request import cache_of_data, is_complete
 from dinorankclip.train.assemble import RunParts, assemble, resume
 from dinorankclip.train.distil_setup import cache_spec_of
@@ -277,9 +277,11 @@ def start_of(parts: RunParts) -> str:
 
 
 def settings_digest(settings: TrainSettings) -> str:
-    """Return a digest of all settings that seeds of a cell share: it changes when a default does."""
-    flat = flatten(as_dict(settings))
-    own = {name: value for name, value in flat.items() if name not in ("seed", "data", "run", "distil.cache")}
+    """Return a digest of all settings that seeds of a cell share: it changes when a default does, not when a setting is
+    added whose default changes nothing."""
+    flat, absent = flatten(as_dict(settings)), meaning_of_absent()
+    free = ("seed", "data", "run", "distil.cache", "budget.steps")
+    own = {name: value for name, value in flat.items() if name not in free and value != absent[name]}
     return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:10]
 
 

@@ -30,9 +30,9 @@ NO_TEACHER, INCLUDED, AMORTISED = "none", "included", "amortised"
 HEAD = """\
 # Leagues at equal core-seconds
 Every cell of a table had the same budget, in units of CLIP's step: its steps are those of CLIP in the budget, divided
-by its cost ratio, which was measured with CLIP alternating (costs.json). Cells of equal work have ratios from 0.98 to
-1.03, so a cell may have up to 3 % more or fewer steps than it should; the intervals do not contain this error. On
-scenes, 1.5 % of the steps are worth about 0.3 points. Cells of a seed start from the same weights and see the same
+by its cost ratio, which was measured with CLIP alternating (costs.json). Ratios of cells of equal work differ by up to
+3 %, so a cell may have so many steps more or fewer than it should; the intervals do not contain this error. On scenes,
+1.5 % of the steps are worth about 0.3 points. Cells of a seed start from the same weights and see the same
 pairs in the same order. "Cache included" takes the core-seconds of the teacher's cache of the training part from the
 budget; "amortised" does not. Differences are paired by seed, with 95 % t-intervals; p-values are Holm's over a table.
 "Detectable" is the true difference that so many seeds would show in 80 % of studies. Scores are percentages,
@@ -67,12 +67,14 @@ def unequal_starts(runs: Iterable[Run]) -> list[int]:
 
 
 def unequal_settings(runs: Iterable[Run]) -> list[str]:
-    """Return the cells whose runs of one budget had different settings: a default has changed between them."""
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    """Return the cells whose runs had different settings: a default has changed between them."""
+    found: dict[str, set[str]] = defaultdict(set)
+    names: dict[str, str] = {}
     for run in runs:
+        names.setdefault(run["digest"], run["cell"])
         if "settings" in run:  # older runs did not store them
-            found[run["cell"], run["cache"]].add(run["settings"])
-    return sorted({cell for (cell, _), settings in found.items() if len(settings) > 1})
+            found[run["digest"]].add(run["settings"])
+    return sorted(names[digest] for digest, settings in found.items() if len(settings) > 1)
 
 
 def table(runs: Sequence[Run], group: Group, mode: str, costs: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.leagues_cells import Cell, Leagues
 from bench.leagues_page import AMORTISED, INCLUDED, SCORE, runs_of, scores
+from dinorankclip.types import UserError
 from dinorankclip_studies.verdicts import Effect, paired, summary
 
 PAGE = "equal-time.md"
@@ -42,10 +43,10 @@ ROWS: tuple[tuple[str, str, str], ...] = (
 HEAD = """\
 # Methods at equal time
 Built-in scenes, 8,000 for training; mean R@1 of both directions on 5,000 sealed scenes; Muon for all. Budgets are
-core-seconds: 60 for training alone, where the teacher's cache is **not** counted, and 180 with the cache (25
-core-seconds) **counted**. Differences to CLIP are paired by seed, with 95 % intervals; eight seeds where a row says
-nothing else. No interval stands where there are fewer than three seeds. Written by `python -m bench.leagues page`,
-from the runs of the [leagues](README.md), which have every score.
+core-seconds: 60 for training alone, where the teacher's cache is **not** counted, and 180 with the cache **counted**
+(its core-seconds stand in the [leagues](README.md)). Differences to CLIP are paired by seed, with 95 % intervals; eight
+seeds where a row says nothing else. No interval stands where there are fewer than three seeds. Written by
+`python -m bench.leagues page` from the runs of the leagues, which have every score.
 """
 
 
@@ -83,6 +84,8 @@ def points(value: float, sign: str = "") -> str:
 def rows(runs: Iterable[Mapping[str, Any]], leagues: Leagues, costs: Mapping[str, Any]) -> list[str]:
     """Return a row for each cell of `ROWS` that has runs, under two lines of headings."""
     own = [dict(run) for run in runs if run["data"] == DATA]
+    if len(worlds := {run["world"] for run in own}) > 1:
+        raise UserError(f"runs of {DATA} were tested on different pairs ({', '.join(sorted(worlds))})")
     budgets = [
         Budget([run for run in own if run["budget"] == core_seconds], mode)
         for core_seconds, mode in ((TRAINING_ONLY, AMORTISED), (WHOLE, INCLUDED))
@@ -96,8 +99,9 @@ def rows(runs: Iterable[Mapping[str, Any]], leagues: Leagues, costs: Mapping[str
         found = [budget.cells(cell, leagues.reference) for budget in budgets]
         if all(score == "–" for score, _ in found):
             continue
-        ratio = costs["cells"][cell.cost_digest]["median"]
-        lines.append(f"| {words} | {ratio:.2f} | {' | '.join(part for each in found for part in each)} |")
+        cost = costs["cells"].get(cell.cost_digest)
+        ratio = "–" if cost is None else f"{cost['median']:.2f}"
+        lines.append(f"| {words} | {ratio} | {' | '.join(part for each in found for part in each)} |")
     return lines
 
 

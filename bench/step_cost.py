@@ -92,12 +92,16 @@ def cost_ratio(own: Steps, base: Steps, rounds: int, title: str = "") -> Ratio:
     return Ratio(statistics.median(each), *median_interval(each), rounds, statistics.median(seconds["own"]))
 
 
+def refuse_locked(cell: Cell) -> None:
+    if cell.locked:
+        raise UserError(f"{cell.name} reads cached features in place of pixels: `bench.leagues cost` measures its step")
+
+
 def ready_side(
     cell: Cell, world: World, data: str, changes: dict[str, object], places: Sequence[float] = PLACES
 ) -> Steps:
     """Build a side of batches in memory; random features replace a teacher's."""
-    if cell.locked:
-        raise UserError(f"{cell.name} reads cached features in place of pixels: `bench.leagues cost` measures its step")
+    refuse_locked(cell)
     settings = with_changes(cell.settings(world, data), changes)
     with contextlib.redirect_stdout(io.StringIO()):
         parts = assemble(settings, dry=True)
@@ -118,6 +122,9 @@ def compare(
     """Measure all cells of some groups on one trunk, with the settings of the preset that goes with it."""
     world = World(trunk, PRESET_OF.get(trunk, "scenes"), {}, {})
     changes = {"model.trunk": trunk, "budget.batch": batch, "budget.precision": "fp32"}
+    for group in groups:
+        for cell in leagues.group(group).cells.values():
+            refuse_locked(cell)
     base = ready_side(leagues.reference, world, data, changes, places)
     ratios: dict[str, Ratio] = {}
     measured: dict[str, Ratio] = {}  # by digest: equal cells are measured once

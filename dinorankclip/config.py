@@ -58,10 +58,11 @@ class ReadingSettings(CheckingSettings):
     flip: bool = False
     """Mirror half of the images. Leave off when captions say left and right."""
     second_captions: str | None = None
-    """alip: second captions of the training images, in place of another caption of the data. FILE.jsonl, .csv, .tsv or
-    .parquet with key and caption; or beside: KEY.second.txt beside each image (docs/data.md)."""
+    """alip, and loss.two_captions: second captions of the training images, in place of another caption of the data.
+    FILE.jsonl, .csv, .tsv or .parquet with key and caption; or beside: KEY.second.txt beside each image
+    (docs/data.md)."""
     second_caption_column: str | None = None
-    """alip, CSV/Parquet: the column with second captions."""
+    """The same from a table (CSV, Parquet): the column with second captions."""
     workers: int = 1
     """Processes that decode and augment, for each training process."""
     patience: float = 300.0
@@ -138,8 +139,9 @@ class LossSettings:
     """Pairs with the same image, caption or group (--reading.group-column) are never each other's negatives, in
     contrast and lists. Off: the plain loss, in which equal captions push each other away."""
     two_captions: bool = False
-    """Match each image with two of its captions a step, each with half of the weight. An image with one caption shows
-    it twice. Not for SigLIP, nor for ALIP, which has two already."""
+    """Match each image with two of its captions a step, each with half of the weight; all other terms see the first. An
+    image with one caption shows it twice. Not for methods without a contrastive term (siglip, distil), nor for alip,
+    which has two already."""
     decorrelation: float = 0.0
     """Weight of a term that spreads the embeddings of each modality over all directions (variance and covariance of
     the batch). It needs no teacher: a control of terms that do. 0: none."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dinorankclip.checked_files import JSON_BYTES, file_bytes, parsed_json
-from dinorankclip.config import TrainSettings, with_changes
+from dinorankclip.config import TrainSettings, as_dict, with_changes
 from dinorankclip.finetuning import NONE, START
 from dinorankclip.presets import PRESETS, default_settings
 from dinorankclip.run_files import CONFIG, is_run, read_settings, refuse_command
@@ -34,7 +34,8 @@ def settings_from(given: TrainSettings | Mapping[str, Any] | str | Path | None, 
     Raises `UserError` for a setting that does not exist and for a value that it cannot have.
     """
     if isinstance(given, TrainSettings):
-        return with_changes(given, checked(changes))
+        further = checked(changes)
+        return with_changes(given, _length(as_dict(given), {"run": given.run} | further) | further)
     if isinstance(given, str | Path):
         return from_file(Path(given), changes)
     return _on_defaults(checked(given or {}) | checked(changes))
@@ -52,11 +53,17 @@ def from_file(path: Path, changes: Mapping[str, Any] | None = None) -> TrainSett
             if (where := stored.get("tune", {}).get(name)) is not None and f"tune.{name}" not in further:
                 refuse_command(where, path.parent)
         _refuse_unknown(flatten(stored), str(path))
-        if any(further.get(name) is not None for name in TIMES) and "budget.steps" not in further:
-            # The steps that the run took were measured for its own time.
-            further = dict.fromkeys(("budget.steps", *TIMES)) | further
-        return with_changes(settings_from_json(stored), further)
+        return with_changes(settings_from_json(stored), _length(stored, further) | further)
     return _on_defaults(checked(read_file(path), str(path)) | further)
+
+
+def _length(stored: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what changes in the length of a stored run, whose steps were measured for its own time. Another time
+    measures anew; another run takes the same steps, and no time is promised."""
+    if "budget.steps" not in further and any(further.get(name) is not None for name in TIMES):
+        return dict.fromkeys(("budget.steps", *TIMES))
+    another = further.get("run") not in (None, stored.get("run"))
+    return dict.fromkeys(TIMES) if another and stored.get("budget", {}).get("steps") is not None else {}
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -82,6 +89,7 @@ def _on_defaults(values: Mapping[str, Any]) -> TrainSettings:
         raise UserError(f"preset {preset!r}: there are {', '.join(PRESETS)}")
     start = values.get("init"), values.get("model.weights"), values.get("tune.lora_rank") is not None
     without = values.get("model.frozen_image_tower") or values.get("distil.cache") not in (None, NONE)
+    without = without or values.get("loss.two_captions")
     replay = values.get("tune.replay", None if without else START)
     base = default_settings(preset, values.get("method"), values.get("recipe"), *start, replay, values.get("data"))
     return with_changes(base, {name: value for name, value in values.items() if name not in DECIDING})

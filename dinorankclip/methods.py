@@ -107,7 +107,8 @@ def second_captions_given(settings: Mapping[str, Any]) -> bool:
 
 def title_of_stored(settings: Mapping[str, Any]) -> str:
     """Return the name of a stored run's method for tables."""
-    title = "" if second_captions_given(settings) else traits_of_stored(settings["method"]).title
+    traits = traits_of_stored(settings["method"])
+    title = "" if traits.given_words and second_captions_given(settings) else traits.title
     return title.format(likelihood=_likelihood_of_stored(settings)) or settings["method"]
 
 

@@ -104,6 +104,8 @@ def as_stored(settings: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any
         group, _, field = name.partition(".")
         if kept[group][field] == BEFORE_SETTING[name]:
             del kept[group][field]
+    if TUNE not in stored:
+        del kept[TUNE]
     return kept
 
 

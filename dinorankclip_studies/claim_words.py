@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import mean
 
 from dinorankclip.formatting import MISSING
-from dinorankclip_studies.claim import EvidenceLine, Judged, in_unit
+from dinorankclip_studies.claim import AT_CHANCE, EvidenceLine, Judged, in_unit
 from dinorankclip_studies.papers import measures_of
 from dinorankclip_studies.results import Results
 from dinorankclip_studies.verdicts import ALPHA, SMALLEST, detectable_at, seeds_needed
@@ -64,20 +64,27 @@ def detectable_text(line: EvidenceLine) -> str:
 
 
 def seeds_text(claims: Sequence[Judged]) -> str:
-    """Write how many seeds would decide inconclusive claims, by the spread of the comparison that left each open."""
+    """Write how many seeds would decide inconclusive claims, by the spread of the difference that left each open. Left
+    out are claims that seeds alone do not decide: near chance, of equality, of the level of one cell."""
     needed = []
     for each in claims:
         line = deciding_line(each)
-        if line is not None and line.effect.sd and not line.rounds:
-            size = SMALLEST[line.unit] if line.size is None else abs(line.size)
-            needed.append(seeds_needed(line.effect.sd, size, ALPHA / line.family))
+        of_seeds = line is not None and line.deciding and not line.level and not line.rounds
+        if line is None or not of_seeds or AT_CHANCE in each.evidence.marks or not line.effect.sd:
+            continue
+        size = abs(line.size) if line.size else SMALLEST[line.unit]
+        needed.append(seeds_needed(line.effect.sd, size, ALPHA / line.family))
     if not needed:
         return ""
     groups = {"at most 8": 0, "9 to 30": 0, "31 to 200": 0, "more than 200": 0}
     for n in needed:
         groups["at most 8" if n <= 8 else "9 to 30" if n <= 30 else "31 to 200" if n <= 200 else "more than 200"] += 1
     counts = ", ".join(f"{name} in {count}" for name, count in groups.items() if count)
-    return f" At the spread measured here, an effect of the claimed size would need this many seeds to show: {counts}."
+    rest = len(claims) - len(needed)
+    others = f"; the other {rest} are near chance, or of another kind" if rest else ""
+    return (
+        f" At the spread measured here, an effect of the claimed size needs this many seeds to show: {counts}{others}."
+    )
 
 
 def n_text(lines: Sequence[EvidenceLine]) -> str:

@@ -172,7 +172,7 @@ def run_training(
     from dinorankclip.train.cost import dry_run
     from dinorankclip.train.distil_setup import make_missing_cache, with_cache
     from dinorankclip.train.run_folder import alone_in, as_begun_in, claim, given_back, say
-    from dinorankclip.train.timed_budget import as_measured_in, measured
+    from dinorankclip.train.timed_budget import as_measured_in, measured, steps_alone
     from dinorankclip.train.trackers import chosen_trackers
     from dinorankclip.validate import validated
 
@@ -190,9 +190,7 @@ def run_training(
     for line in reasons(settings):
         say(line)
     _announce_general_set(settings)
-    budget = settings.budget
-    if budget.steps is not None and (budget.minutes is not None or budget.core_seconds is not None):
-        say(f"note: --budget.steps {budget.steps} decides the length of the run, not its time")
+    settings = steps_alone(settings, None if dry or restart else folder_of(settings))
     if dry:
         settings = measured(settings, run=None)
         parts = assemble(settings, dry)

@@ -6,6 +6,7 @@ parsed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from dinorankclip.api.training import run_training as run
 from dinorankclip.commands.shared import check_known
 from dinorankclip.config import TrainSettings
 from dinorankclip.finetuning import NONE, START, WEIGHTS_SUFFIXES
-from dinorankclip.given_settings import from_file
+from dinorankclip.given_settings import TIMES, from_file
 from dinorankclip.methods import METHODS, REGISTRY
 from dinorankclip.pieces.contract import HERE, Where
 from dinorankclip.presets import PRESETS, default_settings
@@ -30,7 +31,7 @@ from dinorankclip.types import UserError
 __all__ = ["main", "parse", "run"]
 
 NO_RECIPE = "None"  # as the command line spells an absent value
-NO_REPLAY = ("--model.frozen-image-tower", "--distil.cache")  # they know nothing of replayed pairs
+NO_REPLAY = ("--model.frozen-image-tower", "--distil.cache", "--loss.two-captions")  # they know no replayed pairs
 HELP = """\
 Train a model. The same command again resumes the run; Ctrl-C saves first (exit status 130, after SIGTERM 143).
 Defaults below are those of the preset, method and recipe named: train --preset finetune --help shows that preset's.
@@ -171,6 +172,14 @@ def _defaults(argv: list[str]) -> TrainSettings:
         given["tune.lora_rank"] = int(rank)
     if "--model.frozen-image-tower" in words:
         given["model.frozen_image_tower"] = True
+    if "--loss.two-captions" in words:
+        given["loss.two_captions"] = True
+    for name in TIMES:
+        value = _value_of(argv, f"--{name.replace('_', '-')}", none="None")
+        with contextlib.suppress(ValueError):  # a word that is no number is refused with all flags
+            given |= {} if value is None else {name: float(value)}
+    if (folder := _value_of(argv, "--run")) is not None:
+        given["run"] = folder
     return from_file(Path(config), given)
 
 

@@ -189,6 +189,8 @@ def shared_ids(sample: Sample) -> list[int]:
     captions = [
         None if text is None else " ".join(text.lower().split()) for text in (sample.caption, sample.second_caption)
     ]
+    if captions[1] == captions[0]:  # a lone caption that is shown twice
+        captions[1] = None
     things = (
         ("image", sample.key),
         ("caption", captions[0]),

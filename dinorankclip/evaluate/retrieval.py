@@ -171,10 +171,10 @@ def retrieval_scores(
 
 def alike(captions: Sequence[Sequence[str]]) -> np.ndarray:
     """Return a number for each image [N], the same for images whose captions read the same (spaces, case and order
-    aside). Numbers count up in the order of the images."""
-    numbers: dict[frozenset[str], int] = {}
+    aside). Numbers count up in the order of the images; an image without captions is like no other."""
+    numbers: dict[frozenset[str] | int, int] = {}
     sets = (frozenset(" ".join(text.lower().split()) for text in group) for group in captions)
-    return np.array([numbers.setdefault(each, len(numbers)) for each in sets], dtype=np.int64)
+    return np.array([numbers.setdefault(each or place, len(numbers)) for place, each in enumerate(sets)], np.int64)
 
 
 class RetrievalScorer:

@@ -28,7 +28,8 @@ OWN_LEVEL = 0.95  # level of intervals that a scorer computes itself
 
 @dataclass(frozen=True)
 class Score:
-    """Holds `value`, the (weighted) mean of `items` [N], if there are any; `clusters` [N] are the items' images."""
+    """Holds `value`, the (weighted) mean of `items` [N], if there are any; `clusters` [N] say which items belong
+    together: those of one image, and of images with the same captions."""
 
     name: str
     value: float

@@ -245,7 +245,7 @@ def compare_scores(
         difference = None
         if first.items and second.items and first.data is not None and second.data is not None:
             difference = compare(
-                first.items.values, second.items.values, first.items.clusters, level=level, draws=draws,
+                first.items.values, second.items.values, _coarser(first.items, second.items), level=level, draws=draws,
                 weights=first.items.weights,
             )  # fmt: skip
         values = first.value, second.value
@@ -271,7 +271,22 @@ def _why_not(a: StoredScore, b: StoredScore) -> str:
 
 
 def _same_layout(a: Items, b: Items) -> bool:
-    return a.values.shape == b.values.shape and all(
-        x is y is None or (x is not None and y is not None and np.array_equal(x, y))
-        for x, y in ((a.clusters, b.clusters), (a.weights, b.weights))
+    """Return whether two scores have the same items with the same weights, in clusters that one of them only joins."""
+    if a.values.shape != b.values.shape:
+        return False
+    same_weights = a.weights is b.weights is None or (
+        a.weights is not None and b.weights is not None and np.array_equal(a.weights, b.weights)
     )
+    fine, coarse = _fine_and_coarse(a, b)
+    return same_weights and len(np.unique(np.stack([fine, coarse]), axis=1).T) == len(np.unique(fine))
+
+
+def _coarser(a: Items, b: Items) -> np.ndarray | None:
+    """Return the larger clusters of two: older scores drew images with the same captions one by one."""
+    return None if a.clusters is b.clusters is None else _fine_and_coarse(a, b)[1]
+
+
+def _fine_and_coarse(a: Items, b: Items) -> tuple[np.ndarray, np.ndarray]:
+    labels = [np.arange(len(each.values)) if each.clusters is None else each.clusters for each in (a, b)]
+    fine, coarse = sorted(labels, key=lambda label: -len(np.unique(label)))
+    return fine, coarse

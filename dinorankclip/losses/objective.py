@@ -169,7 +169,8 @@ def contrastive(objective: Objective, inputs: Inputs) -> Terms:
     if "second_text" not in inputs.embeddings.named:
         raise ValueError("loss.two_captions: the batch has no second captions")
     second = info_nce_rows(inputs.image, inputs.gathered("second_text"), inputs.scale, inputs.own, inputs.groups)
-    return {"contrastive": rows.mean() / 2, "contrastive_second": second.mean() / 2}, _scale_report(inputs)
+    report = _scale_report(inputs) | _chance_report(inputs)
+    return {"contrastive": rows.mean() / 2, "contrastive_second": second.mean() / 2}, report
 
 
 def sigmoid(objective: Objective, inputs: Inputs) -> Terms:

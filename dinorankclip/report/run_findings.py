@@ -85,10 +85,10 @@ def _learning(folder: Path, settings: dict[str, Any], steps: list[dict[str, Any]
     bad = [line["step"] for line in steps if not math.isfinite(line["loss"])]
     if bad:
         yield Finding("problem", f"the loss was not finite at step {bad[0]}", "lower --optim.lr or check the data")
-    # ln B is not the chance level of runs that only distil (no contrastive loss) or of two captions (weighted losses).
-    contrastive = [line["loss/contrastive"] for line in steps if "loss/contrastive" in line]
-    weighted = traits_of_stored(settings["method"]).second_caption or settings["loss"].get("two_captions", False)
-    contrastive = [] if weighted else contrastive[-5:]
+    # ln B is not the chance level of runs that only distil (no contrastive loss) or of ALIP (weighted loss).
+    share = 2 if settings["loss"].get("two_captions") else 1  # each of two captions has half of the loss
+    contrastive = [share * line["loss/contrastive"] for line in steps if "loss/contrastive" in line]
+    contrastive = [] if traits_of_stored(settings["method"]).second_caption else contrastive[-5:]
     recent = sum(contrastive) / max(1, len(contrastive))
     guessing = math.log(settings["budget"]["batch"])
     # pairs that belong together are no negatives of each other, which lowers the level of guessing

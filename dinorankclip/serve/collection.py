@@ -21,7 +21,7 @@ from dinorankclip.data.damage import CAUSES
 from dinorankclip.data.open_data import ImageFiles, WithoutCaptions, open_stored, splits_of
 from dinorankclip.data.row_store import CAUSE_NAMES, GOOD
 from dinorankclip.evaluate.embeddings import EmbeddingStore
-from dinorankclip.evaluate.retrieval import Right, right_items
+from dinorankclip.evaluate.retrieval import Right, alike, right_items
 from dinorankclip.search.background import Background
 from dinorankclip.search.index import Photos, find_photos
 from dinorankclip.search.photo_search import PhotoSearch
@@ -125,6 +125,11 @@ class Collection:
     def owner(self) -> np.ndarray:
         """Return the row, among usable images, of each caption: [T]."""
         return np.repeat(np.arange(len(self.captions)), [len(group) for group in self.captions])
+
+    @functools.cached_property
+    def alike(self) -> np.ndarray:
+        """Return a number for each usable image, the same for images with the same captions: [U]."""
+        return alike(self.captions)
 
     @functools.cached_property
     def right(self) -> Right:

@@ -39,7 +39,7 @@ class Ranks:
     queries: np.ndarray  # captions, or rows of images: int64 [Q]
     a: np.ndarray
     b: np.ndarray
-    clusters: np.ndarray | None  # the image of each caption
+    clusters: np.ndarray  # number of the query's image, the same for images with the same captions
 
     def change(self) -> np.ndarray:
         """Return log((1 + rank a) / (1 + rank b)) of each query: positive where b is better."""
@@ -135,7 +135,8 @@ class Duel:
             asked, items = (rows.texts, rows.images) if of_texts else (rows.images, rows.texts)
             asked = asked if len(queries) == len(asked) else asked[queries]
             found[id] = ranks(torch.from_numpy(asked), torch.from_numpy(items), right, advance=count).numpy()
-        return Ranks(queries, found["a"], found["b"], collection.owner[queries] if of_texts else None)
+        images = collection.owner[queries] if of_texts else queries
+        return Ranks(queries, found["a"], found["b"], collection.alike[images])
 
     def summary(self, direction: Direction) -> dict[str, Any]:
         """Return recalls of both models with paired differences b - a, and how many queries were won and lost."""

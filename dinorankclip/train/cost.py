@@ -208,7 +208,12 @@ def _trained_parameters(path: Path) -> dict[str, int] | None:
 
 
 def time_of_both(a: Spending, b: Spending) -> str | None:
-    """Return the budget in time that two runs share, in words; None if they were given none, or not the same."""
+    """Return the budget in time that two runs share, in words; None if they were given none, or not the same, or if one
+    of them did not take the steps that were measured for it."""
+    for each in (a, b):
+        steps, batch = (each.settings["budget"].get(name) for name in ("steps", "batch"))
+        if steps is None or batch is None or each.pairs_seen != steps * batch:
+            return None
     for name, unit in (("core_seconds", "core-seconds"), ("minutes", "minutes")):
         budgets = [each.settings["budget"].get(name) for each in (a, b)]
         if budgets[0] is not None and budgets[0] == budgets[1]:

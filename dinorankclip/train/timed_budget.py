@@ -8,7 +8,7 @@ throw-away objects, the number of steps is fixed, and config.json stores it: the
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,21 @@ def as_measured_in(run: Path, settings: TrainSettings) -> TrainSettings:
         return settings
     threads = {"budget.threads": stored.get("threads")} if asked["threads"] is None else {}
     return with_changes(settings, {"budget.steps": stored.get("steps"), **threads})
+
+
+def steps_alone(settings: TrainSettings, run: Path | None) -> TrainSettings:
+    """Return the settings without a budget in time where steps were given beside it: steps decide. They stay together
+    in a run that measured these steps for this time, and goes on by its own config.json."""
+    budget = settings.budget
+    if budget.steps is None or (budget.minutes is None and budget.core_seconds is None):
+        return settings
+    if run is not None and is_run(run) and has_begun(run):
+        with suppress(UserError):  # a damaged file: `claim` reports it
+            stored, asked = read_settings(run)["budget"], as_dict(settings)["budget"]
+            if all(stored.get(name) == asked[name] for name in ("steps", "minutes", "core_seconds")):
+                return settings
+    say(f"note: --budget.steps {budget.steps} decides the length of the run, not its time")
+    return with_changes(settings, {"budget.minutes": None, "budget.core_seconds": None})
 
 
 def measured(settings: TrainSettings, run: Path | None) -> TrainSettings:

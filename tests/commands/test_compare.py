@@ -7,6 +7,7 @@ import pytest
 
 from dinorankclip.commands.compare import compare
 from dinorankclip.commands.shared import call_verb
+from dinorankclip.evaluate.scores_file import compare_scores, read_scores
 from dinorankclip.types import UserError
 from tests.train.test_cost import of, write_run
 
@@ -94,6 +95,7 @@ def test_runs_of_equal_time_say_so(tmp_path, capsys):
         stored = json.loads((run / "config.json").read_text())
         stored["budget"] |= {"minutes": 2.0, "steps": steps}
         (run / "config.json").write_text(json.dumps(stored))
+        (run / "scores.json").write_text(json.dumps(json.loads((run / "scores.json").read_text()) | {"step": steps}))
     main([str(a), str(b), "--matched"])
     assert "matched by time, 2 minutes each: same data, seed, batch, trunk and schedule" in capsys.readouterr().out
 
@@ -140,15 +142,29 @@ def test_a_set_scored_on_other_data_is_not_compared_the_others_are(tmp_path, cap
     [
         ({"version": 2}, "scorer versions 1 and 2"),
         ({"hits": np.ones(9)}, "the items differ"),
-        ({"images": np.arange(10) // 2}, "the items differ"),
+        ({"images": np.arange(10) % 5}, "the items differ"),  # neither joins clusters of the other
     ],
 )
 def test_other_scorers_and_items_are_refused(tmp_path, capsys, other, reason):
-    a = scored(tmp_path / "a", np.ones(10))
-    b = scored(tmp_path / "b", **({"hits": np.ones(10)} | other))
+    a = scored(tmp_path / "a", np.ones(10), images=np.arange(10) // 2)
+    b = scored(tmp_path / "b", **({"hits": np.ones(10), "images": np.arange(10) // 2} | other))
     with pytest.raises(SystemExit):
         main([str(a), str(b)])
     assert reason in capsys.readouterr().err
+
+
+def test_the_larger_clusters_of_two_scores_are_drawn(tmp_path):
+    """Scores of before images with the same captions were joined stay comparable, with the wider interval."""
+    hits = np.repeat([1.0, 0.0, 1.0, 0.0], 10)
+    a = scored(tmp_path / "a", np.zeros(40))
+    spans = []
+    for name, images in (("b", np.arange(40)), ("c", np.arange(40) // 10)):
+        rows, refused = compare_scores(
+            read_scores(a), read_scores(scored(tmp_path / name, hits, images=images)), 0.95, 1000
+        )
+        assert not refused and rows[0].difference is not None
+        spans.append(rows[0].difference.high - rows[0].difference.low)
+    assert spans[1] > 2 * spans[0]
 
 
 def test_sets_that_only_one_was_scored_on_are_named(tmp_path, capsys):

@@ -164,7 +164,7 @@ def test_random_embeddings_score_at_chance_at_every_k_with_several_captions():
 def test_images_with_the_same_captions_are_drawn_together():
     """40 images have four names, and only "name 0" finds its images: the interval is that of four draws, not of 40."""
     captions = [["A dog"], ["a  dog"], ["a cat", "on a mat"], ["On a mat", "a cat"], ["a cat"]]
-    assert alike(captions).tolist() == [0, 0, 1, 1, 2]
+    assert alike(captions).tolist() == [0, 0, 1, 1, 2] and alike([[], ["a"], [], ["A"]]).tolist() == [0, 1, 2, 1]
     names = [[f"name {i % 4}"] for i in range(40)]
     image = F.one_hot(torch.arange(40) % 4, 4).float()
     text = image.clone()

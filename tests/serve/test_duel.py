@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dinorankclip.evaluate.intervals import compare
-from dinorankclip.evaluate.retrieval import ranks, retrieval_scores
+from dinorankclip.evaluate.retrieval import alike, ranks, retrieval_scores
 from dinorankclip.serve import duel as duel_module
 from dinorankclip.serve import long_work
 from dinorankclip.serve.answers import Refused
@@ -75,7 +75,8 @@ def test_queries_that_do_not_exist_are_refused(client, query, status):
 def test_the_summary_is_that_of_a_paired_oracle(client, state, direction):
     found = client.get(f"/api/duel/summary?direction={direction}").json()
     a, b = slow_ranks(state, "a", direction), slow_ranks(state, "b", direction)
-    clusters = state.collection.owner if direction == "t2i" else None
+    captions = state.collection.captions
+    clusters = alike(captions) if direction == "i2t" else alike(captions)[state.collection.owner]
     assert found["n"] == len(a) == {"t2i": 25, "i2t": 12}[direction]
     for k in (1, 5, 10):
         score, expected = found["scores"][f"R@{k}"], compare(a <= k, b <= k, clusters)

@@ -1,14 +1,17 @@
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from dinorankclip.methods import LABEL
+from dinorankclip_studies.claim import AT_CHANCE, EvidenceLine
+from dinorankclip_studies.claim_words import seeds_text
 from dinorankclip_studies.claims_page import claims_markdown
 from dinorankclip_studies.papers.dinorankclip import PAPER
 from dinorankclip_studies.papers.dinorankclip.plans import CLAIMS
 from dinorankclip_studies.results import Results
-from dinorankclip_studies.verdicts import VERDICTS
+from dinorankclip_studies.verdicts import VERDICTS, level, seeds_needed
 from tests.studies.worlds import bench, results
 
 CAVEAT = "teacher efficientnet-lite0 (ImageNet-supervised): not DINOv3"
@@ -137,3 +140,19 @@ def test_a_verdict_names_its_teacher_in_few_words_and_the_detail_in_all():
     row = next(line for line in text.splitlines() if line.startswith(says))
     assert row.endswith("teacher lite0 (ImageNet-supervised), minilm (a sentence encoder): not DINOv3 |")
     assert f"Teacher {whole}: not DINOv3." in text.split("### teacher-fine")[1].split("###")[0]
+
+
+def test_seeds_are_counted_where_seeds_decide():
+    """A difference that is open needs seeds; near chance, of equality, or of one cell's level nothing is counted."""
+    effect = level(dict(enumerate([0.01, 0.0, 0.02])))
+    line = EvidenceLine("a - b", effect, "points", 1, 0.01, (), deciding=True)
+
+    def claim(*lines, marks=()):
+        return SimpleNamespace(evidence=SimpleNamespace(verdict="inconclusive", shown=lines, marks=marks))
+
+    n = seeds_needed(effect.sd, 0.01)
+    group = "at most 8" if n <= 8 else "9 to 30"
+    assert f"needs this many seeds to show: {group} in 1." in seeds_text([claim(line)])
+    assert seeds_text([claim(replace(line, deciding=False)), claim(replace(line, level=True))]) == ""
+    assert "the other 1 are near chance" in seeds_text([claim(line), claim(line, marks=(AT_CHANCE,))])
+    assert seeds_text([claim(replace(line, size=0.0))])  # where the paper prints no size, the smallest of interest

@@ -75,6 +75,12 @@ def test_runs_of_one_budget_in_time_are_matched_by_it(tmp_path):
     assert "budget.core_seconds: 80.0 → 160.0" in unmatched(clip, longer)
     assert unmatched(clip, timed("d", 80.0, 387, seed=1)) == ["seed: 0 → 1"]
     assert any(line.startswith("pairs seen") for line in unmatched(clip, timed("e", None, 300)))
+    stopped = spending(
+        write_run(
+            tmp_path / "f", with_changes(of("clip"), {"budget.core_seconds": 80.0, "budget.steps": 300}), steps=30
+        )
+    )
+    assert time_of_both(clip, stopped) is None and any("pairs seen" in line for line in unmatched(clip, stopped))
 
 
 def test_precision_is_what_the_machine_made_of_it(tmp_path):

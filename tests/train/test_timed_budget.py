@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from dinorankclip import given_settings
+from dinorankclip.commands.train import parse
 from dinorankclip.commands.train import run as train
 from dinorankclip.config import as_dict
 from dinorankclip.run_files import read_metrics, read_settings
@@ -76,7 +77,13 @@ def test_minutes_become_the_run_of_that_many_steps(pairs, tmp_path, monkeypatch)
     another = given_settings.settings_from(timed / "config.json", **{"budget.core_seconds": 1.0, "run": "other"})
     assert in_time(another) and another.budget.core_seconds == 1.0  # the ten steps were measured for 0.31
     assert in_time(given_settings.settings_from(timed / "config.json", **{"budget.minutes": 1.0, "run": "other"}))
-    assert given_settings.settings_from(timed / "config.json", run="again").budget.steps == 10
+    flags = parse(["--config", str(timed / "config.json"), "--budget.core-seconds", "1.0", "--run", "other"])[0]
+    assert in_time(flags) and flags.budget == another.budget
+    again = given_settings.settings_from(timed / "config.json", run="again").budget
+    assert (again.steps, again.core_seconds) == (10, None)  # the same steps, whatever time they take
+    assert not in_time(given_settings.settings_from(timed / "config.json"))
+    resumed = parse(["--config", str(timed / "config.json")])[0]
+    assert train(resumed, False, False) and len(costs) == 1 and read_settings(timed)["budget"]["core_seconds"] == 0.31
     longer = settings(pairs, timed, "--budget.core-seconds", 1.0)
     with pytest.raises(UserError, match=rf"has finished[^\0]*core_seconds: 0.31 → 1.0[^\0]*--init {timed}"):
         train(longer, False, False)

@@ -28,4 +28,7 @@ def test_the_lines_of_a_card_run(tmp_path, monkeypatch, capsys, kind, form):
     photo().save(tmp_path / "photo.jpg")
     monkeypatch.chdir(tmp_path)
     lines = re.search(r"## Loading\n```python\n(.*?)\n```", (tmp_path / "given" / "README.md").read_text(), re.DOTALL)
+    capsys.readouterr()  # of the export
     exec(compile(lines[1], "card", "exec"), {"__name__": "card"})
+    cosines = [float(number) for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", capsys.readouterr().out)]
+    assert bool(cosines) == ("print(" in lines[1]) and all(abs(cosine) < 1.001 for cosine in cosines)

@@ -227,10 +227,8 @@ def unmatched(a: Spending, b: Spending) -> list[str]:
     by_time = time_of_both(a, b) is not None
     ignored = METHOD_SETTINGS + NEUTRAL_SETTINGS + (("data",) if a.data and b.data else ())
     ignored += ("budget.steps",) if by_time else ()
-    if "aligned" not in (
-        a.settings.get("recipe"),
-        b.settings.get("recipe"),
-    ):  # what another recipe sets has its own name
+    recipes = {each.settings.get("recipe") for each in (a, b)}
+    if "aligned" not in recipes:  # what any other recipe sets differs under its own name
         ignored += ("recipe",)
     lines = [line for line in difference(a.settings, b.settings) if not is_among(line.split(":")[0], ignored)]
     if a.data and b.data and a.data != b.data:
